@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
 from ..base.error import InvalidArgument
-from .argument import integer, integers
+from .argument import boolean, integer, integers
 
 _AT_LEAST_1 = frozenset({"k_size", "k_h", "k_w", "stride", "dilation"})
 # Libraries and kernels take these in 32 bits.
@@ -47,6 +47,7 @@ class _Convolution(NamedTuple):
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
+    channels_last: bool
 
 
 class ParamsConvolution(_Convolution):
@@ -54,6 +55,8 @@ class ParamsConvolution(_Convolution):
 
     Element i of the result along a dim is a sum over the kernel's elements t, of kernel[t] and the input at
     i * stride + t * dilation - padding. Before and after the input are zeros, as many as `result_sizes` needs.
+
+    With `channels_last` a method gives its result in the order (b, .., c) of memory, else in (b, c, ..).
     """
 
     __slots__ = ()
@@ -67,6 +70,7 @@ class ParamsConvolution(_Convolution):
         stride: Sequence[int],
         dilation: Sequence[int],
         groups: int = 1,
+        channels_last: bool = False,
     ) -> Self:
         """Check the numbers, of which there is one for each dim."""
         op, dims = "convolution", len(result_sizes) if isinstance(result_sizes, Sequence) else 1
@@ -94,7 +98,8 @@ class ParamsConvolution(_Convolution):
         if kernels[1] * count != inputs[1] or kernels[0] % count:
             reason = f"a kernel of {kernels[:2]} channels does not fit {inputs[1]} channels in {count} groups"
             raise InvalidArgument(op, f"{reason}; it is (c_out, c_in / groups, ..), c_out a multiple of the groups")
-        return super().__new__(cls, inputs, kernels, sizes, pads, steps[0], steps[1], count)
+        last = boolean(op, "channels_last", channels_last)
+        return super().__new__(cls, inputs, kernels, sizes, pads, steps[0], steps[1], count, last)
 
     @property
     def general(self) -> Self:

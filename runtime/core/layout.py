@@ -43,6 +43,8 @@ class Layout:
     _end: int | None = field(repr=False, compare=False)
     _is_contiguous: bool | None = field(repr=False, compare=False)
     _dense: Layout | None = field(repr=False, compare=False)
+    _ordered: Layout | None = field(repr=False, compare=False)
+    _preserved: Layout | None = field(repr=False, compare=False)
     _repeated: Layout | None = field(repr=False, compare=False)
 
     def __init__(self, shape: Iterable[int], strides: Iterable[int], start_offset: int = 0) -> None:
@@ -61,6 +63,8 @@ class Layout:
         self._end = None
         self._is_contiguous = None
         self._dense = None
+        self._ordered = None
+        self._preserved = None
         self._repeated = None
 
     @staticmethod
@@ -74,6 +78,8 @@ class Layout:
         layout._end = None
         layout._is_contiguous = None
         layout._dense = None
+        layout._ordered = None
+        layout._preserved = None
         layout._repeated = None
         return layout
 
@@ -91,6 +97,49 @@ class Layout:
         if self._dense is None:
             self._dense = Layout.contiguous(self.shape)
         return self._dense
+
+    @property
+    def ordered(self) -> Layout:
+        """The dims in the order of memory if the elements fill a range of it, each once; else the layout itself.
+
+        An elementwise op on this layout reads and writes memory in order.
+        """
+        if self._ordered is None:
+            self._ordered, self._preserved = self._in_memory_order()
+        return self._ordered
+
+    @property
+    def preserved(self) -> Layout:
+        """The layout of an elementwise result of the same shape: in memory in the order of these elements."""
+        if self._preserved is None:
+            self._ordered, self._preserved = self._in_memory_order()
+        return self._preserved
+
+    def _in_memory_order(self) -> tuple[Layout, Layout]:
+        order = self.memory_order()
+        if not order or self.is_contiguous:
+            return self, self.dense
+        ordered = self.permute(order)
+        return ordered, ordered.dense.permute(inverse(order))
+
+    def memory_order(self) -> tuple[int, ...]:
+        """The dims from the longest stride to the shortest; none if the elements do not fill a range of memory."""
+        if self.is_contiguous:
+            return tuple(range(self.rank))
+        order = sorted(range(self.rank), key=lambda dim: -self.strides[dim])
+        return tuple(order) if self.permute(order).is_contiguous else ()
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether the channels of (b, c, ..), of 1 to 3 spatial dims, are innermost in memory, and those are in order.
+
+        The strides of dims of size 1 say nothing, so that no layout is both this and contiguous.
+        """
+        if not 3 <= self.rank <= 5 or self.is_contiguous:
+            return False
+        last = self.permute(channels_last_order(self.rank))
+        steps = [stride for size, stride in zip(last.shape, last.strides, strict=True) if size > 1]
+        return self.strides[1] == 1 and self.shape[1] > 1 and steps == sorted(steps, reverse=True)
 
     @property
     def repeated(self) -> Layout:
@@ -258,6 +307,25 @@ def split(layout: Layout, dim: int) -> tuple[Layout, Layout]:
     """The layout of the dims in front of `dim`, and that of the others."""
     shape, strides = layout.shape, layout.strides
     return Layout(shape[:dim], strides[:dim], layout.start_offset), Layout(shape[dim:], strides[dim:])
+
+
+def channels_last_order(rank: int) -> tuple[int, ...]:
+    """The dims of (b, c, ..) in the order of memory where channels are last."""
+    return (0, *range(2, rank), 1)
+
+
+def layout_of(shape: Iterable[int], channels_last: bool) -> Layout:
+    """Lay out (b, c, ..) in row-major order, or with channels innermost in memory."""
+    if not channels_last:
+        return Layout.contiguous(shape)
+    dims = tuple(shape)
+    order = channels_last_order(len(dims))
+    return Layout.contiguous([dims[dim] for dim in order]).permute(inverse(order))
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes one."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def distinct(layouts: Iterable[Layout]) -> Iterable[Layout]:

@@ -26,3 +26,8 @@ def pooled(shape: Sizes, kernel_size: tuple[int, int], stride: tuple[int, int]) 
     """The shape of what windows over (b, c, h, w) give."""
     *outer, height, width = shape
     return (*outer, (height - kernel_size[0]) // stride[0] + 1, (width - kernel_size[1]) // stride[1] + 1)
+
+
+def in_memory_order(shape: Sizes, channels_last: bool) -> Sizes:
+    """The shape (b, c, ..) as its dims follow in memory."""
+    return (shape[0], *shape[2:], shape[1]) if channels_last else shape

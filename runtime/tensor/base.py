@@ -20,7 +20,7 @@ from ..base.error import InvalidArgument, TallowError, UnsupportedOperand, type_
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.extensions import extensions
-from ..core.layout import Layout
+from ..core.layout import Layout, inverse
 from ..core.result_shapes import reduced
 from ..core.shape import Shape
 from ..custom.user_kernel import KernelOperand
@@ -79,6 +79,14 @@ class TensorBase(KernelOperand):
         layout = self._layout
         tensor._storage = storage
         tensor._layout = layout._dense or layout.dense
+        return tensor
+
+    def _preserved(self, storage: Storage) -> Self:
+        """The elementwise result of the dims in the order of memory, `layout.ordered`."""
+        tensor: Self = new(self._result_class)
+        layout = self._layout
+        tensor._storage = storage
+        tensor._layout = layout._preserved or layout.preserved
         return tensor
 
     def _shaped(self, storage: Storage, shape: Sequence[int]) -> Self:
@@ -165,20 +173,25 @@ class TensorBase(KernelOperand):
     def _unary(self, op: UnaryOp) -> Self:
         tensor: Self = new(self._result_class)
         layout = self._layout
-        tensor._storage = self._storage.unary_impl(op, layout)
-        tensor._layout = layout._dense or layout.dense
+        tensor._storage = self._storage.unary_impl(op, layout._ordered or layout.ordered)
+        tensor._layout = layout._preserved or layout.preserved
         return tensor
 
     def _binary(self, op: BinaryOp, other: Self | Array | float, reflected: bool = False) -> Self:
         lhs, layout = self._storage, self._layout
         if isinstance(other, TensorBase):
             rhs, other_layout = other._storage, other._layout
-            if layout is not other_layout and layout.shape != other_layout.shape:
-                stretched = _broadcasts.get((layout.number, other_layout.number))
-                layout, other_layout = stretched or broadcast(op.value, layout, other_layout)
+            if layout is other_layout:
+                preserved = layout._preserved or layout.preserved
+                layout = other_layout = layout._ordered or layout.ordered
+            else:
+                key = layout.number, other_layout.number
+                layout, other_layout, preserved = _aligned.get(key) or aligned(op.value, layout, other_layout)
         else:
             try:
-                rhs, other_layout = self._number(op.value, other), layout.repeated
+                rhs = self._number(op.value, other)
+                preserved, layout = layout._preserved or layout.preserved, layout._ordered or layout.ordered
+                other_layout = layout._repeated or layout.repeated
             except InvalidArgument:
                 array = self._of_host(op.value, other)
                 if array is None:
@@ -192,7 +205,7 @@ class TensorBase(KernelOperand):
         except DTYPE_ERRORS as error:
             common = second_dtype(error, lhs.dtype, rhs.dtype)
         else:
-            tensor._layout = layout._dense or layout.dense
+            tensor._layout = preserved
             return tensor
         other = other.to_dtype(common) if isinstance(other, TensorBase) else other
         return self.to_dtype(common)._binary(op, other, reflected)
@@ -203,25 +216,30 @@ class TensorBase(KernelOperand):
         tensor: Self = new(self._result_class)
         if isinstance(op, UnaryGradientOp):
             (x,) = others
-            tensor._storage = gradient.unary_gradient(op, layout, x._storage, x._layout)
+            key = layout.number, x._layout.number
+            layout, at_x, preserved = _aligned.get(key) or aligned(op.value, layout, x._layout)
+            tensor._storage = gradient.unary_gradient(op, layout, x._storage, at_x)
         else:
             x, y = others
-            tensor._storage = gradient.binary_gradient(op, layout, x._storage, x._layout, y._storage, y._layout)
-        tensor._layout = layout._dense or layout.dense
+            layout, at_x, at_y, preserved = aligned(op.value, layout, x._layout, y._layout)
+            tensor._storage = gradient.binary_gradient(op, layout, x._storage, at_x, y._storage, at_y)
+        tensor._layout = preserved
         return tensor
 
     def _gradients(self, method: Callable[..., tuple[Storage, ...]], *others: Self | float) -> tuple[Self, ...]:
         """The two results of a method of this tensor's storage, of others in the same shape, and of numbers."""
-        given = [part for it in others for part in ((it._storage, it._layout) if isinstance(it, TensorBase) else (it,))]
-        layout = self._layout
-        return tuple([self._new(storage, layout.dense) for storage in method(layout, *given)])
+        tensors = [other for other in others if isinstance(other, TensorBase)]
+        layout, *layouts, preserved = aligned("gradient", self._layout, *[other._layout for other in tensors])
+        rest = [part for other, its in zip(tensors, layouts, strict=True) for part in (other._storage, its)]
+        numbers = others[len(tensors) :]
+        return tuple([self._new(storage, preserved) for storage in method(layout, *rest, *numbers)])
 
     def _joined(self, op: str, method: Callable[..., Storage], /, *others: object, **operands: Self | float) -> Self:
         """The method `op` of this tensor's storage, with further operands by name and the other arguments."""
         tensors = [self._operand(op, operand, name) for name, operand in operands.items()]
-        layout, *layouts = broadcast(op, self._layout, *[tensor._layout for tensor in tensors])
+        layout, *layouts, preserved = aligned(op, self._layout, *[tensor._layout for tensor in tensors])
         rest = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
-        return self._new(method(layout, *rest, *others), layout.dense)
+        return self._new(method(layout, *rest, *others), preserved)
 
     def _of_rows(
         self,
@@ -264,12 +282,17 @@ class TensorBase(KernelOperand):
                     return self.to_dtype(common)._cmp(op, other.to_dtype(common))
                 if lhs.inner.dtype.is_integer and rhs.inner.dtype.is_integer:
                     return self._cmp_by_sign(op, other)
-            if layout is not other_layout and layout.shape != other_layout.shape:
-                stretched = _broadcasts.get((layout.number, other_layout.number))
-                layout, other_layout = stretched or broadcast(op.value, layout, other_layout)
+            if layout is other_layout:
+                preserved = layout._preserved or layout.preserved
+                layout = other_layout = layout._ordered or layout.ordered
+            else:
+                key = layout.number, other_layout.number
+                layout, other_layout, preserved = _aligned.get(key) or aligned(op.value, layout, other_layout)
         else:
             try:
-                rhs, other_layout = self._number(op.value, other), layout.repeated
+                rhs = self._number(op.value, other)
+                preserved, layout = layout._preserved or layout.preserved, layout._ordered or layout.ordered
+                other_layout = layout._repeated or layout.repeated
             except InvalidArgument:
                 array = self._of_host(op.value, other)
                 if array is None:
@@ -281,7 +304,7 @@ class TensorBase(KernelOperand):
         except DTYPE_ERRORS as error:
             common = second_dtype(error, lhs.dtype, rhs.dtype)
         else:
-            tensor._layout = layout._dense or layout.dense
+            tensor._layout = preserved
             return tensor
         return self.to_dtype(common)._cmp(op, other)
 
@@ -310,8 +333,8 @@ class TensorBase(KernelOperand):
         if target is storage.inner.dtype:
             return self
         tensor: Self = new(self._result_class)
-        tensor._storage = storage.to_dtype(layout, target)
-        tensor._layout = layout._dense or layout.dense
+        tensor._storage = storage.to_dtype(layout._ordered or layout.ordered, target)
+        tensor._layout = layout._preserved or layout.preserved
         return tensor
 
     def _reduce(
@@ -457,6 +480,29 @@ def broadcast(op: str, *layouts: Layout) -> tuple[Layout, ...]:
             shape = Shape.broadcast(op, shape, layout.shape)
         stretched = _broadcasts.keep(key, tuple([layout.broadcast_as(shape) for layout in layouts]))
     return stretched
+
+
+# By the numbers of the layouts.
+_aligned: Final[BoundedCache[tuple[int, ...], tuple[Layout, ...]]] = BoundedCache(1 << 12)
+
+
+def aligned(op: str, *layouts: Layout) -> tuple[Layout, ...]:
+    """Stretch the layouts of an elementwise op to one shape, with dims in the order of memory, and add its result's.
+
+    The first operand that fills a range of memory decides on the order. `ShapeMismatch` where there is no one shape.
+    """
+    key = tuple(map(_number_of, layouts))
+    found = _aligned.get(key)
+    if found is None:
+        stretched = broadcast(op, *layouts)
+        order = next(filter(None, [layout.memory_order() for layout in stretched]), ())
+        if order and order != tuple(range(len(order))):
+            stretched = tuple([layout.permute(order) for layout in stretched])
+            preserved = stretched[0].dense.permute(inverse(order))
+        else:
+            preserved = stretched[0].dense
+        found = _aligned.keep(key, (*stretched, preserved))
+    return found
 
 
 def parts(op: str, name: str, operand: TensorBase | None) -> tuple[Storage | None, Layout | None]:

@@ -254,7 +254,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         if decimals == 0 or (decimals > 0 and self.dtype.is_integer):
             return self._unary(ROUND)
         numerator, denominator = _power_of_ten(-decimals), _power_of_ten(decimals)
-        return self._like(self._storage.round_to(self._layout, numerator, denominator))
+        return self._preserved(self._storage.round_to(self._layout.ordered, numerator, denominator))
 
     def round_to(self, decimals: int) -> Self:
         """Round to so many decimals: `round`.
@@ -278,7 +278,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         nan = argument.real("nan_to_num", "nan", nan)
         highest = largest if posinf is None else argument.real("nan_to_num", "posinf", posinf)
         lowest = -largest if neginf is None else argument.real("nan_to_num", "neginf", neginf)
-        return self._like(self._storage.nan_to_num(self._layout, nan, highest, lowest))
+        return self._preserved(self._storage.nan_to_num(self._layout.ordered, nan, highest, lowest))
 
     def clamp(self, min: float | None = None, max: float | None = None) -> Self:
         """Limit the elements to the range from `min` to `max`, of which one may be left out; NaN stays.
@@ -299,7 +299,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
             max = _bound("max", max, math.inf)
         if self._storage.inner.dtype.is_integer:
             min, max = _whole("min", min, math.ceil), _whole("max", max, math.floor)
-        return self._like(self._storage.clamp(self._layout, min, max))
+        return self._preserved(self._storage.clamp(self._layout.ordered, min, max))
 
     def astype(self, dtype: DTypeLike, copy: bool = True) -> Self:
         """Convert the elements: `to_dtype`. With `copy` a tensor that has the dtype is copied, as in NumPy.

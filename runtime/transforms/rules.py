@@ -117,7 +117,8 @@ def linear(call: BatchedCall) -> Any:
 
 def convolution(call: BatchedCall) -> Any:
     """Examples are further images where all share the kernel, else further groups of channels."""
-    params, (first, second) = call["params"].general, call.batching.operands
+    # Further examples are among the images or channels, in no order that puts channels last.
+    params, (first, second) = call["params"].general._replace(channels_last=False), call.batching.operands
     method = call.batching.name
     if not method.startswith("convolution"):
         method = "convolution_gradient_input" if "transpose" in method else "convolution"

@@ -417,7 +417,7 @@ BASES = {
     "xp.linalg.cross": (None, f"{_MATRIX}; {_MATRIX}; -1"),
     "ParamsConv1D": (None, "1; 4; 1; 1; 2; 0; 1; 1"),
     "ParamsConv2D": (None, "1; 2; 2; 1; 2; 1; 1; 0; 1; 1"),
-    "ParamsConvolution": (None, "(1, 2, 4); (2, 1, 2); (3,); (0,); (1,); (1,); 2"),
+    "ParamsConvolution": (None, "(1, 2, 4); (2, 1, 2); (3,); (0,); (1,); (1,); 2; False"),
     "ParamsPool": (None, "(1, 2, 4); (3,); (2,); (0,); (1,); (1,); True; False"),
     "ParamsConvTranspose1D": (None, "1; 4; 1; 1; 2; 0; 0; 1; 1"),
     "ParamsConvTranspose2D": (None, "1; 2; 2; 1; 2; 1; 1; 0; 0; 1; 1"),

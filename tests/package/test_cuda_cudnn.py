@@ -175,6 +175,39 @@ def test_a_convolution_is_planned_once_and_run_each_time(opened, library, alloca
     assert allocator.statistics() == (0, 512, 512)
 
 
+@pytest.mark.parametrize("kind", ConvolutionKind)
+def test_operands_may_be_channels_last(opened, library, kind):
+    params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general._replace(channels_last=True)
+    assert run(opened.convolution(kind, DType.BF16, params, 160, 320, 480))
+    strides = {(2, 4, 8, 9): [288, 1, 36, 4], (5, 4, 3, 2): [24, 1, 8, 4], (2, 5, 6, 8): [240, 1, 40, 5]}
+    given = [dict(options) for options in library.named("tensor")]
+    assert [each["stride"] for each in given] == [strides[tuple(each["dim"])] for each in given]
+    assert library.named("set_stride") == [(strides[kind.result_dims(params)],)]
+
+
+@pytest.mark.parametrize("lies", ["beside the interpreter", "where the loader looks", "elsewhere"])
+def test_cudnn_is_loaded_from_where_the_frontend_does_not_look(monkeypatch, tmp_path, lies):
+    loaded = []
+
+    def load(name):
+        loaded.append(name)
+        if lies == "elsewhere":
+            raise OSError(name)
+
+    file = tmp_path / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9"
+    if lies == "beside the interpreter":
+        file.parent.mkdir(parents=True)
+        file.touch()
+    finder = SimpleNamespace(load_nvidia_dynamic_lib=loaded.append)
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", finder)
+    monkeypatch.setattr(cudnn, "sysconfig", SimpleNamespace(get_path=lambda _: str(tmp_path)))
+    monkeypatch.setattr(cudnn, "ctypes", SimpleNamespace(CDLL=load))
+    cudnn._load_library()
+    assert loaded == {"beside the interpreter": [], "elsewhere": ["libcudnn.so.9", "cudnn"]}.get(
+        lies, ["libcudnn.so.9"]
+    )
+
+
 def test_the_frontend_is_given_integers_of_python_itself(opened, library):
     class Address(int):
         pass

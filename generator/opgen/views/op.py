@@ -299,6 +299,11 @@ def tensor_methods(spec: Spec) -> View:
         else:
             storage = f"self._storage.{method.name}({', '.join(['self._layout', *front.arguments])})"
             body = f"return self._like({storage})"
+            if functor is not None:
+                call = (
+                    f"self._storage.{method.name}({', '.join(['layout._ordered or layout.ordered', *front.arguments])})"
+                )
+                body = f"layout = self._layout\n        return self._preserved({call})"
             if method.results and method.functor is None:
                 others = method.signature.arguments[1:]
                 names = {"self": "self", **dict(zip(others, front.arguments, strict=False))}

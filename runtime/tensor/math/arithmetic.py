@@ -36,7 +36,7 @@ from ....tensor_ops import (
 )
 from ...base.error import DTypeMismatch, InvalidArgument, TallowError
 from ...core import argument
-from ..base import TensorBase, broadcast
+from ..base import TensorBase, aligned
 from ..number import CONVERT, NumberLike, as_number, default_dtype
 from ..promotion import common_dtype, promote
 from ..shape.views import ViewMethods
@@ -247,7 +247,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
             dtype = default_dtype(on_true, on_false)
             chosen = self._operand("where", on_true, "on_true", dtype)
             other = self._operand("where", on_false, "on_false", dtype)
-        first, second, layout = broadcast("where", chosen._layout, other._layout, self._layout)
+        first, second, layout, preserved = aligned("where", chosen._layout, other._layout, self._layout)
         try:
             storage = self._storage.where_cond(layout, chosen._storage, first, other._storage, second)
         except TallowError as error:
@@ -256,7 +256,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
                 raise
             chosen, other = promote(error, chosen, other)
         else:
-            return self._new(storage, layout.dense)
+            return self._new(storage, preserved)
         return self.where(chosen, other)
 
     def fill_(self, value: complex) -> Self:

@@ -15,7 +15,7 @@ from ...base.error import InvalidArgument, ShapeMismatch, TallowError
 from ...core.argument import integer, integers
 from ...core.conv import LONGEST_STEP, ParamsConvolution, convolved_size, transposed_size
 from ...core.extensions import extensions
-from ...core.layout import Layout
+from ...core.layout import Layout, layout_of
 from ...core.shape import Shape
 from ...core.tensor_type import TensorType
 from ...storage.calls import live_autocasts
@@ -188,7 +188,7 @@ class ConvolutionMethods(CreationMethods):
             value if type(value) is int or value is None else _plain(op, name, value)
             for name, value in zip(_STEPS, (padding, stride, dilation, groups, output_padding), strict=True)
         ]
-        params, layout = _convolution(op, self.shape, kernel.shape, *steps)
+        params, layout = _convolution(op, self.shape, kernel.shape, self._layout.is_channels_last, *steps)
         if bias is None:
             try:
                 return self._convolved_alone(kernel, params, layout, output_padding)
@@ -230,7 +230,9 @@ class ConvolutionMethods(CreationMethods):
         weights = weights._padded([(0, more - 1), *[(0, size - 1) for size in params.kernel]])
         source, kernel = cat([source, ones], 1), cat([kernel, weights], 1)
         steps = (0,) * len(sizes), params.stride, params.dilation
-        joined = ParamsConvolution(source.shape, kernel.shape, params.result_sizes, *steps)
+        joined = ParamsConvolution(
+            source.shape, kernel.shape, params.result_sizes, *steps, channels_last=params.channels_last
+        )
         return source._convolved_alone(kernel, joined, layout, None)
 
     def _convolved_alone(
@@ -322,7 +324,15 @@ def _plain(op: str, name: str, value: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _convolution(
-    op: str, shape: Shape, kernel: Shape, padding: Any, stride: Any, dilation: Any, groups: Any, output_padding: Any
+    op: str,
+    shape: Shape,
+    kernel: Shape,
+    channels_last: bool,
+    padding: Any,
+    stride: Any,
+    dilation: Any,
+    groups: Any,
+    output_padding: Any,
 ) -> tuple[ParamsConvolution, Layout]:
     """The parameters of a convolution, or of the one whose transpose is meant, and the layout of the result."""
     dims, is_transposed = int(op[-2]), output_padding is not None
@@ -340,10 +350,11 @@ def _convolution(
         more = _steps(op, "output_padding", output_padding, dims, 0)
         found = [transposed_size(op, *numbers, extra) for numbers, extra in zip(each, more, strict=True)]
         result = (shape[0], kernel[1] * groups, *found)
-        return ParamsConvolution(result, kernel, sizes, front, strides, dilations, groups), Layout.contiguous(result)
+        params = ParamsConvolution(result, kernel, sizes, front, strides, dilations, groups, channels_last)
+        return params, layout_of(result, params.channels_last)
     found = [convolved_size(op, *numbers) for numbers in each]
-    params = ParamsConvolution(shape, kernel, found, front, strides, dilations, groups)
-    return params, Layout.contiguous(params.out_dims)
+    params = ParamsConvolution(shape, kernel, found, front, strides, dilations, groups, channels_last)
+    return params, layout_of(params.out_dims, params.channels_last)
 
 
 def _steps(op: str, name: str, value: Any, dims: int, least: int) -> tuple[int, ...]:

@@ -111,6 +111,8 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         wide = self.to_dtype(self.dtype.compute)
         size = self.elem_count // max(self.shape[0] * count, 1)
         normed = wide.reshape(self.shape[0] * count, size).layer_norm(eps=eps).reshape(self.shape)
+        if self._layout.is_channels_last:
+            normed = normed.contiguous("channels_last")
         if weight is not None:
             normed = normed.mul(weight.to_dtype(wide.dtype)._as_channels(self.rank))
         return normed._shifted(bias, self.dtype)

@@ -9,7 +9,7 @@ from typing import Self
 from ...base.error import InvalidArgument, ShapeMismatch, TallowError
 from ...core.argument import boolean, integer, integers
 from ...core.conv import LONGEST_STEP
-from ...core.layout import Layout
+from ...core.layout import Layout, channels_last_order, inverse
 from ...core.pool import ParamsPool, longest_adaptive, pooled_size
 from ...core.shape import Shape
 from ..create import CreationMethods
@@ -19,6 +19,7 @@ _INPUTS = {
     2: "images have 4 dims, (b, c, h, w)",
     3: "volumes have 5 dims, (b, c, d, h, w)",
 }
+_MOST_RANK = max(_INPUTS) + 2
 _KINDS = {1: "an integer", 2: "an integer or a pair of integers", 3: "an integer or three integers"}
 
 
@@ -212,6 +213,8 @@ class PoolingMethods(CreationMethods):
         return self._pooled_by(op, params, layout)
 
     def _pooled_by(self, op: str, params: ParamsPool, layout: Layout) -> Self:
+        if self._layout.is_channels_last:
+            return self._pooled_channels_last(op, params)
         storage = self._storage
         try:
             pool = storage.avg_pool if "avg" in op else storage.max_pool
@@ -219,6 +222,18 @@ class PoolingMethods(CreationMethods):
         except TallowError as error:
             error.rename(op)
             raise
+
+    def _pooled_channels_last(self, op: str, params: ParamsPool) -> Self:
+        """Pool (b, .., c) in the order of memory: channels are one more spatial dim, of windows of one element."""
+        order = channels_last_order(self.rank)
+        if self.rank == _MOST_RANK:
+            return (
+                self.contiguous()._pooled_by(op, params, Layout.contiguous(params.out_dims)).contiguous("channels_last")
+            )
+        last = self.permute(order).unsqueeze(1)
+        widened = _with_channels(params)
+        pooled = last._pooled_by(op, widened, Layout.contiguous(widened.out_dims))
+        return pooled.squeeze(1).permute(inverse(order))
 
 
 def _dims_of(op: str) -> int:
@@ -266,6 +281,17 @@ def _pool(
     counts = [pooled_size(op, *each, ceil_mode=ceil_mode) for each in steps]
     params = ParamsPool(shape, counts, window, padding, stride, dilation, count_include_pad)
     return params, Layout.contiguous(params.out_dims)
+
+
+@lru_cache(maxsize=1024)
+def _with_channels(params: ParamsPool) -> ParamsPool:
+    """The pool of (b, 1, .., c) that is one of (b, c, ..)."""
+    batch, channels, *sizes = params.input_dims
+    return params._replace(
+        input_dims=(batch, 1, *sizes, channels), result_sizes=(*params.result_sizes, channels),
+        window=(*params.window, 1), padding=(*params.padding, 0), stride=(*params.stride, 1),
+        dilation=(*params.dilation, 1),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)

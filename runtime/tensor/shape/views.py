@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Self
 
 from ...base.bounded_cache import BoundedCache
-from ...base.error import InvalidArgument, ShapeMismatch
+from ...base.error import InvalidArgument, ShapeMismatch, shown
 from ...core.argument import REQUIRED, dim_of, integers
 from ...core.check import distinct_positions
-from ...core.layout import Layout
+from ...core.layout import Layout, channels_last_order, inverse
 from ...core.shape import Shape
 from ...storage.calls import new
 from ..base import TensorBase
@@ -230,14 +230,28 @@ class ViewMethods(TensorBase):
         key = "broadcast_as", self._layout.number, sizes
         return self._view(_views.get(key) or _views.keep(key, self._layout.broadcast_as(sizes)))
 
-    def contiguous(self) -> Self:
+    def contiguous(self, memory_format: str = "contiguous") -> Self:
         """Return the tensor itself if it is contiguous in row-major order, else a contiguous copy.
+
+        With `memory_format="channels_last"` the elements of (b, c, ..), of 3 to 5 dims, are in the order (b, .., c) of
+        memory. Convolutions, pools, norms and elementwise ops of such a tensor have results in that order.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.T.contiguous().layout.strides
         (2, 1)
+        >>> tl.zeros((1, 3, 4, 5)).contiguous(memory_format="channels_last").layout.strides
+        (60, 1, 15, 3)
         """
-        return self if self._layout.is_contiguous else self.copy()
+        if memory_format == "contiguous":
+            return self if self._layout.is_contiguous else self.copy()
+        if memory_format != "channels_last":
+            reason = f"memory_format is 'contiguous' or 'channels_last', not {shown(memory_format)}"
+            raise InvalidArgument("contiguous", reason)
+        if not 3 <= self.rank <= 5:
+            reason = "channels last are (b, c, ..) of 3 to 5 dims; reshape or unsqueeze them first"
+            raise ShapeMismatch("contiguous", (self.shape,), reason)
+        order = channels_last_order(self.rank)
+        return self.permute(order).contiguous().permute(inverse(order))
 
     def copy(self) -> Self:
         """Copy the elements to a new storage, in row-major order.

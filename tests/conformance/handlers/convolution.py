@@ -205,7 +205,7 @@ def convolution(bench: Bench) -> None:
     cases = (*GROUPED, *PARTS) if bench.name in ("f32", "bf16") else GROUPED
     for case in (*cases, LARGE_GROUPED) if bench.full else cases:
         params, where = case.params, bench.where(case)
-        geometry = convolutions.Geometry(params.sizes, params.kernel, *params[2:])
+        geometry = convolutions.Geometry(params.sizes, params.kernel, *params[2:7])
         shapes, find, terms = {
             "convolution": (
                 (params.input_dims, params.kernel_dims), convolutions.forward, params.channels[0] * params.taps,
@@ -222,11 +222,15 @@ def convolution(bench: Bench) -> None:
             bench.place(values.modest(bench.generator, bench.name, shape), placement)
             for shape, placement in zip(shapes, case.placements, strict=True)
         )
-        call = getattr(first.storage, bench.cell.method)
-        result = call(first.layout, second.storage, second.layout, params)
         total, magnitude = find(bench.name, first.values, second.values, geometry)
-        got = bench.read(result, bench.name, total.shape, where)
-        check_sums(bench.name, got, total, magnitude, terms, where)
+        call = getattr(first.storage, bench.cell.method)
+        for channels_last in (False, True):
+            made = params._replace(channels_last=channels_last)
+            result = call(first.layout, second.storage, second.layout, made)
+            shape = (total.shape[0], *total.shape[2:], total.shape[1]) if channels_last else total.shape
+            got = bench.read(result, bench.name, shape, where)
+            got = np.moveaxis(got, -1, 1) if channels_last else got
+            check_sums(bench.name, got, total, magnitude, terms, where)
 
 
 HANDLERS = {

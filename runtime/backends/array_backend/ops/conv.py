@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from ....core.conv import Params, ParamsConvolution
+from ....core.layout import channels_last_order
 from . import cast
 from .matmul import multiply, rounded
 from .operand import Operand
@@ -19,7 +20,8 @@ def convolve(operand: Operand, kernel: Operand, params: Params | ParamsConvoluti
         return operand.result(_zeros(operand, params.out_dims))
     columns = _columns(operand, params)
     product = multiply(library, _matrices(kernel, params), columns)
-    return operand.result(rounded(library, product, operand.dtype))
+    product = library.reshape(rounded(library, product, operand.dtype), params.out_dims)
+    return operand.result(_stored(library, product, params))
 
 
 def convolve_transposed(operand: Operand, kernel: Operand, params: Params | ParamsConvolution) -> Any:
@@ -37,7 +39,7 @@ def convolve_transposed(operand: Operand, kernel: Operand, params: Params | Para
         for axis, (tap, dilation, padding, stride, size) in enumerate(steps, 2):
             part = _placed(library, part, axis, tap * dilation - padding, stride, size)
         total = part if total is None else total + part
-    return operand.result(rounded(library, total, operand.dtype))
+    return operand.result(_stored(library, rounded(library, total, operand.dtype), params))
 
 
 def gradient_weight(operand: Operand, gradient: Operand, params: ParamsConvolution) -> Any:
@@ -51,7 +53,13 @@ def gradient_weight(operand: Operand, gradient: Operand, params: ParamsConvoluti
     product = multiply(
         library, library.reshape(rows, (groups, -1, length)), library.reshape(columns, (groups, length, -1))
     )
-    return operand.result(rounded(library, product, operand.dtype))
+    product = library.reshape(rounded(library, product, operand.dtype), params.kernel_dims)
+    return operand.result(_stored(library, product, params))
+
+
+def _stored(library: Any, x: Any, params: ParamsConvolution) -> Any:
+    """A result (b, c, ..) with its dims in the order of memory."""
+    return library.permute_dims(x, channels_last_order(x.ndim)) if params.channels_last else x
 
 
 def _wide(operand: Operand) -> Any:

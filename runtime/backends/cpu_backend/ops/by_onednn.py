@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from .....dtype import DType
 from ....core.conv import Params, ParamsConvolution
-from ....core.layout import Layout
+from ....core.layout import Layout, layout_of
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
 from ....program.program import Results
-from ....program.values import Buffer, Operand, dense
+from ....program.values import Buffer, Operand
 from ..kernels import HostKernels
 from ..onednn import Memory, Onednn, Problem, Window
 from . import conv, native_conv, native_matmul
@@ -71,11 +71,12 @@ def convolve(
     otherwise = _otherwise(native_conv.convolve, conv.convolve, x, kernel, params)
     params = params.general
     images = params.as_images
-    memories = _images(x, images), _kernels(kernel.layout, images), Memory.dense(images.out_dims)
+    memories = _images(x, images), _kernels(kernel.layout, images), _result(images, images.out_dims)
     result = _convolve(build, onednn, "convolution", x, kernel, memories, images, otherwise)
     if result is not None and params.is_padded:
         inside = _first_inside(params, params.result_sizes, params.stride, params.kernel, params.dilation)
-        _check_padding(build, dense(result, params.out_dims), 0, inside, kernel, otherwise)
+        made = Operand(result, layout_of(params.out_dims, params.channels_last))
+        _check_padding(build, made, 0, inside, kernel, otherwise)
     return result
 
 
@@ -86,7 +87,7 @@ def convolve_transposed(
     otherwise = _otherwise(native_conv.convolve_transposed, conv.convolve_transposed, x, kernel, params)
     images = params.general.as_images
     transposed = _kernels(kernel.layout, images, is_transposed=True)
-    memories = _images(x, images), transposed, Memory.dense(images.input_dims)
+    memories = _images(x, images), transposed, _result(images, images.input_dims)
     return _convolve(build, onednn, "deconvolution", x, kernel, memories, images, otherwise)
 
 
@@ -96,17 +97,22 @@ def gradient_weight(
     """As `conv.gradient_weight`; None where oneDNN has no quick way."""
     otherwise = _otherwise(native_conv.gradient_weight, conv.gradient_weight, x, gradient, params)
     images = params.as_images
-    kernels = _kernels(Layout.contiguous(params.kernel_dims), images)
+    kernels = _kernels(layout_of(params.kernel_dims, params.channels_last), images)
     memories = _images(x, images), _images(gradient, images), kernels
     result = _convolve(build, onednn, "convolution_gradient_weight", x, gradient, memories, images, otherwise)
     if result is not None and params.is_padded:
         inside = _first_inside(params, params.kernel, params.dilation, params.result_sizes, params.stride)
-        _check_padding(build, dense(result, params.kernel_dims), 1, inside, gradient, otherwise)
+        made = Operand(result, layout_of(params.kernel_dims, params.channels_last))
+        _check_padding(build, made, 1, inside, gradient, otherwise)
     return result
 
 
 def _images(x: Operand, params: ParamsConvolution) -> Memory | None:
     return _memory(x.as_rank(len(params.input_dims)).layout)
+
+
+def _result(params: ParamsConvolution, dims: tuple[int, ...]) -> Memory:
+    return Memory(dims, layout_of(dims, params.channels_last).strides)
 
 
 def _kernels(layout: Layout, params: ParamsConvolution, *, is_transposed: bool = False) -> Memory | None:

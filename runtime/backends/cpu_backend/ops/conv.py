@@ -11,6 +11,7 @@ import numpy as np
 
 from .....dtype import Array
 from ....core.conv import Params, ParamsConvolution
+from ....core.layout import channels_last_order
 from ....helpers.host_memory import require_room
 from ....host import cast
 from ...array_backend.ops.operand import Operand
@@ -33,7 +34,7 @@ def convolve(x: Operand, kernel: Operand, params: Params | ParamsConvolution) ->
         for images, rows, columns in _parts(_padded(x, params), params):
             part = result[images, :, rows]
             part[...] = multiply(matrices, columns).reshape(part.shape)
-    return _rounded(x, result)
+    return _rounded(x, result, params)
 
 
 def convolve_transposed(x: Operand, kernel: Operand, params: Params | ParamsConvolution) -> Any:
@@ -57,7 +58,7 @@ def convolve_transposed(x: Operand, kernel: Operand, params: Params | ParamsConv
             product = multiply(rows.swapaxes(1, 2), gradients[image])
             _add_taps(part, product.reshape(*part.shape[:2], *params.kernel, *params.result_sizes), params)
     inside = [slice(before, before + size) for before, size in zip(params.padding, params.sizes, strict=True)]
-    return _rounded(x, full.reshape(batch, channels, *reach)[:, :, *inside])
+    return _rounded(x, full.reshape(batch, channels, *reach)[:, :, *inside], params)
 
 
 def gradient_weight(x: Operand, gradient: Operand, params: ParamsConvolution) -> Any:
@@ -71,10 +72,13 @@ def gradient_weight(x: Operand, gradient: Operand, params: ParamsConvolution) ->
             part = gradients[images, :, rows].reshape(len(columns), params.groups, outer, -1)
             with np.errstate(all="ignore"):
                 total += multiply(part, columns.swapaxes(2, 3)).sum(0, dtype=total.dtype)
-    return _rounded(x, total.reshape(params.kernel_dims))
+    return _rounded(x, total.reshape(params.kernel_dims), params)
 
 
-def _rounded(x: Operand, result: Array) -> Any:
+def _rounded(x: Operand, result: Array, params: ParamsConvolution) -> Any:
+    """A result (b, c, ..) in the dtype and with its dims in the order of memory."""
+    if params.channels_last:
+        result = result.transpose(channels_last_order(result.ndim))
     return x.result(cast.narrow(result, x.dtype) if x.dtype.is_float else result)
 
 

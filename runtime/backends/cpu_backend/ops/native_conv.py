@@ -16,6 +16,7 @@ import numpy as np
 from .....dtype import DType
 from .....kernels import constants, host_arguments
 from ....core.conv import Params, ParamsConvolution
+from ....core.layout import Layout, channels_last_order
 from ....core.shape import Shape
 from ....host.array import bits
 from ....program.builder import ProgramBuilder
@@ -99,7 +100,16 @@ def convolve(
     weights = weights.relaid(shape, shape.contiguous_strides())
     result = build.empty(x.dtype, math.prod(params.out_dims))
     is_done = _launch_convolution(build, kernels, "convolve", x, weights, result.address, params)
-    return result if is_done else None
+    return _stored(build, result, params.out_dims, params) if is_done else None
+
+
+def _stored(build: ProgramBuilder, result: Buffer, dims: tuple[int, ...], params: ParamsConvolution) -> Buffer:
+    """A row-major result in the order that the parameters ask for."""
+    if not params.channels_last:
+        return result
+    layout = Layout.contiguous(dims).permute(channels_last_order(len(dims)))
+    stored: Buffer = contiguous(build, Operand(result, layout)).storage
+    return stored
 
 
 def gradient_weight(
@@ -119,7 +129,7 @@ def gradient_weight(
     # Between rows the kernel multiplies elements of the source by zeros, where nothing is.
     fallback = partial(by_numpy, function=conv.gradient_weight, arguments=(x, gradient, params))
     build.call(are_finite, dense(result, params.kernel_dims), fallback=fallback)
-    return result
+    return _stored(build, result, params.kernel_dims, params)
 
 
 def _of_groups(params: ParamsConvolution) -> tuple[int, int, int, int]:
@@ -150,7 +160,7 @@ def convolve_transposed(
 ) -> Buffer | None:
     """As `conv.convolve_transposed`; None where NumPy does it."""
     fallback = partial(by_numpy, function=conv.convolve_transposed, arguments=(x, kernel, params))
-    params = params.general
+    given = params = params.general
     if params.is_empty or len(params.sizes) > 2:
         return None
     params, x, kernel = params.as_images, x.as_rank(4), kernel.as_rank(4)
@@ -183,7 +193,7 @@ def convolve_transposed(
             begin = result.address + (rows.first * width + columns.first) * x.itemsize
             if not _launch(build, kernels, "convolve", x, part, begin, rows.axis, columns.axis, (1, 1), strides):
                 return None
-    return result
+    return _stored(build, result, given.input_dims, given)
 
 
 def _phases(size: int, taps: int, padding: int, stride: int, dilation: int) -> Iterator[_Phase]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import sysconfig
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .....dtype import DType
@@ -37,6 +41,7 @@ _GRAPHS: Final[dict[str | ConvolutionKind, Callable[..., Plan | None]]] = {
     "attention_with_logsumexp": cudnn_graphs.attention_with_logsumexp,
     "attention_gradient": cudnn_graphs.attention_gradient,
 }
+_FILE: Final = "libcudnn.so.9"
 # A plan takes milliseconds to make, and memory to keep.
 _MOST_PLANS: Final = 256
 
@@ -50,6 +55,7 @@ class CuDnn(StreamLibrary):
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """CuDNN on the stream of a driver; None where its frontend or the library is missing."""
         try:
+            _load_library()
             import cudnn
 
             cudnn.backend_version()
@@ -143,6 +149,20 @@ class CuDnn(StreamLibrary):
         # What the frontend raises of its own are these.
         except (RuntimeError, ValueError) as error:
             raise LibraryError(f"cudnn {name}", str(error), _ADVICE) from error
+
+
+def _load_library() -> None:
+    """Load cuDNN from where the frontend does not look: another folder of packages than the interpreter's own."""
+    if Path(sysconfig.get_path("purelib"), "nvidia", "cudnn", "lib", _FILE).exists():
+        return
+    try:
+        ctypes.CDLL(_FILE)
+    except OSError:
+        # A RuntimeError says that there is none.
+        with suppress(ImportError, RuntimeError):
+            from cuda.pathfinder import load_nvidia_dynamic_lib
+
+            load_nvidia_dynamic_lib("cudnn")
 
 
 def _destroy(library: Any, context: Context, handle: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from .....dtype import DType
 from ....core.conv import ParamsConvolution
+from ....core.layout import layout_of
 from ....core.shape import Shape
 from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, ConvolutionKind
 
@@ -36,7 +37,7 @@ class Plan(NamedTuple):
 def convolution(
     kind: ConvolutionKind, library: Any, handle: Any, dtype: DType, params: ParamsConvolution
 ) -> Plan | None:
-    """A convolution of contiguous operands, or a gradient of it; None where padding would not be multiplied.
+    """A convolution, or a gradient of it; None where padding would not be multiplied.
 
     That of a gradient may be left out: it meets only infinities and NaN.
     """
@@ -52,8 +53,11 @@ def convolution(
         ConvolutionKind.INPUT: ({"loss": result, "filter": kernel}, graph.frontend.conv_dgrad),
         ConvolutionKind.WEIGHT: ({"image": image, "loss": result}, graph.frontend.conv_wgrad),
     }[kind]
-    tensors = {name: graph.operand(dims, _contiguous(dims)) for name, dims in operands.items()}
-    graph.give(build(**tensors, **steps), kind.result_dims(params))
+    tensors = {
+        name: graph.operand(dims, layout_of(dims, params.channels_last).strides) for name, dims in operands.items()
+    }
+    dims = kind.result_dims(params)
+    graph.give(build(**tensors, **steps), dims, strides=layout_of(dims, params.channels_last).strides)
     graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
     is_padded = kind is ConvolutionKind.FORWARD and any(params.padding)
     if is_padded and not _leave_padded(graph.frontend, params):
@@ -135,10 +139,12 @@ class _Graph:
             name=str(number), dim=[*dims], stride=[*strides], data_type=kind or self._kind, uid=number
         )  # fmt: skip
 
-    def give(self, result: Any, dims: tuple[int, ...], kind: Any = None) -> None:
-        """Say what is the next result, which is contiguous; they come behind all operands."""
+    def give(
+        self, result: Any, dims: tuple[int, ...], kind: Any = None, *, strides: tuple[int, ...] | None = None
+    ) -> None:
+        """Say what is the next result, which is contiguous unless it has strides; they come behind all operands."""
         result.set_output(True).set_data_type(kind or self._kind).set_uid(self._number())
-        result.set_dim([*dims]).set_stride([*_contiguous(dims)])
+        result.set_dim([*dims]).set_stride([*(strides or _contiguous(dims))])
 
     def propose(self, refused: tuple[str, ...]) -> None:
         """Ask for plans, without algorithms that are marked by one of these."""

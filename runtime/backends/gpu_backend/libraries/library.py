@@ -102,7 +102,7 @@ class ConvolutionKind(Enum):
 
 
 class Convolution(Protocol):
-    """Convolutions of contiguous lines, images and volumes."""
+    """Convolutions of lines, images and volumes, with operands and result in the order of the parameters."""
 
     def convolution(
         self,

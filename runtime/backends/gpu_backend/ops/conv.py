@@ -11,6 +11,7 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS, MATMUL_SIDE
 from .....op import MethodOp, ReduceOp
 from ....core.conv import Params, ParamsConvolution
+from ....core.layout import channels_last_order, layout_of
 from ....program.builder import ProgramBuilder
 from ....program.values import Address, Buffer, Operand, dense
 from ..driver.grid import ceil_divide
@@ -45,10 +46,8 @@ def by_library(
     Where it does not multiply the zeros of the padding, it gets them as elements.
     """
     otherwise, params = partial(convolve, x=x, kernel=kernel, params=params), params.general
-    if _is_own(params):
-        return None
     result = _library_call(build, library, ConvolutionKind.FORWARD, x, kernel, params, otherwise)
-    if result is None and params.is_padded:
+    if result is None and params.is_padded and not _is_own(params):
         padded = params._replace(input_dims=_padded_dims(params), padding=(0,) * len(params.padding))
         result = _library_call(
             build, library, ConvolutionKind.FORWARD, _padded(build, x, params), kernel, padded, otherwise
@@ -83,10 +82,34 @@ def _library_call(
 ) -> Buffer | None:
     if _is_own(params):
         return None
-    result = build.empty(first.dtype, math.prod(kind.result_dims(params)))
-    one, other = copy.contiguous(build, first), copy.contiguous(build, second)
-    call = library.convolution(kind, first.dtype, params, one.address, other.address, result.address)
-    return result if build.append(call, otherwise) else None
+    is_last = first.layout.is_channels_last if kind is ConvolutionKind.WEIGHT else params.channels_last
+    dims = kind.result_dims(params)
+    # In the order that the images have, and in row-major order where the library lacks that one.
+    for channels_last in [True, False] if is_last else [False]:
+        problem = params._replace(channels_last=channels_last)
+        result = build.empty(first.dtype, math.prod(dims))
+        one, other = _in_order(build, first, channels_last), _in_order(build, second, channels_last)
+        call = library.convolution(kind, first.dtype, problem, one.address, other.address, result.address)
+        if build.append(call, otherwise):
+            made = Operand(result, layout_of(dims, problem.channels_last))
+            ordered: Buffer = _in_order(build, made, params.channels_last).storage
+            return ordered
+    return None
+
+
+def _in_order(build: ProgramBuilder, x: Operand, channels_last: bool) -> Operand:
+    """The elements of (b, c, ..) in the order (b, .., c) or (b, c, ..) of memory."""
+    if not channels_last:
+        return copy.contiguous(build, x)
+    return copy.contiguous(build, Operand(x.storage, x.layout.permute(channels_last_order(x.layout.rank))))
+
+
+def _stored(build: ProgramBuilder, result: Buffer, dims: tuple[int, ...], params: ParamsConvolution) -> Buffer:
+    """A row-major result in the order that the parameters ask for."""
+    if not params.channels_last:
+        return result
+    stored: Buffer = _in_order(build, dense(result, dims), channels_last=True).storage
+    return stored
 
 
 def _is_own(params: ParamsConvolution) -> bool:
@@ -103,7 +126,7 @@ def _padded_dims(params: ParamsConvolution) -> tuple[int, ...]:
 def _padded(build: ProgramBuilder, x: Operand, params: ParamsConvolution) -> Operand:
     """The input as far as windows reach, with the zeros around it."""
     dims = _padded_dims(params)
-    padded = dense(build.empty(x.dtype, math.prod(dims)), dims)
+    padded = Operand(build.empty(x.dtype, math.prod(dims)), layout_of(dims, params.channels_last))
     build.zero(padded.storage)
     source, target = x.layout, padded.layout
     for dim, (before, size, whole) in enumerate(zip(params.padding, params.sizes, dims[2:], strict=True), 2):
@@ -120,10 +143,10 @@ def convolve(build: ProgramBuilder, x: Operand, kernel: Operand, params: AnyPara
     if result.length and params.is_empty:
         build.zero(result)
     elif result.length and depthwise.is_depthwise(params):
-        return depthwise.convolve(build, op, x, kernel, params)
+        result = depthwise.convolve(build, op, x, kernel, params)
     elif result.length:
         _directly(build, op, x, kernel, params.as_volumes, result, transposed=False)
-    return result
+    return _stored(build, result, params.out_dims, params)
 
 
 def convolve_by_product(
@@ -150,7 +173,7 @@ def convolve_by_product(
         to = result.address + start * groups * outer * positions * x.itemsize
         bmnk = count * groups, outer, positions, steps
         matmul.multiply(build, library, _repeated(weights, count), columns, bmnk, to)
-    return result
+    return _stored(build, result, params.out_dims, params)
 
 
 def _op(params: AnyParams) -> str:
@@ -229,9 +252,10 @@ def convolve_transposed(build: ProgramBuilder, x: Operand, kernel: Operand, para
         build.zero(result)
     elif result.length:
         if depthwise.is_depthwise(params) and set(params.dilation) == {1}:
-            return depthwise.convolve_transposed(build, op, x, kernel, params)
-        _directly(build, op, x, kernel, params.as_volumes, result, transposed=True)
-    return result
+            result = depthwise.convolve_transposed(build, op, x, kernel, params)
+        else:
+            _directly(build, op, x, kernel, params.as_volumes, result, transposed=True)
+    return _stored(build, result, params.input_dims, params)
 
 
 def convolve_transposed_by_product(
@@ -271,7 +295,7 @@ def convolve_transposed_by_product(
                 stride_w=volumes.stride[2], count=number, geometry=geometry,
             )  # fmt: skip
             build.launch("conv", f"col2im_{x.dtype.value}", blocks, packed)
-    return result
+    return _stored(build, result, params.input_dims, params)
 
 
 def gradient_weight_by_product(
@@ -280,7 +304,8 @@ def gradient_weight_by_product(
     """The gradient of the kernel as a matrix product of columns; None of one that is depthwise or empty."""
     if _is_own(params):
         return None
-    return _weight(build, x, g, params, partial(_multiplied, library))
+    product = _weight(build, x, g, params, partial(_multiplied, library))
+    return _stored(build, product, params.kernel_dims, params)
 
 
 def gradient_weight(build: ProgramBuilder, x: Operand, g: Operand, params: ParamsConvolution) -> Buffer:
@@ -291,7 +316,8 @@ def gradient_weight(build: ProgramBuilder, x: Operand, g: Operand, params: Param
             build.zero(result)
         return result
     own = depthwise.gradient_weight(build, _WEIGHT, x, g, params) if depthwise.is_depthwise(params) else None
-    return own or _weight(build, x, g, params, matmul.multiply_by_kernel)
+    result = own or _weight(build, x, g, params, matmul.multiply_by_kernel)
+    return _stored(build, result, params.kernel_dims, params)
 
 
 def _multiplied(

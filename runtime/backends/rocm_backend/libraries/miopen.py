@@ -108,7 +108,8 @@ class Miopen(StreamLibrary, HipResource):
             after <= before < after + stride
             for before, after, stride in zip(params.padding, params.padding_after, params.stride, strict=True)
         )
-        if kind is not ConvolutionKind.FORWARD or len(params.sizes) != 2 or params.groups != 1 or not is_even:
+        is_forward = kind is ConvolutionKind.FORWARD
+        if not is_forward or len(params.sizes) != 2 or params.groups != 1 or not is_even or params.channels_last:
             return None
         dims = params.input_dims, params.kernel_dims, params.out_dims
         return self._library_call(self._convolve, (dtype, params), dims, first, second, result)

@@ -1,0 +1,145 @@
+"""Results are channels last where the image is: of elementwise calls, convolutions, pools and norms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pytest
+from tallow import Device, InvalidArgument, ShapeMismatch, TallowError, Tensor, Var
+
+from . import matrix
+from .oracle.formats import NUMPY
+from .test_broadcasting import DTYPES, Function, functions
+
+SHAPE = (2, 3, 4, 5)
+# They say that they give row-major order, or make or copy a tensor and compute nothing.
+ROW_MAJOR = {
+    *("Var", "astype", "bernoulli", "clip", "clone", "conj", "contiguous", "copy", "empty_like", "isin", "ones_like"),
+    *("flip", "positive", "real", "roll", "stack", "tile", "zeros_like"),
+}
+
+
+def image(device: Device, dtype: str, shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Tensor:
+    """Small numbers above 0, no two neighbours of which are equal."""
+    numbers = np.random.default_rng(seed).integers(1, 7, shape)
+    return Tensor((numbers % 2 if dtype == "bool" else numbers).astype(NUMPY[dtype]), device=device)
+
+
+def last(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format="channels_last")
+
+
+def shuffled(tensor: Tensor) -> Tensor:
+    """The elements at other places, the same ones at each call."""
+    array = tensor.numpy()
+    order = np.random.default_rng(7).permutation(array.size)
+    return Tensor(array.reshape(-1)[order].reshape(array.shape), device=tensor.device)
+
+
+def called(function: Callable[..., Any], *operands: Tensor) -> Tensor | None:
+    """The result of a call, if it is made and is one tensor of the shape of the first operand."""
+    try:
+        result = function(*operands)
+    except (TallowError, TypeError):
+        return None
+    return result if isinstance(result, Tensor) and result.shape == operands[0].shape else None
+
+
+@cache
+def elementwise() -> dict[str, tuple[Function, str]]:
+    """By name the calls with which moving the elements of all operands commutes, each with a dtype that it takes."""
+    found = {}
+    for function in functions():
+        name = function.example.call.name
+        if not function.arity or name.rpartition(".")[2] in ROW_MAJOR or re.search(r"_$|__i", name):
+            continue
+        for dtype in DTYPES:
+            operands = [image(Device.cpu(), dtype, seed=seed) for seed in range(function.arity)]
+            result = called(function, *operands)
+            if result is None:
+                continue
+            other = called(function, *map(shuffled, operands))
+            is_new = result.storage is not operands[0].storage
+            if is_new and other is not None and np.array_equal(shuffled(result).numpy(), other.numpy(), True):
+                found[name] = function, dtype
+            break
+    return found
+
+
+def test_elementwise_calls_are_found() -> None:
+    names = {f"Tensor.{name}" for name in ("exp", "add", "lt", "affine", "leaky_relu", "where")}
+    assert names <= elementwise().keys()
+
+
+@pytest.mark.parametrize("name", elementwise())
+def test_elementwise_calls_keep_the_order(device: Device, name: str) -> None:
+    function, dtype = elementwise()[name]
+    if dtype not in matrix.dtypes_of(device.backend):
+        pytest.skip("the backend lacks the dtype")
+    operands = [image(device, dtype, seed=seed) for seed in range(function.arity)]
+    expected, found = called(function, *operands), called(function, *map(last, operands))
+    assert expected is not None
+    assert found is not None
+    np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    assert found.layout.is_channels_last, found.layout
+
+
+def networks() -> dict[str, tuple[tuple[int, ...], Callable[..., Tensor]]]:
+    """By name the shape of an image, and what a network computes of it."""
+    made: dict[str, tuple[tuple[int, ...], Callable[..., Tensor]]] = {}
+    for name in sorted(dir(Tensor)):
+        if found := re.fullmatch(r"(adaptive_)?(avg|max)_pool([123])d", name):
+            shape = (2, 3, 6, 5, 4)[: int(found[3]) + 2]
+            made[name] = shape, partial(lambda name, x: getattr(x, name)(2), name)
+        elif found := re.fullmatch(r"conv(_transpose)?([123])d", name):
+            shape = (2, 4, 6, 5, 4)[: int(found[2]) + 2]
+            for groups in (1, 2, 4):
+                made[f"{name} of {groups} groups"] = shape, partial(_convolved, name, groups)
+    shape = (2, 4, 3, 5)
+    made["batch_norm"] = shape, lambda x: x.batch_norm(training=True)
+    made["group_norm"] = shape, lambda x: x.group_norm(2)
+    made["batch_norm by running statistics"] = shape, _normed
+    return made
+
+
+def _convolved(name: str, groups: int, x: Tensor) -> Tensor:
+    outer = (4, 4 // groups)
+    kernel = Tensor(np.random.default_rng(1).standard_normal((*outer, *[2] * (x.rank - 2))), x.dtype, x.device)
+    result: Tensor = getattr(x, name)(kernel, padding=1, stride=2, groups=groups, bias=kernel[:, 0].flatten(1)[:, 0])
+    return result
+
+
+def _normed(x: Tensor) -> Tensor:
+    mean, variance, weight, bias = (image(x.device, "f32", (4,), seed).to_dtype(x.dtype) for seed in range(4))
+    return x.batch_norm(mean, variance, weight, bias)
+
+
+@pytest.mark.parametrize("name", networks())
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_networks_keep_the_order(device: Device, dtype: str, name: str) -> None:
+    if dtype not in matrix.dtypes_of(device.backend):
+        pytest.skip("the backend lacks the dtype")
+    shape, function = networks()[name]
+    array = np.random.default_rng(0).standard_normal(shape)
+    results = []
+    for change in (Tensor.contiguous, last):
+        variable = Var(Tensor(array, dtype, device))
+        x = change(variable)
+        result = function(x)
+        assert result.layout.is_channels_last == (change is last), (name, result.layout)
+        gradient = change(Tensor(np.random.default_rng(2).standard_normal(result.shape), dtype, device))
+        results.append((result.numpy(), result.backward(gradient)[variable].numpy()))
+    bound = 1e-5 if dtype == "f32" else 2e-2
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one.astype(float), other.astype(float), bound, bound)
+
+
+def test_other_formats_are_refused(device: Device) -> None:
+    with pytest.raises(InvalidArgument, match="memory_format"):
+        Tensor.zeros((1, 2, 3), device=device).contiguous(memory_format="channels_first")
+    with pytest.raises(ShapeMismatch, match="3 to 5 dims"):
+        last(Tensor.zeros((2, 3), device=device))
