@@ -16,10 +16,10 @@ from .oracle.formats import NUMPY
 from .test_broadcasting import DTYPES, Function, functions
 
 SHAPE = (2, 3, 4, 5)
-# They say that they give row-major order, or make or copy a tensor and compute nothing.
+# They say that they give row-major order, or make, copy or write a tensor and compute nothing.
 ROW_MAJOR = {
     *("Var", "astype", "bernoulli", "clip", "clone", "conj", "contiguous", "copy", "empty_like", "isin", "ones_like"),
-    *("flip", "positive", "real", "roll", "stack", "tile", "zeros_like"),
+    *("flip", "positive", "real", "roll", "stack", "tile", "write_npy", "zeros_like"),
 }
 
 
