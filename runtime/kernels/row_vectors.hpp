@@ -343,19 +343,21 @@ template <typename Value> struct StoreNumber {
 
 // Writes the results that are one number a row, those of row `number`, if element i is the first of it.
 template <typename Functor, typename T, uint32_t N, typename Arguments>
-TALLOW_INLINE void store_numbers(const Arguments& arguments, const compute_type<T> (&results)[row_outputs<Functor>][N],
-                                 uint32_t i, uint64_t number, bool is_first) {
-    if (results_of_rows<Functor> == 0 || !is_first)
-        return;
+TALLOW_INLINE void store_numbers([[maybe_unused]] const Arguments& arguments,
+                                 [[maybe_unused]] const compute_type<T> (&results)[row_outputs<Functor>][N],
+                                 [[maybe_unused]] uint32_t i, [[maybe_unused]] uint64_t number,
+                                 [[maybe_unused]] bool is_first) {
+    if constexpr (results_of_rows<Functor> != 0) {
 #pragma unroll
-    for (uint32_t r = 0; r < Functor::results; ++r) {
-        const StoreNumber<compute_type<T>> store{results[r][i], arguments.results[r], number};
-        if (!is_of_rows<Functor>(r))
-            continue;
-        if constexpr (has_types<Functor>)
-            visit_type(typename Functor::Results{}, r, store);
-        else
-            store(TypeOf<T>{});
+        for (uint32_t r = 0; r < Functor::results; ++r) {
+            const StoreNumber<compute_type<T>> store{results[r][i], arguments.results[r], number};
+            if (!is_first || !is_of_rows<Functor>(r))
+                continue;
+            if constexpr (has_types<Functor>)
+                visit_type(typename Functor::Results{}, r, store);
+            else
+                store(TypeOf<T>{});
+        }
     }
 }
 
