@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ..base.error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType, shown
+from ..base.error import DTypeMismatch, EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType, shown
 from .conv import Params, ParamsConvolution
 from .layout import Layout, distinct
 from .optim import parts_of
 from .pool import ParamsPool
 from .random import uniform_range
-from .result_shapes import reduced
+from .result_shapes import group_statistics, reduced
 from .shape import Shape
 
 if TYPE_CHECKING:
     from ...dtype import Array, DType
     from ...ggml_dtype import GgmlDType
     from ...op import BinaryOp, ReduceOp
-    from .protocols import Blocks, DeviceLike, OnDevice, Ranks, Sized, Typed
+    from .protocols import Blocks, DeviceLike, HasInner, OnDevice, Ranks, Sized, Typed
 
 # Of a dtype, why complex numbers are not converted to it.
 LACKS_PARTS: Final = "has no imaginary part; take real(), imag() or abs() first"
@@ -423,6 +423,47 @@ def _has_shapes(op: str, layout: Layout, **operands: tuple[Layout | None, tuple[
     for name, (operand, expected) in operands.items():
         if operand is not None and operand.shape != expected:
             raise ShapeMismatch(op, (layout.shape, operand.shape), f"the shape of the {name} must be {expected}")
+
+
+def channel_groups(op: str, layout: Layout, groups: int, dim: int) -> None:
+    """Check that elements are (b, c, s) or (b, s, c), with the channels along `dim`, which make groups of one size."""
+    _rank(op, layout, 3)
+    if dim not in (1, 2):
+        raise InvalidArgument(op, f"the channels are along dim 1 or 2, not {dim}")
+    if groups < 1 or layout.shape[dim] % groups:
+        raise InvalidArgument(op, f"{layout.shape[dim]} channels are not {groups} groups of one size; choose a divisor")
+
+
+def channel_vectors(op: str, layout: Layout, dim: int, vectors: Sequence[Layout | None]) -> None:
+    """Check that vectors, those that are given, have a number for each channel."""
+    for vector in vectors:
+        if vector is not None and vector.shape != (layout.shape[dim],):
+            reason = (
+                f"there are {layout.shape[dim]} channels along dim {dim}, for which a vector {vector.shape} is given"
+            )
+            raise InvalidArgument(op, f"{reason}; give a number for each")
+
+
+def statistics_shapes(op: str, layout: Layout, groups: int, whole_batch: bool, mean: Layout, variance: Layout) -> None:
+    """Check the shapes of the means and the variances of groups of channels."""
+    expected = group_statistics(layout.shape, groups, whole_batch)
+    for given in (mean, variance):
+        if given.shape != expected:
+            reason = f"the groups have statistics of shape {expected}, not {given.shape}"
+            raise InvalidArgument(op, f"{reason}; give those of normalize_groups")
+
+
+def vector_dtypes(op: str, dtype: DType, *vectors: HasInner | None) -> None:
+    """Check that vectors for elements of a dtype are in one dtype: that of the elements or its compute dtype."""
+    dtypes = {vector.inner.dtype for vector in vectors if vector is not None}
+    if len(dtypes) > 1 or not dtypes <= {dtype, dtype.compute}:
+        raise DTypeMismatch(op, (dtype, *sorted(dtypes, key=lambda it: it.value)))
+
+
+def compute_dtypes(op: str, dtype: DType, *statistics: HasInner) -> None:
+    """Check that statistics of elements of a dtype are in its compute dtype."""
+    for storage in statistics:
+        _compute_dtype(op, "statistics", dtype, storage.inner.dtype)
 
 
 def rope_shapes(op: str, layout: Layout, cos_layout: Layout, sin_layout: Layout, positions_layout: Layout) -> None:

@@ -36,6 +36,15 @@ class HasDType(Protocol):
         ...
 
 
+class HasInner(Protocol):
+    """A storage of the package, with that of the backend in it."""
+
+    @property
+    def inner(self) -> HasDType:
+        """The storage of the backend."""
+        ...
+
+
 class HasShape(Protocol):
     """A tensor, an operand or a layout."""
 

@@ -31,3 +31,8 @@ def pooled(shape: Sizes, kernel_size: tuple[int, int], stride: tuple[int, int]) 
 def in_memory_order(shape: Sizes, channels_last: bool) -> Sizes:
     """The shape (b, c, ..) as its dims follow in memory."""
     return (shape[0], *shape[2:], shape[1]) if channels_last else shape
+
+
+def group_statistics(shape: Sizes, groups: int, whole_batch: bool) -> Sizes:
+    """The shape of the means, or the variances, of groups of channels, of each item of a batch or of all together."""
+    return 1 if whole_batch else shape[0], groups

@@ -39,6 +39,9 @@ from .node import (
     rule,
     watched,
 )
+from .normalization import normalize_channels as normalize_channels
+from .normalization import normalize_groups as normalize_groups
+from .normalization import normalize_groups_gradient as normalize_groups_gradient
 from .recording import mode
 from .recurrent import cell as cell
 from .recurrent import gru_cell_gradient as gru_cell_gradient

@@ -75,6 +75,41 @@ template <> __attribute__((noinline)) inline void convert_span(uint64_t count, f
 }
 #endif
 
+// Elements in the type in which they are computed: the source itself, or converted into the buffer. Zeros if there is
+// no source.
+template <typename T>
+TALLOW_INLINE const widened<T>* computed_span(uint64_t count, const T* source, widened<T>* buffer) {
+    if constexpr (is_small_float<T>) {
+        if (source) {
+            convert_span(count, buffer, source);
+            return buffer;
+        }
+    } else {
+        if (source)
+            return source;
+    }
+    for (uint64_t i = 0; i < count; ++i)
+        buffer[i] = 0;
+    return buffer;
+}
+// The memory in which a result is computed: the result itself, or the buffer from which finish_span converts.
+template <typename T> TALLOW_INLINE widened<T>* result_span(T* result, widened<T>* buffer) {
+    if constexpr (is_small_float<T>)
+        return buffer;
+    else
+        return result ? result : buffer;
+}
+template <typename T> TALLOW_INLINE void finish_span(uint64_t count, T* result, const widened<T>* computed) {
+    if constexpr (is_small_float<T>) {
+        if (result)
+            convert_span(count, result, computed);
+    }
+}
+
+template <typename T> TALLOW_INLINE T* optional_pointer(uint64_t address, uint64_t offset) {
+    return address ? pointer_to<T>(address) + offset : nullptr;
+}
+
 // A functor of floats that are nearly always bounded: which of its two ways serves, is asked for parts of the span.
 template <typename Functor> TALLOW_INLINE void map_bounded_span(uint64_t count, float* result, const float* source) {
     for (uint64_t first = 0; first < count; first += span_part) {

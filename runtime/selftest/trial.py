@@ -56,6 +56,7 @@ FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "lstm_gradient": ("lstm_with_products", ("states", "products")),
     "gru_gradient": ("gru_with_products", ("states", "products")),
     "max_pool_gradient": ("max_pool", ("result",)),
+    "normalize_groups_gradient": ("normalize_groups", ("result", "mean", "variance")),
 }
 """The methods that compute what gradients are given, and the arguments that are their results."""
 
@@ -165,11 +166,12 @@ def consistent(made: Example) -> Example:
     if method:
         function = getattr(made.owner, method)
         names = [*inspect.signature(function).parameters]
-        results = function(**{name: made.arguments[name] for name in names})
+        # What a gradient does not depend on, such as a bias, is left out.
+        results = function(**{name: made.arguments.get(name) for name in names})
         results = results if isinstance(results, tuple) else (results,)
         for key, result in zip(keys, results[: len(keys)], strict=True):
-            made.arguments[key] = result
-            if f"{key}_layout" in made.arguments:
+            if key in made.arguments:
+                made.arguments[key] = result
                 made.arguments[f"{key}_layout"] = made.arguments[f"{key}_layout"].dense
     return made
 

@@ -204,6 +204,7 @@ _TABLE: Final = {
     "Tensor.index_add": ("", "index_add"),
     "Tensor.index_copy_": ("", "Tensor.index_copy_"),
     "Tensor.index_select": ("take", "index_select"),
+    "Tensor.instance_norm": ("", "nn.functional.instance_norm"),
     "Tensor.is_contiguous": ("", "Tensor.is_contiguous"),
     "Tensor.is_cuda": ("", "Tensor.is_cuda"),
     "Tensor.is_recorded": ("", "Tensor.requires_grad"),

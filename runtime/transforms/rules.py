@@ -57,6 +57,14 @@ def pool(call: BatchedCall) -> Any:
     return call.run({name: _items(call.stacked(name)) for name in call.batching.operands}, params=params)
 
 
+def normalize_groups(call: BatchedCall) -> Any:
+    """As `items` where groups are those of an item and all examples share the vectors, else as `loop`."""
+    if call["whole_batch"] or call.is_batched("weight") or call.is_batched("bias"):
+        return loop(call)
+    vectors = {name: call.shared(name) for name in ("weight", "bias")}
+    return call.run({"self": _items(call.stacked("self")), **vectors})
+
+
 def _behind(dim: int) -> int:
     return dim + 1 if dim >= 0 else dim
 

@@ -356,6 +356,7 @@ BASES = {
     "Tensor.embedding": (_MATRIX, "ramp(d, DType.I64, 4).clamp(0, 1)"),
     "Tensor.batch_norm": (_IMAGE, f"{_PAIR}; {_PAIR}; {_PAIR}; {_PAIR}; False; 0.1; 1e-5"),
     "Tensor.group_norm": (_IMAGE, f"2; {_PAIR}; {_PAIR}; 1e-5"),
+    "Tensor.instance_norm": (_IMAGE, f"{_PAIR}; {_PAIR}; 1e-5"),
     "read_npy": (None, "'made.npy'; 'cpu'"),
     "read_npz": (None, "'made.npz'; 'cpu'"),
     "Tensor.scaled_dot_product_attention": (

@@ -1,0 +1,543 @@
+// Normalisation of channels. Elements are rows: those of a channel, of which there are `channels` for each of the
+// batch, or those of all channels side by side, at each of `length` positions. An item is a part of the positions of an
+// item of the batch; sums of items are made first, then joined to those of groups of channels.
+#pragma once
+
+#include "math.hpp"
+#include "reduce.hpp"
+
+namespace tallow {
+
+template <typename Value> struct TwoSums {
+    Value first;
+    Value second;
+
+    template <typename Function> TALLOW_INLINE TwoSums each(Function function) const {
+        return {function(first), function(second)};
+    }
+    TALLOW_INLINE void add(const TwoSums& y) {
+        first += y.first;
+        second += y.second;
+    }
+};
+template <typename Value> constexpr bool has_parts<TwoSums<Value>> = true;
+
+// States that add up.
+template <typename Of> struct JoinStates {
+    using State = Of;
+    static TALLOW_INLINE State combine(State x, const State& y) {
+        x.add(y);
+        return x;
+    }
+};
+
+// Number `index` of a vector in the dtype of the elements, or in their compute dtype.
+template <typename T> TALLOW_INLINE compute_type<T> load_number(uint64_t vector, uint64_t index, uint32_t is_wide) {
+    using Value = compute_type<T>;
+    if constexpr (!is_same<T, Value>)
+        if (!is_wide)
+            return to_compute(pointer_to<const T>(vector)[index]);
+    return pointer_to<const Value>(vector)[index];
+}
+
+// What a channel is normalised by.
+template <typename T> struct ChannelScale {
+    using Value = compute_type<T>;
+    Value mean;
+    Value scale;
+    Value bias;
+
+    template <typename Arguments>
+    TALLOW_INLINE ChannelScale(const Arguments& arguments, uint32_t channel, uint64_t group) {
+        mean = load_number<T>(arguments.mean, group, arguments.wide_statistics);
+        const Value variance = load_number<T>(arguments.variance, group, arguments.wide_statistics);
+        scale = rsqrt(variance + from_bits<Value>(arguments.epsilon));
+        if (arguments.weight)
+            scale = scale * load_number<T>(arguments.weight, channel, arguments.wide_affine);
+        bias = arguments.bias ? load_number<T>(arguments.bias, channel, arguments.wide_affine) : Value{0};
+    }
+    // Without a bias -0.0 is kept.
+    template <typename Arguments> TALLOW_INLINE Value apply(const Arguments& arguments, Value x) const {
+        const Value scaled = (x - mean) * scale;
+        return arguments.bias ? scaled + bias : scaled;
+    }
+};
+// What the gradient of an element is computed by.
+template <typename T> struct ChannelSlope {
+    using Value = compute_type<T>;
+    Value mean;
+    Value scale;
+    TwoSums<Value> totals;
+
+    template <typename Arguments>
+    TALLOW_INLINE ChannelSlope(const Arguments& arguments, uint32_t channel, uint64_t group) {
+        const ChannelScale<T> forward(arguments, channel, group);
+        mean = forward.mean;
+        scale = forward.scale;
+        totals = pointer_to<const TwoSums<Value>>(arguments.totals)[group];
+    }
+    TALLOW_INLINE Value apply(Value x, Value gradient) const {
+        return (gradient * scale - totals.first) - (x - mean) * totals.second;
+    }
+};
+
+// One item of the batch, channel or group, and part of its positions.
+struct ChannelItem {
+    uint32_t item;
+    uint32_t batch;
+    uint32_t channel;
+    uint32_t begin;
+    uint32_t end;
+
+    template <typename Arguments>
+    TALLOW_INLINE ChannelItem(const Arguments& arguments, uint32_t outer, uint32_t first_channel)
+        : item(outer), batch(outer / arguments.splits), channel(first_channel) {
+        begin = (outer - batch * arguments.splits) * arguments.chunk;
+        end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
+    }
+    template <typename Arguments> TALLOW_INLINE uint64_t group(const Arguments& arguments, uint32_t index) const {
+        return uint64_t{batch} * arguments.batch_groups + index / arguments.group_size;
+    }
+};
+template <typename T, typename Arguments>
+TALLOW_INLINE const T* row_of_source(const Arguments& arguments, uint32_t batch, uint64_t row) {
+    return pointer_to<const T>(arguments.source) + batch * arguments.source_batch + row * arguments.source_step;
+}
+template <typename T, typename Arguments>
+TALLOW_INLINE const T* row_of_gradient(const Arguments& arguments, uint32_t batch, uint64_t row) {
+    return pointer_to<const T>(arguments.gradient) + batch * arguments.gradient_batch + row * arguments.gradient_step;
+}
+template <typename T> TALLOW_INLINE uint32_t misalignment_of(const T* pointer) {
+    return static_cast<uint32_t>(reinterpret_cast<uint64_t>(pointer) % access_bytes / sizeof(T));
+}
+
+// Calls visitor.load<N>(place) and visitor.take(place, loaded) for the elements [begin, end) of a row, of which a team
+// of threads takes whole accesses if all operands are aligned alike.
+template <typename T, typename Visitor>
+TALLOW_INLINE void visit_channel(uint32_t begin, uint32_t end, uint32_t misaligned, bool is_even, uint32_t lane,
+                                 uint32_t team, Visitor& visitor) {
+    constexpr uint32_t length = pack_length<T>;
+    const uint32_t wanted = misaligned == 0 ? 0 : length - misaligned;
+    const uint32_t head = is_even && wanted < end - begin ? begin + wanted : end;
+    const uint32_t packs = (end - head) / length;
+    for (uint32_t i = begin + lane; i < head; i += team)
+        visitor.take(i, visitor.template load<1>(i));
+    uint32_t pack = lane;
+    for (; pack + (reduce_in_flight - 1) * team < packs; pack += reduce_in_flight * team) {
+        decltype(visitor.template load<length>(0)) loaded[reduce_in_flight];
+#pragma unroll
+        for (uint32_t p = 0; p < reduce_in_flight; ++p)
+            loaded[p] = visitor.template load<length>(head + (pack + p * team) * length);
+#pragma unroll
+        for (uint32_t p = 0; p < reduce_in_flight; ++p)
+            visitor.take(head + (pack + p * team) * length, loaded[p]);
+    }
+    for (; pack < packs; pack += team)
+        visitor.take(head + pack * length, visitor.template load<length>(head + pack * length));
+    for (uint32_t i = head + packs * length + lane; i < end; i += team)
+        visitor.take(i, visitor.template load<1>(i));
+}
+
+template <typename T, uint32_t N> struct PackPair {
+    Pack<T, N> source;
+    Pack<T, N> gradient;
+};
+
+// Sums of the distances from a shift and of their squares, or of gradients and of these times the distances.
+template <typename T, bool Gradient> struct SumsOfRow {
+    using Value = compute_type<T>;
+    const T* source;
+    const T* gradient;
+    Value shift;
+    TwoSums<Value> sums;
+
+    template <uint32_t N> TALLOW_INLINE auto load(uint32_t place) const {
+        if constexpr (Gradient)
+            return PackPair<T, N>{load_whole<N>(source + place), load_whole<N>(gradient + place)};
+        else
+            return load_whole<N>(source + place);
+    }
+    template <uint32_t N> TALLOW_INLINE void take(uint32_t, const PackPair<T, N>& loaded) {
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            add(to_compute(loaded.source.values[i]), to_compute(loaded.gradient.values[i]));
+    }
+    template <uint32_t N> TALLOW_INLINE void take(uint32_t, const Pack<T, N>& loaded) {
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            add(to_compute(loaded.values[i]), Value{});
+    }
+    TALLOW_INLINE void add(Value x, [[maybe_unused]] Value g) {
+        const Value distance = x - shift;
+        const Value factor = Gradient ? g : distance;
+        sums.first += factor;
+        sums.second = fma(factor, distance, sums.second);
+    }
+};
+// What sums of `count` elements are stored as: of distances the mean of the elements, and the sum of the squares of
+// their distances from it.
+template <bool Gradient, typename Value>
+TALLOW_INLINE TwoSums<Value> stored_sums(const TwoSums<Value>& sums, Value shift, uint32_t count) {
+    if constexpr (Gradient) {
+        return sums;
+    } else {
+        const Value step = sums.first / static_cast<Value>(count);
+        const Value squares = sums.second - step * sums.first;
+        return {shift + step, squares < 0 ? Value{0} : squares};
+    }
+}
+
+template <typename T, bool Gradient, typename Arguments>
+TALLOW_INLINE void channel_sums_rows(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    const uint32_t lane = place_in_team(arguments.team);
+    const uint32_t teams = teams_in(block_size, arguments.team);
+    const uint32_t rows = arguments.batch * arguments.splits * arguments.channels;
+    for (uint32_t base = block_index() * teams; base < rows; base += grid_blocks() * teams) {
+        const uint32_t row = base + teams_in(thread_index(), arguments.team);
+        TwoSums<Value> sums{};
+        Value shift{};
+        uint32_t count = 0;
+        if (row < rows) {
+            const uint32_t outer = row / arguments.channels;
+            const ChannelItem item(arguments, outer, row - outer * arguments.channels);
+            SumsOfRow<T, Gradient> visitor{};
+            visitor.source = row_of_source<T>(arguments, item.batch, item.channel);
+            const uint32_t misaligned = misalignment_of(visitor.source + item.begin);
+            bool is_even = true;
+            if constexpr (Gradient) {
+                visitor.gradient = row_of_gradient<T>(arguments, item.batch, item.channel);
+                is_even = misalignment_of(visitor.gradient + item.begin) == misaligned;
+                shift = pointer_to<const Value>(arguments.mean)[item.group(arguments, item.channel)];
+            } else {
+                shift = to_compute(visitor.source[item.begin]);
+            }
+            visitor.shift = shift;
+            visit_channel<T>(item.begin, item.end, misaligned, is_even, lane, arguments.team, visitor);
+            sums = visitor.sums;
+            count = item.end - item.begin;
+        }
+        sums = reduce_team<JoinStates<TwoSums<Value>>>(sums, arguments.team);
+        if (lane == 0 && row < rows)
+            pointer_to<TwoSums<Value>>(arguments.sums)[row] = stored_sums<Gradient>(sums, shift, count);
+    }
+}
+
+// Rows that are written: the elements, or their gradients.
+template <typename T, typename Arguments> struct ScaleRow {
+    const Arguments& arguments;
+    const T* source;
+    T* result;
+    ChannelScale<T> scale;
+
+    template <uint32_t N> TALLOW_INLINE Pack<T, N> load(uint32_t place) const {
+        return load_whole<N>(source + place);
+    }
+    template <uint32_t N> TALLOW_INLINE void take(uint32_t place, const Pack<T, N>& loaded) const {
+        Pack<T, N> made;
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            made.values[i] = convert<T>(scale.apply(arguments, to_compute(loaded.values[i])));
+        store_whole(result + place, made);
+    }
+};
+template <typename T> struct SlopeRow {
+    const T* source;
+    const T* gradient;
+    T* result;
+    ChannelSlope<T> slope;
+
+    template <uint32_t N> TALLOW_INLINE PackPair<T, N> load(uint32_t place) const {
+        return {load_whole<N>(source + place), load_whole<N>(gradient + place)};
+    }
+    template <uint32_t N> TALLOW_INLINE void take(uint32_t place, const PackPair<T, N>& loaded) const {
+        Pack<T, N> made;
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            made.values[i] =
+                convert<T>(slope.apply(to_compute(loaded.source.values[i]), to_compute(loaded.gradient.values[i])));
+        store_whole(result + place, made);
+    }
+};
+
+template <typename T, bool Gradient, typename Arguments>
+TALLOW_INLINE void channel_write_rows(const Arguments& arguments) {
+    const uint32_t lane = place_in_team(arguments.team);
+    const uint32_t teams = teams_in(block_size, arguments.team);
+    const uint32_t rows = arguments.batch * arguments.splits * arguments.channels;
+    for (uint32_t row = block_index() * teams + teams_in(thread_index(), arguments.team); row < rows;
+         row += grid_blocks() * teams) {
+        const uint32_t outer = row / arguments.channels;
+        const ChannelItem item(arguments, outer, row - outer * arguments.channels);
+        const uint64_t group = item.group(arguments, item.channel);
+        const T* const source = row_of_source<T>(arguments, item.batch, item.channel);
+        T* const result = pointer_to<T>(arguments.result) +
+                          (uint64_t{item.batch} * arguments.channels + item.channel) * arguments.length;
+        const uint32_t misaligned = misalignment_of(source + item.begin);
+        bool is_even = misalignment_of(result + item.begin) == misaligned;
+        if constexpr (Gradient) {
+            const T* const gradient = row_of_gradient<T>(arguments, item.batch, item.channel);
+            is_even = is_even && misalignment_of(gradient + item.begin) == misaligned;
+            const SlopeRow<T> visitor{source, gradient, result, ChannelSlope<T>(arguments, item.channel, group)};
+            visit_channel<T>(item.begin, item.end, misaligned, is_even, lane, arguments.team, visitor);
+        } else {
+            const ScaleRow<T, Arguments> visitor{arguments, source, result,
+                                                 ChannelScale<T>(arguments, item.channel, group)};
+            visit_channel<T>(item.begin, item.end, misaligned, is_even, lane, arguments.team, visitor);
+        }
+    }
+}
+
+// A block takes channels side by side at some positions: each of `team` threads a pack of channels, which others of the
+// block take at further positions. Calls visit(item, first channel of the pack, channels left, first position, step).
+template <typename T, typename Arguments, typename Visit>
+TALLOW_INLINE void visit_columns_of_channels(const Arguments& arguments, const Visit& visit) {
+    constexpr uint32_t length = column_pack<T>;
+    const uint32_t packs = (arguments.channels + length - 1) / length;
+    const uint32_t across = (packs + arguments.team - 1) / arguments.team;
+    const uint32_t tiles = arguments.batch * arguments.splits * across;
+    for (uint32_t tile = block_index(); tile < tiles; tile += grid_blocks()) {
+        const uint32_t outer = tile / across;
+        const uint32_t pack = (tile - outer * across) * arguments.team + place_in_team(arguments.team);
+        const ChannelItem item(arguments, outer, pack * length);
+        const uint32_t left = pack < packs ? arguments.channels - pack * length : 0;
+        visit(item, left, item.begin + teams_in(thread_index(), arguments.team), teams_in(block_size, arguments.team));
+    }
+}
+template <typename T> TALLOW_INLINE Pack<T, column_pack<T>> load_channels(const T* pointer, uint32_t left) {
+    return load_some<column_pack<T>>(pointer, 1, left);
+}
+
+template <typename T, bool Gradient, typename Arguments>
+TALLOW_INLINE void channel_sums_columns(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    constexpr uint32_t length = column_pack<T>;
+    __shared__ TwoSums<Value> shared[length][block_size];
+    visit_columns_of_channels<T>(arguments, [&](const ChannelItem& item, uint32_t left, uint32_t first, uint32_t step) {
+        Value shift[length] = {};
+        TwoSums<Value> sums[length] = {};
+        if (left > 0) {
+            if constexpr (Gradient) {
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i)
+                    if (i < left)
+                        shift[i] = pointer_to<const Value>(arguments.mean)[item.group(arguments, item.channel + i)];
+            } else {
+                const auto begin =
+                    load_channels(row_of_source<T>(arguments, item.batch, item.begin) + item.channel, left);
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i)
+                    shift[i] = to_compute(begin.values[i]);
+            }
+            const auto add = [&](const Pack<T, length>& x, [[maybe_unused]] const Pack<T, length>& g) {
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i) {
+                    const Value distance = to_compute(x.values[i]) - shift[i];
+                    const Value factor = Gradient ? to_compute(g.values[i]) : distance;
+                    sums[i].first += factor;
+                    sums[i].second = fma(factor, distance, sums[i].second);
+                }
+            };
+            constexpr uint32_t in_flight = reduce_in_flight / (Gradient ? 2 : 1);
+            const auto load = [&](uint32_t k) {
+                return load_channels(row_of_source<T>(arguments, item.batch, k) + item.channel, left);
+            };
+            const auto load_gradient = [&](uint32_t k) {
+                if constexpr (Gradient)
+                    return load_channels(row_of_gradient<T>(arguments, item.batch, k) + item.channel, left);
+                else
+                    return Pack<T, length>{};
+            };
+            uint32_t k = first;
+            for (; k + (in_flight - 1) * step < item.end; k += in_flight * step) {
+                Pack<T, length> x[in_flight], g[in_flight];
+#pragma unroll
+                for (uint32_t p = 0; p < in_flight; ++p) {
+                    x[p] = load(k + p * step);
+                    g[p] = load_gradient(k + p * step);
+                }
+#pragma unroll
+                for (uint32_t p = 0; p < in_flight; ++p)
+                    add(x[p], g[p]);
+            }
+            for (; k < item.end; k += step)
+                add(load(k), load_gradient(k));
+        }
+        // Of each channel, the threads of all positions.
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i)
+            shared[i][thread_index()] = sums[i];
+        synchronize_block();
+        for (uint32_t half = block_size / 2; half >= arguments.team; half /= 2) {
+            if (thread_index() < half)
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i)
+                    shared[i][thread_index()].add(shared[i][thread_index() + half]);
+            synchronize_block();
+        }
+        if (thread_index() < arguments.team)
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i)
+                if (i < left)
+                    pointer_to<TwoSums<Value>>(
+                        arguments.sums)[uint64_t{item.item} * arguments.channels + item.channel + i] =
+                        stored_sums<Gradient>(shared[i][thread_index()], shift[i], item.end - item.begin);
+        synchronize_block();
+    });
+}
+
+template <typename T, bool Gradient, typename Arguments>
+TALLOW_INLINE void channel_write_columns(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    constexpr uint32_t length = column_pack<T>;
+    visit_columns_of_channels<T>(arguments, [&](const ChannelItem& item, uint32_t left, uint32_t first, uint32_t step) {
+        if (left == 0)
+            return;
+        Value mean[length], scale[length], offset[length];
+        [[maybe_unused]] Value slope[length];
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i) {
+            const uint32_t channel = item.channel + (i < left ? i : 0);
+            const uint64_t group = item.group(arguments, channel);
+            if constexpr (Gradient) {
+                const ChannelSlope<T> own(arguments, channel, group);
+                mean[i] = own.mean;
+                scale[i] = own.scale;
+                offset[i] = own.totals.first;
+                slope[i] = own.totals.second;
+            } else {
+                const ChannelScale<T> own(arguments, channel, group);
+                mean[i] = own.mean;
+                scale[i] = own.scale;
+                offset[i] = own.bias;
+            }
+        }
+        const bool has_bias = !Gradient && arguments.bias != 0;
+        T* const result = pointer_to<T>(arguments.result) +
+                          uint64_t{item.batch} * arguments.length * arguments.channels + item.channel;
+        const auto write = [&](uint32_t k, const Pack<T, length>& x, [[maybe_unused]] const Pack<T, length>& g) {
+            Pack<T, length> made;
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i) {
+                const Value distance = to_compute(x.values[i]) - mean[i];
+                Value value;
+                if constexpr (Gradient) {
+                    value = (to_compute(g.values[i]) * scale[i] - offset[i]) - distance * slope[i];
+                } else {
+                    value = distance * scale[i];
+                    value = has_bias ? value + offset[i] : value;
+                }
+                made.values[i] = convert<T>(value);
+            }
+            store_guarded(result + uint64_t{k} * arguments.channels, 0, left, made);
+        };
+        const auto load_gradient = [&](uint32_t k) {
+            if constexpr (Gradient)
+                return load_channels(row_of_gradient<T>(arguments, item.batch, k) + item.channel, left);
+            else
+                return Pack<T, length>{};
+        };
+        constexpr uint32_t in_flight = reduce_in_flight / (Gradient ? 2 : 1);
+        uint32_t k = first;
+        for (; k + (in_flight - 1) * step < item.end; k += in_flight * step) {
+            Pack<T, length> x[in_flight], g[in_flight];
+#pragma unroll
+            for (uint32_t p = 0; p < in_flight; ++p) {
+                x[p] = load_channels(row_of_source<T>(arguments, item.batch, k + p * step) + item.channel, left);
+                g[p] = load_gradient(k + p * step);
+            }
+#pragma unroll
+            for (uint32_t p = 0; p < in_flight; ++p)
+                write(k + p * step, x[p], g[p]);
+        }
+        for (; k < item.end; k += step)
+            write(k, load_channels(row_of_source<T>(arguments, item.batch, k) + item.channel, left), load_gradient(k));
+    });
+}
+
+// The items that a group of channels has: those of channels side by side, at each of `outers` items.
+template <typename Arguments, typename Visit>
+TALLOW_INLINE void visit_items_of_group(const Arguments& arguments, uint32_t group, const Visit& visit) {
+    const uint32_t groups = arguments.channels / arguments.group_size;
+    const uint32_t first_outer = arguments.batch_groups ? group / groups * arguments.splits : 0;
+    const uint32_t outers = arguments.batch_groups ? arguments.splits : arguments.batch * arguments.splits;
+    const uint32_t first_channel = group % groups * arguments.group_size;
+    const uint32_t count = outers * arguments.group_size;
+    for (uint32_t i = place_in_team(arguments.team); i < count; i += arguments.team) {
+        const uint32_t outer = i / arguments.group_size;
+        visit(first_outer + outer, first_channel + (i - outer * arguments.group_size));
+    }
+}
+template <typename Value, typename Arguments>
+TALLOW_INLINE TwoSums<Value> sums_of_item(const Arguments& arguments, uint32_t outer, uint32_t channel) {
+    return pointer_to<const TwoSums<Value>>(arguments.sums)[uint64_t{outer} * arguments.channels + channel];
+}
+
+// The mean and the variance of each group.
+template <typename Value, typename Arguments> TALLOW_INLINE void channel_statistics(const Arguments& arguments) {
+    const uint32_t teams = teams_in(block_size, arguments.team);
+    for (uint32_t base = block_index() * teams; base < arguments.groups; base += grid_blocks() * teams) {
+        const uint32_t group = base + teams_in(thread_index(), arguments.team);
+        Moments<Value> known{};
+        if (group < arguments.groups)
+            visit_items_of_group(arguments, group, [&](uint32_t outer, uint32_t channel) {
+                const ChannelItem item(arguments, outer, channel);
+                const auto sums = sums_of_item<Value>(arguments, outer, channel);
+                known.add({static_cast<Value>(item.end - item.begin), sums.first, sums.second});
+            });
+        known = reduce_team<JoinStates<Moments<Value>>>(known, arguments.team);
+        if (place_in_team(arguments.team) == 0 && group < arguments.groups) {
+            // 0 / 0 where there are no elements.
+            pointer_to<Value>(arguments.mean)[group] = known.count > 0 ? known.mean : known.squares / known.count;
+            pointer_to<Value>(arguments.variance)[group] = known.squares / known.count;
+        }
+    }
+}
+
+// What the gradients of the elements of each group have in common, then the gradients of each channel's weight and
+// bias.
+template <typename T, typename Arguments> TALLOW_INLINE void channel_gradients(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    const uint32_t teams = teams_in(block_size, arguments.team);
+    const uint32_t count = arguments.groups + arguments.channels;
+    const Value epsilon = from_bits<Value>(arguments.epsilon);
+    const auto root_of = [&](uint64_t group) {
+        return rsqrt(pointer_to<const Value>(arguments.variance)[group] + epsilon);
+    };
+    for (uint32_t base = block_index() * teams; base < count; base += grid_blocks() * teams) {
+        const uint32_t number = base + teams_in(thread_index(), arguments.team);
+        TwoSums<Value> sums{};
+        if (number < arguments.groups) {
+            visit_items_of_group(arguments, number, [&](uint32_t outer, uint32_t channel) {
+                TwoSums<Value> own = sums_of_item<Value>(arguments, outer, channel);
+                if (arguments.weight) {
+                    const Value weight = load_number<T>(arguments.weight, channel, arguments.wide_affine);
+                    own = {own.first * weight, own.second * weight};
+                }
+                sums.add(own);
+            });
+        } else if (number < count) {
+            const uint32_t channel = number - arguments.groups;
+            for (uint32_t outer = place_in_team(arguments.team); outer < arguments.batch * arguments.splits;
+                 outer += arguments.team) {
+                const ChannelItem item(arguments, outer, channel);
+                const auto own = sums_of_item<Value>(arguments, outer, channel);
+                sums.add({own.first, own.second * root_of(item.group(arguments, channel))});
+            }
+        }
+        sums = reduce_team<JoinStates<TwoSums<Value>>>(sums, arguments.team);
+        if (place_in_team(arguments.team) != 0 || number >= count)
+            continue;
+        if (number < arguments.groups) {
+            const Value root = root_of(number);
+            const Value share = root * from_bits<Value>(arguments.share);
+            pointer_to<TwoSums<Value>>(arguments.totals)[number] = {sums.first * share,
+                                                                    sums.second * share * (root * root)};
+        } else {
+            pointer_to<Value>(arguments.weight_gradient)[number - arguments.groups] = sums.second;
+            pointer_to<Value>(arguments.bias_gradient)[number - arguments.groups] = sums.first;
+        }
+    }
+}
+
+} // namespace tallow

@@ -1,0 +1,224 @@
+"""Normalisation of channels by their mean and variance."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Self
+
+from ....dtype import FLOAT
+from ....promotion import promoted
+from ....storage import Storage
+from ...base.bounded_cache import BoundedCache
+from ...base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, UnsupportedDType
+from ...core import argument
+from ...core.conversion import conversion
+from ...core.extensions import extensions
+from ...core.layout import Layout
+from ...storage.calls import TRACED, live_autocasts
+from ..base import named, parts, require_tensors
+from ..gradients import GradientMethods
+from ..shape.assignment import AssignmentMethods
+from .ops import NetworkOpMethods
+
+
+class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
+    """Normalisation of channels, of a batch or of each item of it."""
+
+    __slots__ = ()
+
+    @named
+    def batch_norm(
+        self,
+        running_mean: Self | None = None,
+        running_var: Self | None = None,
+        weight: Self | None = None,
+        bias: Self | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Self:
+        """Normalise each channel of (b, c, ..): (x - mean) / sqrt(variance + eps) * weight + bias, of vectors (c).
+
+        In training mean and variance are those of the batch, the variance the biased one, and the running ones, if
+        given, take a share `momentum` of them, in place, of the unbiased variance; a batch with at most one element for
+        each channel leaves them. Else they are the running ones. bf16 and f16 are computed in f32 and rounded once, and
+        so are running ones of 16 bits; their weight and bias may be f32. The result is channels last if x is.
+
+        >>> x = tl.Tensor([[1.0, 10.0], [3.0, 30.0]])
+        >>> x.batch_norm(training=True)
+        Tensor([[-1., -1.],
+                [ 1.,  1.]], dtype=f32)
+        >>> mean, variance = tl.Tensor([2.0, 20.0]), tl.Tensor([1.0, 100.0])
+        >>> x.batch_norm(mean, variance, weight=tl.Tensor([2.0, 3.0]), bias=tl.Tensor([0.0, 1.0]))
+        Tensor([[-2., -2.],
+                [ 2.,  4.]], dtype=f32)
+        """
+        op = "batch_norm"
+        if live_autocasts:
+            self, weight, bias = extensions.widened(self, weight, bias)
+        statistics = {"running_mean": running_mean, "running_var": running_var}
+        self._require_channels(op, 2, **statistics, weight=weight, bias=bias)
+        share, epsilon = argument.real(op, "momentum", momentum), argument.real(op, "eps", eps)
+        if argument.boolean(op, "training", training):
+            result, mean, var = self._normalized_groups(op, self.shape[1], True, weight, bias, epsilon)
+            count = self.elem_count // max(self.shape[1], 1)
+            # Of one element or none there is no unbiased variance.
+            if count > 1:
+                if running_mean is not None:
+                    running_mean._averaged_in(mean, share)
+                if running_var is not None:
+                    running_var._averaged_in(var.affine(count / (count - 1), 0.0), share)
+            return result
+        if running_mean is None or running_var is None:
+            raise InvalidArgument(op, "running_mean and running_var are needed; or write training=True")
+        given = running_mean, running_var, weight, bias
+        if self._storage.inner.kind == TRACED or any(
+            it is not None and it._storage.inner.kind == TRACED for it in given
+        ):
+            return self._normalized_by_ops(*given, epsilon)
+        x, view = self._channels(True)
+        centre, centre_layout, spread, spread_layout = x._vectors(op, running_mean, running_var)
+        assert centre is not None and centre_layout is not None and spread is not None and spread_layout is not None
+        affine = *x._vectors(op, weight, bias), view.dim, epsilon
+        made = x._storage.normalize_channels(view.layout, centre, centre_layout, spread, spread_layout, *affine)
+        return x._shown(made, view.result)
+
+    @named
+    def group_norm(self, groups: int, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5) -> Self:
+        """Normalise each of several groups of channels of (b, c, ..), of each of the batch, as `layer_norm` does.
+
+        Weight and bias are vectors (c), of the tensor's dtype or of f32 for short floats, which are computed in f32 and
+        rounded once. The result is channels last if x is.
+
+        >>> tl.Tensor([[1.0, 2.0, 10.0, 20.0]]).group_norm(2)
+        Tensor([[-1.,  1., -1.,  1.]], dtype=f32)
+        >>> x = tl.Tensor([[1.0, 2.0, 10.0, 20.0]])
+        >>> x.group_norm(2, weight=tl.Tensor([1.0, 1.0, 2.0, 2.0]), bias=tl.Tensor([0.0, 0.0, 1.0, 1.0]))
+        Tensor([[-1.,  1., -1.,  3.]], dtype=f32)
+        """
+        op = "group_norm"
+        if live_autocasts:
+            self, weight, bias = extensions.widened(self, weight, bias)
+        self._require_channels(op, 2, weight=weight, bias=bias)
+        count, channels = argument.integer(op, "groups", groups), self.shape[1]
+        if count < 1 or channels % count:
+            raise InvalidArgument(op, f"{channels} channels are not {count} groups of one size; choose a divisor")
+        return self._normalized_groups(op, count, False, weight, bias, argument.real(op, "eps", eps))[0]
+
+    @named
+    def instance_norm(self, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5) -> Self:
+        """Normalise each channel of each item of (b, c, ..), as `group_norm` does with a group for each channel.
+
+        >>> tl.Tensor([[[1.0, 3.0], [10.0, 30.0]]]).instance_norm()
+        Tensor([[[-1.,  1.],
+                 [-1.,  1.]]], dtype=f32)
+        """
+        op = "instance_norm"
+        if live_autocasts:
+            self, weight, bias = extensions.widened(self, weight, bias)
+        self._require_channels(op, 3, weight=weight, bias=bias)
+        return self._normalized_groups(op, max(self.shape[1], 1), False, weight, bias, argument.real(op, "eps", eps))[0]
+
+    def _normalized_groups(
+        self, op: str, groups: int, whole_batch: bool, weight: Self | None, bias: Self | None, eps: float
+    ) -> tuple[Self, Self, Self]:
+        """The normalised elements, and the mean and the variance of each group, which are not recorded."""
+        x, view = self._channels(whole_batch)
+        if not self.shape[1]:
+            return self.zeros_like(), self._shaped(self._storage, (0,)), self._shaped(self._storage, (0,))
+        vectors = x._vectors(op, weight, bias)
+        made = x._storage.normalize_groups(view.layout, *vectors, groups, view.dim, whole_batch, eps)
+        layout = Layout.contiguous((groups if whole_batch else view.layout.shape[0] * groups,))
+        mean, var = [self._shown(storage, layout).detach() for storage in made[1:]]
+        return self._shown(made[0], view.result), mean, var
+
+    def _shown(self, storage: Storage, layout: Layout) -> Self:
+        result: Self = self._result_class._new(storage, layout)
+        return result
+
+    def _normalized_by_ops(self, mean: Self, var: Self, weight: Self | None, bias: Self | None, eps: float) -> Self:
+        """The same bits as elementwise ops compute them, which a fused function is made of."""
+        compute = self.dtype.compute
+
+        def channels(vector: Self) -> Self:
+            return vector.reshape(1, -1, *[1] * (self.rank - 2)).to_dtype(compute)
+
+        scale = channels(var).affine(1.0, eps).rsqrt()
+        if weight is not None:
+            scale = scale.mul(channels(weight))
+        normed = self.to_dtype(compute).sub(channels(mean)).mul(scale)
+        return (normed if bias is None else normed.add(channels(bias))).to_dtype(self.dtype)
+
+    def _averaged_in(self, new: Self, share: float) -> None:
+        """Move a running statistic by a share towards a new one, in place and rounded once."""
+        common = promoted(self.dtype.compute, new.dtype) or self.dtype
+        added = new.to_dtype(common).affine(share, 0.0)
+        if self.dtype is common:
+            self.mul_(1 - share).add_(added)
+        else:
+            self.copy_(self.to_dtype(common).affine(1 - share, 0.0).add(added).to_dtype(self.dtype))
+
+    def _require_channels(self, op: str, rank: int, **vectors: Self | None) -> None:
+        """Check that the tensor is (b, c, ..) of floats, and that there is a number for each channel where any is."""
+        if self.rank < rank:
+            raise ShapeMismatch(op, (self.shape,), "the channels are dim 1; unsqueeze the tensor first")
+        if not self.dtype.is_float:
+            reason = "what is normalised is floating point"
+            raise UnsupportedDType(op, self.dtype, self.device.backend, reason, conversion(self.dtype, FLOAT))
+        given = {name: vector for name, vector in vectors.items() if vector is not None}
+        require_tensors(op, **given)
+        for name, vector in given.items():
+            if vector.shape != (self.shape[1],):
+                reason = f"{name} is a vector of {self.shape[1]} elements, one for each channel"
+                raise ShapeMismatch(op, (self.shape, vector.shape), reason)
+            # Running statistics may have any dtype: they are converted, and rounded where they are written.
+            if name in ("weight", "bias") and vector.dtype not in (self.dtype, self.dtype.compute):
+                raise DTypeMismatch(op, (self.dtype, vector.dtype))
+
+    def _vectors(
+        self, op: str, first: Self | None, second: Self | None
+    ) -> tuple[Storage | None, Layout | None, Storage | None, Layout | None]:
+        """The storages and layouts of vectors in one dtype, the tensor's or its compute dtype."""
+        dtypes = {vector.dtype for vector in (first, second) if vector is not None}
+        if len(dtypes) > 1 or not dtypes <= {self.dtype, self.dtype.compute}:
+            first, second = [None if it is None else it.to_dtype(self.dtype.compute) for it in (first, second)]
+        return *parts(op, "operand", first), *parts(op, "operand", second)
+
+    def _as_channels(self, rank: int) -> Self:
+        """A vector with its elements along dim 1 of so many."""
+        return self.reshape(1, -1, *[1] * (rank - 2))
+
+    def _channels(self, whole_batch: bool) -> tuple[Self, _View]:
+        """The tensor, copied where its elements lie in no other way, and how storage methods see it."""
+        key = self._layout.number, whole_batch
+        view = _views.get(key)
+        if view is None:
+            view = _View.of(self._layout, whole_batch)
+            if view is None:
+                return self.contiguous()._channels(whole_batch)
+            _views.keep(key, view)
+        return self, view
+
+
+class _View(NamedTuple):
+    """Elements (b, c, ..) as (b, c, s), with dim 1, or (b, s, c), with dim 2; and the layout of results."""
+
+    layout: Layout
+    dim: int
+    result: Layout
+
+    @classmethod
+    def of(cls, layout: Layout, whole_batch: bool) -> _View | None:
+        """The view of a layout whose elements need not be copied; None if there is none."""
+        batch, channels, *sizes = layout.shape
+        length, rank = math.prod(sizes), layout.rank
+        last = layout.permute((0, *range(2, rank), 1))
+        if length == 1 or (layout.strides[1] == 1 and layout.strides[-1] != 1):
+            flat = last.reshape((1, batch * length, channels) if whole_batch else (batch, length, channels))
+            if flat is not None:
+                return cls(flat, 2, Layout.contiguous(last.shape).permute((0, rank - 1, *range(1, rank - 1))))
+        flat = layout.reshape((batch, channels, length))
+        return None if flat is None else cls(flat, 1, layout.dense)
+
+
+_views: BoundedCache[tuple[int, bool], _View] = BoundedCache(1 << 12)
