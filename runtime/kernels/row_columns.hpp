@@ -2,7 +2,7 @@
 // vectors. Arguments are AlongColumns of row.yaml.
 #pragma once
 
-#include "row_vectors.hpp"
+#include "row_derived.hpp"
 
 namespace tallow {
 
@@ -103,8 +103,9 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
     template <uint32_t Pass, uint32_t Count>
     TALLOW_INLINE void join_element(const RowOf<T, Functor>& row, const Vector (&vectors)[operands], uint32_t i,
                                     uint32_t position, Value (&numbers)[Count]) const {
-        Value elements[operands], terms[Count];
+        Value elements[row_elements<Functor>], terms[Count];
         take_elements<Functor, T, N>(vectors, i, elements);
+        DerivedValues<Functor, T, N, 0>{}.template derive<Pass>(row, elements, i, static_cast<Value>(position));
         Functor::template contribute<Pass, T>(row, elements, static_cast<Value>(position), terms);
         combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, position < length);
     }
@@ -202,9 +203,10 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
                              [[maybe_unused]] uint64_t number) {
         visit([&](const Vector(&vectors)[operands], uint32_t position) {
             Value results[row_outputs<Functor>][N];
+            DerivedValues<Functor, T, N, 0> derived;
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
-                compute_element<Functor, T, N>(rows[i], vectors, i, position, results);
+                compute_element<Functor, T, N>(rows[i], vectors, derived, i, position, results);
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
                 store_numbers<Functor, T, N>(arguments, results, i, number + i, position == 0);

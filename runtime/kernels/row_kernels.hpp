@@ -3,6 +3,7 @@
 // follows from the width alone, wherever a row begins. Arguments are AlongRows of row.yaml.
 #pragma once
 
+#include "row_derived.hpp"
 #include "row_ragged.hpp"
 #include "row_totals.hpp"
 
@@ -135,6 +136,7 @@ struct RowInRegisters {
     uint32_t lane;
     uint32_t team;
     Vector loaded[operands][Vectors];
+    typename DerivedOf<Functor, T, N, Vectors>::type derived[Vectors];
 
     // Teams behind the last row have one without elements.
     TALLOW_INLINE RowInRegisters(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[stored],
@@ -230,7 +232,7 @@ struct RowInRegisters {
                 Vector vectors[operands];
                 const uint32_t at = take(sources, v, vectors);
                 Value terms[Joins::count];
-                reduce_vector<Pass, Functor, T, N, Ragged>(row, vectors, at, length, terms);
+                reduce_vector<Pass, Functor, T, N, Ragged>(row, vectors, derived[v], at, length, terms);
                 Joins::identities(parts[v]);
 #pragma unroll
                 for (uint32_t j = 0; j < Joins::count; ++j)
@@ -254,9 +256,10 @@ struct RowInRegisters {
             if (!Ragged && at >= length)
                 continue;
             Value results[row_outputs<Functor>][N];
+            derived[v].template hide<Functor::passes>();
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
-                compute_element<Functor, T, N>(row, vectors, i, at + i, results);
+                compute_element<Functor, T, N>(row, vectors, derived[v], i, at + i, results);
             totals.add(v, results);
             store_numbers<Functor, T, N>(arguments, results, 0, number, at == 0 && length > 0);
             if constexpr (Ragged && has_types<Functor>) {
@@ -385,7 +388,8 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
             Value terms[Count];
             // Opaque, or compilers would keep which elements of all vectors a ragged row has.
             const uint32_t vector = opaque(first + v * block_size);
-            reduce_vector<Pass, Functor, T, N, Ragged>(row, vectors[v], vector * N, length, terms);
+            DerivedValues<Functor, T, N, 0> derived;
+            reduce_vector<Pass, Functor, T, N, Ragged>(row, vectors[v], derived, vector * N, length, terms);
             combine_valid<typename Functor::template Joined<Pass>>(numbers, terms,
                                                                    has_padding<Functor> || is_valid(first, v));
         }
@@ -500,9 +504,10 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
                 for (uint32_t v = 0; v < in_flight; ++v) {
                     const uint32_t index = (begins + v * block_size) * N;
                     Value results[row_outputs<Functor>][N];
+                    DerivedValues<Functor, T, N, 0> derived;
 #pragma unroll
                     for (uint32_t i = 0; i < N; ++i)
-                        compute_element<Functor, T, N>(row, vectors[v], i, index + i - skipped, results);
+                        compute_element<Functor, T, N>(row, vectors[v], derived, i, index + i - skipped, results);
 #pragma unroll
                     for (uint32_t i = 0; i < N; ++i)
                         store_numbers<Functor, T, N>(arguments, results, i, number, index + i == skipped);

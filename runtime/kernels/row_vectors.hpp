@@ -18,6 +18,21 @@ template <typename Functor> TALLOW_INLINE bool is_of_rows(uint32_t result) {
     return (results_of_rows<Functor> >> result & 1) != 0;
 }
 
+// Composed functors derive values of the elements, behind the operands in `elements`, which several stages need:
+// passes, and the results as the last one. They say their types, and which of them each stage is the first to need:
+//
+//     static constexpr uint32_t derived = 2;
+//     using Derived = Types<float, bf16>;
+//     template <uint32_t Stage> static constexpr uint32_t derives = ...;
+//     // Sets the values that are new in a stage.
+//     template <uint32_t Stage, typename T>
+//     static void derive(const RowOf<T, Softmin>& row, compute_type<T> (&elements)[operands + derived],
+//                        compute_type<T> position);
+template <typename Functor, typename = void> constexpr uint32_t derived_values = 0;
+template <typename Functor>
+constexpr uint32_t derived_values<Functor, typename VoidOf<decltype(Functor::derived)>::type> = Functor::derived;
+template <typename Functor> constexpr uint32_t row_elements = Functor::operands + derived_values<Functor>;
+
 template <typename T, uint32_t N> using RowVector = Registers<sizeof(T) * N>;
 
 // N equal elements.
@@ -181,7 +196,7 @@ template <typename Value, typename Vector> struct TakeElement {
 // Element i of each operand, in the compute type.
 template <typename Functor, typename T, uint32_t N>
 TALLOW_INLINE void take_elements(const OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t i,
-                                 compute_type<T> (&elements)[Functor::operands]) {
+                                 compute_type<T> (&elements)[row_elements<Functor>]) {
 #pragma unroll
     for (uint32_t k = 0; k < Functor::operands; ++k) {
         if constexpr (has_types<Functor>)
@@ -279,15 +294,18 @@ TALLOW_INLINE void pad_vectors(OperandVector<Functor, T, N> (&vectors)[Functor::
 
 // The reduction of N elements of a row from `index` on, one after the other. Where the row is ragged and not padded,
 // the last ones of these may be behind its end.
-template <uint32_t Pass, typename Functor, typename T, uint32_t N, bool Ragged, typename Value, uint32_t Count>
+template <uint32_t Pass, typename Functor, typename T, uint32_t N, bool Ragged, typename Derived, typename Value,
+          uint32_t Count>
 TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
-                                 const OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t index,
-                                 uint32_t length, Value (&numbers)[Count]) {
+                                 const OperandVector<Functor, T, N> (&vectors)[Functor::operands], Derived& derived,
+                                 uint32_t index, uint32_t length, Value (&numbers)[Count]) {
+    derived.template hide<Pass>();
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const Value position = static_cast<Value>(index + i);
-        Value elements[Functor::operands];
+        Value elements[row_elements<Functor>];
         take_elements<Functor, T, N>(vectors, i, elements);
+        derived.template derive<Pass>(row, elements, i, position);
         if (i == 0) {
             Functor::template contribute<Pass, T>(row, elements, position, numbers);
         } else {
@@ -302,13 +320,14 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
 }
 
 // Element i of each output, from element i of each operand.
-template <typename Functor, typename T, uint32_t N>
+template <typename Functor, typename T, uint32_t N, typename Derived>
 TALLOW_INLINE void compute_element(const RowOf<T, Functor>& row,
-                                   const OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t i,
-                                   uint32_t position, compute_type<T> (&results)[row_outputs<Functor>][N]) {
+                                   const OperandVector<Functor, T, N> (&vectors)[Functor::operands], Derived& derived,
+                                   uint32_t i, uint32_t position, compute_type<T> (&results)[row_outputs<Functor>][N]) {
     using Value = compute_type<T>;
-    Value elements[Functor::operands], outputs[row_outputs<Functor>];
+    Value elements[row_elements<Functor>], outputs[row_outputs<Functor>];
     take_elements<Functor, T, N>(vectors, i, elements);
+    derived.template derive<Functor::passes>(row, elements, i, static_cast<Value>(position));
     Functor::template compute<T>(row, elements, static_cast<Value>(position), outputs);
 #pragma unroll
     for (uint32_t r = 0; r < row_outputs<Functor>; ++r)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.constants import FUSED_ROW_RESULTS, FUSED_ROW_SOURCES, STRUCTS
+from .....op import CmpOp
 from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Number, Operand
@@ -16,7 +17,7 @@ from .fused_source import Statements, composed
 
 if TYPE_CHECKING:
     from ....core.shape import Shape
-    from ....program.fused_function import FusedFunction, Step
+    from ....program.fused_function import FusedFunction, Source, Step
     from ....program.fused_kernels import Rows
 
 _STRUCTS: Final = row.RowStructs(
@@ -35,17 +36,18 @@ struct Composition {{
     static constexpr uint32_t in_registers = {in_registers};
     static constexpr uint32_t rescaled = {rescaled};
     static constexpr uint32_t row_results = {row_results};
-    template <uint32_t Pass> struct Joined;
+    {derived}template <uint32_t Pass> struct Joined;
     template <uint32_t Pass, typename T>
-    static TALLOW_INLINE void contribute(const RowOf<T, Composition>& row, const compute_type<T> (&elements)[operands],
-                                         compute_type<T> position, compute_type<T> (&numbers)[Joined<Pass>::count]) {{
+    static TALLOW_INLINE void contribute(const RowOf<T, Composition>& row,
+                                         const compute_type<T> (&elements)[{elements}], compute_type<T> position,
+                                         compute_type<T> (&numbers)[Joined<Pass>::count]) {{
         {contributions}
     }}
     template <uint32_t Pass, typename T> static TALLOW_INLINE void finish(RowOf<T, Composition>& row) {{
         {finish}
     }}
     template <typename T>
-    static TALLOW_INLINE void compute(const RowOf<T, Composition>& row, const compute_type<T> (&elements)[operands],
+    static TALLOW_INLINE void compute(const RowOf<T, Composition>& row, const compute_type<T> (&elements)[{elements}],
                                       compute_type<T> position, compute_type<T> (&outputs)[results]) {{
         {compute}
     }}
@@ -56,6 +58,23 @@ struct Composition {{
 
 }} // namespace tallow
 """
+
+
+_DERIVED: Final = """static constexpr uint32_t derived = {count};
+    using Derived = Types<{types}>;
+    template <uint32_t Stage> static constexpr uint32_t derives = {stages};
+    template <uint32_t Pass, typename T>
+    static TALLOW_INLINE void derive(const RowOf<T, Composition>& row, compute_type<T> (&elements)[operands + derived],
+                                     compute_type<T> position) {{
+        {derive}
+    }}
+    """
+# Maps of an instruction or two, which take no more time than registers that keep their results would cost.
+_CHEAP_OPS: Final = frozenset(
+    ["add", "sub", "mul", "maximum", "minimum", "neg", "abs", "sqr", "affine", "to_dtype", "where_cond"]
+    + [op.value for op in CmpOp]
+)
+_MAX_DERIVED: Final = 4
 
 
 def fused_rows(
@@ -167,6 +186,11 @@ class _Composition:
                     found[step.name] = max(found[name] for name in operands)
         return found
 
+    def _is_shared(self, source: Source) -> bool:
+        """Return True for a vector that all rows share, which is in the cache."""
+        layout, dim = source.layout.broadcast_as(self._shape), self._rows.dim
+        return not any(step for axis, step in enumerate(layout.strides) if axis != dim and self._shape[axis] > 1)
+
     def _is_of_row(self, name: str) -> bool:
         """Return True for a result of one number a row."""
         step = self._steps.get(name)
@@ -183,7 +207,14 @@ class _Composition:
             )
         by_pass = [[step for step, _ in each.ops] for each in self._passes]
         operands = [[name for step in steps for name in step.operands] for steps in by_pass]
-        stages = [self._needed(names) for names in (*operands, [name for name, *_ in kernel.results])]
+        roots = [*operands, [name for name, *_ in kernel.results]]
+        self._derived = self._derived_values(roots)
+        stages = [self._needed(names) for names in roots]
+        derivations = [
+            self._needed((), [name for name, first in self._derived.items() if first == stage])
+            for stage in range(len(roots))
+        ]
+        reads = [stage | derived for stage, derived in zip(stages, derivations, strict=True)]
         rescaled = sum(1 << number for number, each in enumerate(self._passes) if each.is_rescaled)
         family = composed(
             "fused_rows",
@@ -195,11 +226,17 @@ class _Composition:
             parameters=sum(number.words for number in kernel.numbers.values()),
             passes=len(self._passes),
             known=self._known_count,
+            # What derived values are computed of has their registers before them.
             in_registers=sum(
-                1 << place for place, name in enumerate(kernel.sources) if sum(name in each for each in stages) > 1
+                1 << place
+                for place, (name, source) in enumerate(kernel.sources.items())
+                if not self._is_shared(source)
+                and (sum(name in each for each in reads) > 1 or any(name in each for each in derivations))
             ),
             rescaled=rescaled,
             row_results=sum(1 << place for place, (name, *_) in enumerate(kernel.results) if self._is_of_row(name)),
+            derived=self._derived_text(derivations),
+            elements="operands + derived" if self._derived else "operands",
             contributions=_by_pass([self._contribution(number, stage) for number, stage in enumerate(stages[:-1])]),
             finish=_by_pass(
                 [self._finish(each, of_row) for each, of_row in zip(self._passes, self._finished, strict=True)]
@@ -212,20 +249,76 @@ class _Composition:
         of_rows = tuple([self._is_of_row(name) for name, *_ in kernel.results])
         return row.RowFormula(family, family, facts, self._rows.operands, of_rows)
 
-    def _needed(self, names: Iterable[str]) -> set[str]:
-        """What is read or computed for names."""
-        found: set[str] = set()
-        left = [*names]
+    def _needed(self, names: Iterable[str], derived: Iterable[str] = ()) -> set[str]:
+        """What is read or computed for names, down to derived values, and for those that are given."""
+        found: set[str] = {*derived}
+        left = [*names, *[operand for name in found for operand in self._steps[name].operands]]
         while left:
             name = left.pop()
             if name not in found:
                 found.add(name)
-                is_computed = name in self._steps and name not in self._of_row
+                is_computed = name in self._steps and name not in self._of_row and name not in self._derived
                 left += self._steps[name].operands if is_computed else ()
         return found
 
-    def _values(self, needed: set[str]) -> list[str]:
-        """Statements that compute sources and steps."""
+    def _derived_values(self, roots: Sequence[Sequence[str]]) -> dict[str, int]:
+        """Values that take time to compute and are needed in several stages, by the first of these."""
+        self._derived: dict[str, int] = {}
+        first: dict[str, int] = {}
+        found: dict[str, int] = {}
+        for stage, names in enumerate(roots):
+            left, seen = [*names], set[str]()
+            while left:
+                name = left.pop()
+                step = self._steps.get(name)
+                if step is None or name in seen or name in self._of_row:
+                    continue
+                seen.add(name)
+                if first.get(name, stage) < stage and self._is_worth_registers(step):
+                    found[name] = first[name]
+                else:
+                    left += step.operands
+            for name in self._needed(names):
+                first.setdefault(name, stage)
+        return dict([*found.items()][-_MAX_DERIVED:])
+
+    def _is_worth_registers(self, step: Step) -> bool:
+        """Return True for more than a few multiplications, and for what is computed of several operands."""
+        needed = self._needed((), step.names)
+        steps = {self._steps[name] for name in needed if name in self._steps}
+        sources = [source for name, source in self._kernel.sources.items() if name in needed]
+        return sum(not self._is_shared(source) for source in sources) > 1 or any(
+            each.op.value not in _CHEAP_OPS if each.dim is None else each.facts.rescaled
+            for each in steps
+            if each.name not in self._of_row
+        )
+
+    def _derived_text(self, derivations: Sequence[set[str]]) -> str:
+        """What the functor has besides if it derives values."""
+        if not self._derived:
+            return ""
+        count, names = len(self._kernel.sources), [*self._derived]
+        masks = [
+            sum(1 << place for place, name in enumerate(names) if self._derived[name] == stage)
+            for stage in range(len(derivations))
+        ]
+        blocks = []
+        for stage, needed in enumerate(derivations):
+            own = {name for name in names if self._derived[name] == stage}
+            stores = [
+                f"elements[{count + names.index(name)}] = convert<compute_type<T>>(to_compute({name}));" for name in own
+            ]
+            blocks.append([*self._values(needed, own), *stores] if own else [])
+        return _DERIVED.format(
+            count=len(names),
+            types=", ".join(self._steps[name].dtype.cpp for name in names),
+            stages="".join(f"Stage == {stage} ? {mask} : " for stage, mask in enumerate(masks) if mask) + "0",
+            derive=_by_pass(blocks),
+        )
+
+    def _values(self, needed: set[str], computed: Collection[str] = ()) -> list[str]:
+        """Statements that compute sources and steps, and of derived values those that are given."""
+        count = len(self._kernel.sources)
         lines = [
             f"const auto {name} = narrow<{source.dtype.cpp}>(elements[{place}]);"
             for place, (name, source) in enumerate(self._kernel.sources.items())
@@ -237,6 +330,13 @@ class _Composition:
             if step.name in self._of_row:
                 lines.append(self._known_number(step))
                 continue
+            derived = [name for name in step.names if name in self._derived and name in needed and name not in computed]
+            lines += [
+                f"const auto {name} = narrow<{step.dtype.cpp}>(elements[{count + [*self._derived].index(name)}]);"
+                for name in derived
+            ]
+            if needed.intersection(step.names).issubset(derived):
+                continue
             if step.dim is None:
                 lines.append(self._statements.of_map(step))
                 continue
@@ -246,6 +346,7 @@ class _Composition:
             lines += [
                 f"const auto {name} = convert<{step.dtype.cpp}>({step.name}_made.values[{place}]);"
                 for place, name in enumerate(step.names)
+                if name not in derived
             ]
         return lines
 
