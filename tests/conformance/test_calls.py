@@ -38,7 +38,7 @@ WORK = {
     **{f"hipfftExec{kind}": "hipfft" for kind in ("C2C", "R2C", "C2R", "Z2Z", "D2Z", "Z2D")},
     **{f"hipsolverDn{kind}": "hipsolver" for kind in SOLVERS},
     **{f"hipblas{letter}{name}Batched": "hipsolver" for letter in LETTERS for name in ("getrf", "geqrf")},
-    "miopenConvolutionForward": "miopen",
+    **{f"miopenConvolution{kind}": "miopen" for kind in ("Forward", "BackwardData", "BackwardWeights")},
     "miopenPoolingForward": "miopen",
     **dict.fromkeys(("ncclAllReduce", "ncclAllGather", "ncclReduceScatter", "ncclBroadcast", "ncclReduce"), "rccl"),
     "ncclSend": "rccl",

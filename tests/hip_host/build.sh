@@ -49,5 +49,5 @@ library hiprtc 7 "code_object hiprtc process rewrite" -lamdhip64 -ldl
 library hipblas 3 "hipblas" -lamdhip64 -ldl
 library hipfft 0 "hipfft" -lamdhip64
 library hipsolver 1 "hipsolver" -lamdhip64 -ldl
-library MIOpen 1 "miopen miopen_forward" -lamdhip64
+library MIOpen 1 "miopen miopen_calls" -lamdhip64
 library rccl 1 "rccl" -lamdhip64

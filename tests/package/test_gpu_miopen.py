@@ -46,30 +46,52 @@ def random(dtype: DType, *shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).integers(-3, 4, shape).astype(dtype.numpy)
 
 
-def expected(x: np.ndarray, w: np.ndarray, params: ParamsConv2D) -> np.ndarray:
-    x, w = x.astype(float), w.astype(float)
-    pad = params.padding
-    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    result = np.zeros(params.out_dims)
+def operand_dims(kind: ConvolutionKind, params: ParamsConv2D) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shapes of what a call is given, in its order."""
+    return {
+        ConvolutionKind.FORWARD: (params.input_dims, params.kernel_dims),
+        ConvolutionKind.INPUT: (params.out_dims, params.kernel_dims),
+        ConvolutionKind.WEIGHT: (params.input_dims, params.out_dims),
+    }[kind]
+
+
+def expected(kind: ConvolutionKind, first: np.ndarray, second: np.ndarray, params: ParamsConv2D) -> np.ndarray:
+    pad, (down, right) = params.padding, params.out_dims[2:]
+    padded = [*params.input_dims[:2], *(size + 2 * pad for size in params.input_dims[2:])]
+    x, inside = np.zeros(padded), np.s_[:, :, pad : padded[2] - pad, pad : padded[3] - pad]
+    if kind is not ConvolutionKind.INPUT:
+        x[inside] = first
+    y, w = np.zeros(params.out_dims), np.zeros(params.kernel_dims)
     for row, column in itertools.product(range(params.k_h), range(params.k_w)):
-        top, left = row * params.dilation, column * params.dilation
-        bottom = top + (params.out_dims[2] - 1) * params.stride + 1
-        right = left + (params.out_dims[3] - 1) * params.stride + 1
-        window = x[:, :, top : bottom : params.stride, left : right : params.stride]
-        result += np.einsum("bchw,oc->bohw", window, w[:, :, row, column])
-    return result
+        rows, columns = (
+            slice(at * params.dilation, at * params.dilation + (count - 1) * params.stride + 1, params.stride)
+            for at, count in ((row, down), (column, right))
+        )
+        if kind is ConvolutionKind.FORWARD:
+            y += np.einsum("bchw,oc->bohw", x[:, :, rows, columns], second[:, :, row, column])
+        elif kind is ConvolutionKind.INPUT:
+            x[:, :, rows, columns] += np.einsum("bohw,oc->bchw", first, second[:, :, row, column])
+        else:
+            w[:, :, row, column] = np.einsum("bohw,bchw->oc", second, x[:, :, rows, columns])
+    return {ConvolutionKind.FORWARD: y, ConvolutionKind.INPUT: x[inside], ConvolutionKind.WEIGHT: w}[kind]
 
 
-def convolve(rocm, images, dtype: DType, params: ParamsConv2D) -> np.ndarray | None:
+FORWARD = ConvolutionKind.FORWARD
+
+
+def convolve(
+    rocm, images, dtype: DType, params: ParamsConv2D, kind: ConvolutionKind = FORWARD
+) -> np.ndarray | None:  # fmt: skip
     """The result, found right; None where MIOpen refused."""
-    x, w = random(dtype, *params.input_dims), random(dtype, *params.kernel_dims)
-    source, kernel = rocm.storage(x), rocm.storage(w)
-    result = rocm.empty(dtype, int(np.prod(params.out_dims)))
-    addresses = (source.memory.address, kernel.memory.address, result.memory.address)
-    if not run(images.convolution(ConvolutionKind.FORWARD, dtype, params.general, *addresses)):
+    operands = [random(dtype, *dims) for dims in operand_dims(kind, params)]
+    storages = list(map(rocm.storage, operands))
+    wanted = expected(kind, *[each.astype(float) for each in operands], params)
+    result = rocm.empty(dtype, wanted.size)
+    addresses = [each.memory.address for each in (*storages, result)]
+    if not run(images.convolution(kind, dtype, params.general, *addresses)):
         return None
-    numbers = result.to_numpy().astype(float).reshape(params.out_dims)
-    assert (numbers == expected(x, w, params).astype(dtype.numpy).astype(float)).all()
+    numbers = result.to_numpy().astype(float).reshape(wanted.shape)
+    assert (numbers == wanted.astype(dtype.numpy).astype(float)).all()
     return numbers
 
 
@@ -78,13 +100,15 @@ PARAMS = ParamsConv2D(
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", miopen._NAMES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
-def test_a_convolution(rocm, host, images, dtype):
+def test_a_convolution(rocm, host, images, dtype, kind):
     host.take_log()
-    assert convolve(rocm, images, dtype, PARAMS) is not None
-    find, forward = (call for call in host.take_log() if "Convolution" in call["call"])
-    assert (find["call"], forward["call"]) == ("miopenFindConvolutionForwardAlgorithm", "miopenConvolutionForward")
-    for call in (find, forward):
+    assert convolve(rocm, images, dtype, PARAMS, kind) is not None
+    find, done = (call for call in host.take_log() if "Convolution" in call["call"])
+    name = miopen._NAMES[kind]
+    assert (find["call"], done["call"]) == (f"miopenFindConvolution{name}Algorithm", f"miopenConvolution{name}")
+    for call in (find, done):
         assert {call["x"], call["w"], call["y"]} == {dtype.value}
         assert call["x_dims"] == [2, 3, 9, 11]
         assert call["x_strides"] == [297, 99, 11, 1]
@@ -92,7 +116,7 @@ def test_a_convolution(rocm, host, images, dtype):
         assert call["y_dims"] == [2, 4, 4, 6]
         assert (call["pad"], call["stride"], call["dilation"]) == ([1, 1], [2, 2], [2, 2])
         assert (call["groups"], call["deterministic"]) == (1, 1)
-    assert forward["workspace"] > 0
+    assert done["workspace"] > 0
 
 
 def test_an_algorithm_is_found_once_for_a_problem(rocm, host, images):
@@ -111,6 +135,9 @@ def test_what_leaves_the_padding_out_is_taken_only_where_there_is_none(rocm, hos
     assert convolve(rocm, images, DType.F32, changed(PARAMS, padding=0)) is not None
     (forward,) = (call for call in host.take_log() if call["call"] == "miopenConvolutionForward")
     assert (forward["pad"], forward["algorithm"], forward["workspace"]) == ([0, 0], 1, 0)
+    # Gradients meet no zeros of the padding.
+    for kind in (ConvolutionKind.INPUT, ConvolutionKind.WEIGHT):
+        assert convolve(rocm, images, DType.F32, PARAMS, kind) is not None
 
 
 def changed(params: ParamsConv2D, **change: int) -> ParamsConv2D:

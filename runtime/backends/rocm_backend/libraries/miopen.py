@@ -39,6 +39,11 @@ _PRODUCTS: Final = frozenset((0, 5))
 _DIRECT: Final = 1
 # It has so many.
 _ALGORITHMS: Final = 6
+_NAMES: Final = {
+    ConvolutionKind.FORWARD: "Forward",
+    ConvolutionKind.INPUT: "BackwardData",
+    ConvolutionKind.WEIGHT: "BackwardWeights",
+}
 # What MIOpen answers where it has nothing for a problem.
 _REFUSALS: Final = ("miopenStatusNotImplemented", "miopenStatusUnsupportedOp")
 _ADVICE: Final = "tallow needs a MIOpen 3 of the ROCm that is installed; without its library it uses its own kernels"
@@ -81,7 +86,7 @@ class Miopen(StreamLibrary, HipResource):
         self._library = library
         self._allocator = allocator
         # The algorithm and the bytes of workspace that were found best, and the problems that MIOpen does not take.
-        self._found: dict[tuple[DType, ParamsConvolution], tuple[int, int]] = {}
+        self._found: dict[tuple[ConvolutionKind, DType, ParamsConvolution], tuple[int, int]] = {}
         self._refused: set[Hashable] = set()
         # Descriptors that MIOpen did not take back, with what each is.
         self._left: list[tuple[str, ctypes.c_void_p]] = []
@@ -108,11 +113,12 @@ class Miopen(StreamLibrary, HipResource):
             after <= before < after + stride
             for before, after, stride in zip(params.padding, params.padding_after, params.stride, strict=True)
         )
-        is_forward = kind is ConvolutionKind.FORWARD
-        if not is_forward or len(params.sizes) != 2 or params.groups != 1 or not is_even or params.channels_last:
+        if len(params.sizes) != 2 or params.groups != 1 or not is_even or params.channels_last:
             return None
         dims = params.input_dims, params.kernel_dims, params.out_dims
-        return self._library_call(self._convolve, (dtype, params), dims, first, second, result)
+        # MIOpen takes the gradient of the result in front of the input.
+        operands = (second, first) if kind is ConvolutionKind.WEIGHT else (first, second)
+        return self._library_call(self._convolve, (kind, dtype, params), dims, *operands, result)
 
     def avg_pool2d(
         self,
@@ -175,45 +181,63 @@ class Miopen(StreamLibrary, HipResource):
         self._enqueue("miopenPoolingForward", self._handle, pooling, *operands, False, None, 0)
 
     def _convolve(
-        self, opened: ExitStack, dtype: DType, params: ParamsConvolution, source: int, kernel: int, result: int
+        self,
+        opened: ExitStack,
+        kind: ConvolutionKind,
+        dtype: DType,
+        params: ParamsConvolution,
+        first: int,
+        second: int,
+        result: int,
     ) -> None:
-        x = self._tensor(opened, dtype, params.input_dims)
-        w = self._tensor(opened, dtype, params.kernel_dims)
-        y = self._tensor(opened, dtype, params.out_dims)
+        x, w, y = params.input_dims, params.kernel_dims, params.out_dims
+        dims = {
+            ConvolutionKind.FORWARD: (x, w, y),
+            ConvolutionKind.INPUT: (y, w, x),
+            ConvolutionKind.WEIGHT: (y, x, w),
+        }[kind]
+        of_first, of_second, of_result = [self._tensor(opened, dtype, each) for each in dims]
         convolution = self._create(opened, "ConvolutionDescriptor")
         steps = (*params.padding, *params.stride, *params.dilation)
         self._call("miopenInitConvolutionDescriptor", convolution, _CONVOLUTION, *steps)
         # The same bits at every call, of each algorithm that may be found.
         self._call("miopenSetConvolutionAttribute", convolution, _DETERMINISTIC, True)
-        found = self._found.get((dtype, params))
+        found = self._found.get((kind, dtype, params))
         if found is None:
-            allowed = _PRODUCTS if any(params.padding) else _PRODUCTS | {_DIRECT}
-            found = self._found[dtype, params] = self._find((x, source, w, kernel, convolution, y, result), allowed)
+            # Gradients meet the padding only as infinities and NaN.
+            is_padded = kind is ConvolutionKind.FORWARD and any(params.padding)
+            problem = (of_first, first, of_second, second, convolution, of_result, result)
+            found = self._find(_NAMES[kind], problem, _PRODUCTS if is_padded else _PRODUCTS | {_DIRECT})
+            self._found[kind, dtype, params] = found
         algorithm, nbytes = found
         # The next owner of the workspace works after this in the stream.
         workspace = Slice(self._allocator, nbytes)
         self._enqueue(
-            "miopenConvolutionForward",
+            f"miopenConvolution{_NAMES[kind]}",
             self._handle,
-            *_scaled(x, source),
-            w,
-            kernel,
+            *_scaled(of_first, first),
+            of_second,
+            second,
             convolution,
             algorithm,
-            *_unscaled(y, result),
+            *_unscaled(of_result, result),
             workspace.address,
             nbytes,
         )
 
-    def _find(self, problem: tuple[Any, ...], allowed: frozenset[int]) -> tuple[int, int]:
+    def _find(self, name: str, problem: tuple[Any, ...], allowed: frozenset[int]) -> tuple[int, int]:
         """The fastest allowed algorithm and the workspace that it needs; the result is overwritten by the attempts."""
-        x, _, w, _, convolution, y, _ = problem
+        first, _, second, _, convolution, result, _ = problem
         nbytes = ctypes.c_size_t()
-        self._call("miopenConvolutionForwardGetWorkSpaceSize", self._handle, w, x, convolution, y, ctypes.byref(nbytes))
+        # That of a convolution takes the kernel in front of the input.
+        operands = (second, first) if name == _NAMES[ConvolutionKind.FORWARD] else (first, second)
+        get_size = f"miopenConvolution{name}GetWorkSpaceSize"
+        self._call(get_size, self._handle, *operands, convolution, result, ctypes.byref(nbytes))
         workspace = Slice(self._allocator, nbytes.value)
         returned, performances = ctypes.c_int(), (_Performance * _ALGORITHMS)()
+        find = f"miopenFindConvolution{name}Algorithm"
         self._call(
-            "miopenFindConvolutionForwardAlgorithm",
+            find,
             self._handle,
             *problem,
             _ALGORITHMS,
@@ -227,7 +251,7 @@ class Miopen(StreamLibrary, HipResource):
         for performance in performances[: returned.value]:
             if performance.algorithm in allowed:
                 return performance.algorithm, performance.memory
-        raise LibraryError("miopenFindConvolutionForwardAlgorithm", _REFUSALS[0], _ADVICE)
+        raise LibraryError(find, _REFUSALS[0], _ADVICE)
 
     def _tensor(self, opened: ExitStack, dtype: DType, dims: tuple[int, ...]) -> ctypes.c_void_p:
         tensor = self._create(opened, "TensorDescriptor")
