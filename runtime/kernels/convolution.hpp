@@ -1,63 +1,11 @@
-// Convolutions of (b, c, d, h, w): matrices for a matrix product, or directly.
+// Convolutions of (b, c, d, h, w), an element of the result by itself: what has too few channels for a matrix product.
 #pragma once
 
 #include "math.hpp"
 #include "produce.hpp"
+#include "reread.hpp"
 
 namespace tallow {
-
-// The columns (kz, ky, kx) of N places side by side, for every place of the kernel.
-template <uint32_t N, typename T, typename Arguments>
-TALLOW_INLINE void store_columns(const Arguments& arguments, const uint64_t (&offsets)[5]) {
-    const T* const volume = pointer_to<const T>(arguments.source) + offsets[3];
-    T* result = pointer_to<T>(arguments.result) + offsets[4];
-    const uint32_t step = static_cast<uint32_t>(arguments.strides[2 * max_rank]);
-    // Above and left of the source the difference wraps around to a large number.
-    uint32_t slice = static_cast<uint32_t>(offsets[0]) - arguments.padding_d;
-    for (uint32_t kz = 0; kz < arguments.kernel_d; ++kz, slice += arguments.dilation_d) {
-        const uint32_t height = slice < arguments.source_d ? arguments.source_h : 0;
-        uint32_t row = static_cast<uint32_t>(offsets[1]) - arguments.padding_h;
-        for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky, row += arguments.dilation_h) {
-            const uint32_t width = row < height ? arguments.source_w : 0;
-            uint32_t first = static_cast<uint32_t>(offsets[2]) - arguments.padding_w;
-            for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx, first += arguments.dilation_w) {
-                uint32_t column = first;
-                uint64_t place = slice * arguments.source_stride_d + row * arguments.source_stride_h +
-                                 static_cast<uint64_t>(static_cast<int32_t>(column)) * arguments.source_stride_w;
-                Pack<T, N> pack;
-#pragma unroll
-                for (uint32_t i = 0; i < N; ++i) {
-                    pack.values[i] = column < width ? volume[place] : T{};
-                    column += step;
-                    place += step * arguments.source_stride_w;
-                }
-                store_guarded(result, 0, N, pack);
-                result += arguments.tap_stride;
-            }
-        }
-    }
-}
-
-// The columns of im2col of the elements (b, c, z, y, x), those of a kernel's places `tap_stride` apart. Operands 0 to 2
-// are the slice, the row and the column of the padded source, operand 3 the source's volume and operand 4 the first
-// column.
-template <typename T, typename Arguments> TALLOW_INLINE void image_to_columns(const Arguments& arguments) {
-    constexpr uint32_t length = strided_length<T>;
-    const uint32_t count = arguments.count;
-    const uint32_t first = (block_index() * block_size + thread_index()) * length;
-    if (first >= count)
-        return;
-    uint64_t offsets[5];
-    if (locate(arguments, first, offsets) + length <= arguments.dims[0] && count - first >= length) {
-        store_columns<length, T>(arguments, offsets);
-        return;
-    }
-#pragma unroll 1
-    for (uint32_t i = first; i < first + length && i < count; ++i) {
-        locate(arguments, i, offsets);
-        store_columns<1, T>(arguments, offsets);
-    }
-}
 
 // place / stride where that is a whole number below `size`, else `size`: which source element meets a kernel element.
 TALLOW_INLINE uint32_t source_of(uint32_t place, uint32_t kernel_place, uint32_t stride, uint32_t size) {
@@ -65,42 +13,6 @@ TALLOW_INLINE uint32_t source_of(uint32_t place, uint32_t kernel_place, uint32_t
         return size;
     const uint32_t quotient = (place - kernel_place) / stride;
     return quotient * stride == place - kernel_place && quotient < size ? quotient : size;
-}
-
-// The sum of the columns (b, c, kz, ky, kx, z, y, x), in the compute dtype, that meet in an element of a transposed
-// convolution. Operands 0 to 2 are the slice, the row and the column of the result, operand 3 the first column's
-// volume.
-template <typename T, typename Arguments> struct ColumnSumFunction {
-    const Arguments& arguments;
-    TALLOW_INLINE T operator()(const uint64_t (&offsets)[4]) const {
-        using Value = compute_type<T>;
-        const Value* columns = pointer_to<const Value>(arguments.source) + offsets[3];
-        const uint32_t slice = static_cast<uint32_t>(offsets[0]) + arguments.padding_d;
-        const uint32_t row = static_cast<uint32_t>(offsets[1]) + arguments.padding_h;
-        const uint32_t column = static_cast<uint32_t>(offsets[2]) + arguments.padding_w;
-        const uint64_t plane = uint64_t{arguments.source_h} * arguments.source_w;
-        const uint64_t volume = arguments.source_d * plane;
-        Value sum{0};
-        for (uint32_t kz = 0; kz < arguments.kernel_d; ++kz) {
-            const uint32_t z = source_of(slice, kz * arguments.dilation_d, arguments.stride_d, arguments.source_d);
-            for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky, columns += arguments.kernel_w * volume) {
-                const uint32_t y = source_of(row, ky * arguments.dilation_h, arguments.stride_h, arguments.source_h);
-                if (z >= arguments.source_d || y >= arguments.source_h)
-                    continue;
-                const Value* line = columns + z * plane + y * uint64_t{arguments.source_w};
-                for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx, line += volume) {
-                    const uint32_t x =
-                        source_of(column, kx * arguments.dilation_w, arguments.stride_w, arguments.source_w);
-                    if (x < arguments.source_w)
-                        sum = add(sum, line[x]);
-                }
-            }
-        }
-        return convert<T>(sum);
-    }
-};
-template <typename T, typename Arguments> TALLOW_INLINE void columns_to_image(const Arguments& arguments) {
-    produce<4, T>(arguments, ColumnSumFunction<T, Arguments>{arguments});
 }
 
 // The products of one source element's place over all input channels, added to `sums`. A place that is not inside of
@@ -133,11 +45,12 @@ TALLOW_INLINE uint32_t source_place(uint32_t place, uint32_t tap, uint32_t paddi
 
 // Operands 0 to 2 are the slice, the row and the column, of the padded source or for a transposed convolution of the
 // padded result; operand 3 is the source, 4 the kernel, 5 the result and 6 the output channel of the group.
-template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& arguments) {
+template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& given) {
     // The zeros of the padding take part, since infinity times one of them is NaN.
     constexpr bool has_zeros = !Transposed && !is_integer<compute_type<T>>;
     const uint32_t threads = grid_blocks() * block_size;
-    for (uint32_t index = block_index() * block_size + thread_index(); index < arguments.count; index += threads) {
+    for (uint32_t index = block_index() * block_size + thread_index(); index < given.count; index += threads) {
+        const Arguments& arguments = reread(given);
         uint64_t offsets[7];
         locate(arguments, index, offsets);
         const uint32_t slice = static_cast<uint32_t>(offsets[0]);

@@ -6,7 +6,7 @@
 #include "group_core.hpp"
 #include "math.hpp"
 #include "memory.hpp"
-#include "tile_memory.hpp"
+#include "tile_pipeline.hpp"
 
 namespace tallow {
 
@@ -83,9 +83,7 @@ template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
     static constexpr uint32_t length = access_bytes / sizeof(T);
     static constexpr uint32_t depth = block_size * length / Lines;
     static constexpr uint32_t part = 4;
-    // From one step of the depth to the next; the padding keeps parts aligned and spreads what is transposed over the
-    // banks.
-    static constexpr uint32_t stride = Lines + part;
+    static constexpr uint32_t stride = dot_stride<Lines>;
     struct Shared {
         alignas(access_bytes) float values[depth * stride];
     };
@@ -135,77 +133,65 @@ template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
     }
 };
 
-// By dot products: a thread makes `Side` by `Side` squares of four by four.
-template <typename T, bool IsLhsDeep, bool IsRhsDeep, uint32_t Side, typename Arguments>
-TALLOW_INLINE void multiply_by_dots(const Arguments& arguments) {
-    constexpr uint32_t lines = Side * matmul_side;
-    using Lhs = DotOperand<T, lines, IsLhsDeep>;
-    using Rhs = DotOperand<T, lines, IsRhsDeep>;
-    using SmallestShared = typename DotOperand<T, matmul_side, false>::Shared;
-    constexpr uint32_t depth = Lhs::depth;
-    constexpr uint32_t part = Lhs::part;
-    const TileOfProduct<lines, lines> tile(arguments, block_index());
-    // The launcher counts the smallest tiles.
-    if (tile.batch >= arguments.batches)
-        return;
-    struct Step {
+// The operands of dot products, a step of the depth in each slot of shared memory.
+template <typename Lhs, typename Rhs> struct DotOperands {
+    static constexpr uint32_t depth = Lhs::depth;
+    struct Slot {
         typename Lhs::Shared lhs;
         typename Rhs::Shared rhs;
     };
+
+    Lhs lhs;
+    Rhs rhs;
+    Slot* slots;
+
+    // Steps are loaded one after the other.
+    TALLOW_INLINE void load(uint32_t step) {
+        lhs.load(step * depth);
+        rhs.load(step * depth);
+    }
+    TALLOW_INLINE void store(uint32_t slot) const {
+        lhs.store(slots[slot].lhs);
+        rhs.store(slots[slot].rhs);
+    }
+    TALLOW_INLINE const float* rows(uint32_t slot, uint32_t d) const {
+        return slots[slot].lhs.values + d * Lhs::stride;
+    }
+    TALLOW_INLINE const float* columns(uint32_t slot, uint32_t d) const {
+        return slots[slot].rhs.values + d * Rhs::stride;
+    }
+};
+
+// By dot products: a thread makes `Side` by `Side` squares of four by four.
+template <typename T, bool IsLhsDeep, bool IsRhsDeep, uint32_t Side, typename Arguments>
+TALLOW_INLINE void multiply_by_dots(const Arguments& arguments) {
+    using Sums = DotSums<float, Side, Side>;
+    using Lhs = DotOperand<T, Sums::rows, IsLhsDeep>;
+    using Rhs = DotOperand<T, Sums::columns, IsRhsDeep>;
+    using Operands = DotOperands<Lhs, Rhs>;
+    using Slot = typename Operands::Slot;
+    using SmallestShared = typename DotOperand<T, matmul_side, false>::Shared;
+    const TileOfProduct<Sums::rows, Sums::columns> tile(arguments, block_index());
+    // The launcher counts the smallest tiles.
+    if (tile.batch >= arguments.batches)
+        return;
     // Of the smallest tiles, which have most padding: all share it.
-    Step* const shared = reinterpret_cast<Step*>(declared_memory<4 * sizeof(SmallestShared)>());
-    static_assert(2 * sizeof(Step) <= 4 * sizeof(SmallestShared), "two steps fit");
+    Slot* const slots = reinterpret_cast<Slot*>(declared_memory<4 * sizeof(SmallestShared)>());
+    static_assert(2 * sizeof(Slot) <= 4 * sizeof(SmallestShared), "two steps fit");
     uint64_t offsets[2];
     locate(arguments, tile.batch, offsets);
-    Lhs lhs(pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
-            IsLhsDeep ? arguments.lhs_stride_m : arguments.lhs_stride_k, arguments.m - tile.first_row, arguments.k);
-    Rhs rhs(pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
-            IsRhsDeep ? arguments.rhs_stride_n : arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k);
-    // 32 threads make 16 rows and 32 columns for each square of a thread. Threads side by side share columns, and every
-    // second one rows, so that NVIDIA's shared memory serves them at once.
-    constexpr uint32_t rows_apart = 4 * part;
-    constexpr uint32_t columns_apart = 8 * part;
-    const uint32_t lane = thread_index() % 32;
-    const uint32_t row = thread_index() / 64 * Side * rows_apart + (lane % 2 + lane / 16 * 2) * part;
-    const uint32_t column = thread_index() / 32 % 2 * Side * columns_apart + lane % 16 / 2 * part;
-    lhs.load(0);
-    rhs.load(0);
-    float sums[Side * part][Side * part] = {};
-    uint32_t slot = 0;
-#pragma unroll 1
-    for (uint32_t from = 0; from < arguments.k; from += depth) {
-        Step& now = shared[slot];
-        lhs.store(now.lhs);
-        rhs.store(now.rhs);
-        // Those who still multiply what the other slot has are done before it is written again.
-        synchronize_block();
-        lhs.load(from + depth);
-        rhs.load(from + depth);
-#pragma unroll
-        for (uint32_t d = 0; d < depth; ++d) {
-            Pack<float, part> x[Side];
-            Pack<float, part> y[Side];
-#pragma unroll
-            for (uint32_t i = 0; i < Side; ++i) {
-                x[i] = load_whole<part>(now.lhs.values + d * Lhs::stride + row + i * rows_apart);
-                y[i] = load_whole<part>(now.rhs.values + d * Rhs::stride + column + i * columns_apart);
-            }
-#pragma unroll
-            for (uint32_t i = 0; i < Side * part; ++i)
-#pragma unroll
-                for (uint32_t j = 0; j < Side * part; ++j)
-                    sums[i][j] = multiply_add(x[i / part].values[i % part], y[j / part].values[j % part], sums[i][j]);
-        }
-        slot ^= 1;
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < Side * part; ++i)
-#pragma unroll
-        for (uint32_t j = 0; j < Side * part; j += part) {
-            const float side_by_side[part] = {sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]};
-            store_sums<T>(arguments, tile.batch, tile.first_row + row + i / part * rows_apart + i % part,
-                          tile.first_column + column + j / part * columns_apart, side_by_side);
-        }
+    const Lhs lhs(pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
+                  IsLhsDeep ? arguments.lhs_stride_m : arguments.lhs_stride_k, arguments.m - tile.first_row,
+                  arguments.k);
+    const Rhs rhs(pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
+                  IsRhsDeep ? arguments.rhs_stride_n : arguments.rhs_stride_k, arguments.n - tile.first_column,
+                  arguments.k);
+    Operands operands{lhs, rhs, slots};
+    Sums sums;
+    sums.add(operands, (arguments.k + Operands::depth - 1) / Operands::depth);
+    sums.each_run([&](uint32_t row, uint32_t column, const float(&run)[Sums::run]) {
+        store_sums<T>(arguments, tile.batch, tile.first_row + row, tile.first_column + column, run);
+    });
 }
 
 #if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
@@ -303,137 +289,72 @@ template <typename T, uint32_t Lines, uint32_t Depth, bool IsDeep, uint32_t Slot
     }
 };
 
-// A block's tile, of which each wave makes a part.
-struct TileOfWaves {
-    static constexpr uint32_t rows = 128;
-    static constexpr uint32_t waves_down = 2;
-    static constexpr uint32_t depth = 32;
-#if defined(TALLOW_MATRIX_CORE_MMA)
-    static constexpr uint32_t columns = 256;
-    static constexpr uint32_t slots = 3;
-#else
-    static constexpr uint32_t columns = 128;
-    static constexpr uint32_t slots = 2;
-#endif
-    static constexpr uint32_t waves_across = waves_per_block / waves_down;
-    // In squares.
-    static constexpr uint32_t down = rows / waves_down / matrix_side;
-    static constexpr uint32_t across = columns / waves_across / matrix_side;
-    static constexpr uint32_t steps = depth / matrix_side;
-    static_assert(across % 2 == 0, "two squares take turns in registers");
+// The operands of matrix cores.
+template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Waves> struct CoreOperands {
+    using Lhs = OperandLoader<T, Waves::rows, Waves::depth, IsLhsDeep, Waves::slots>;
+    using Rhs = OperandLoader<T, Waves::columns, Waves::depth, IsRhsDeep, Waves::slots>;
+    static constexpr uint32_t lhs_bytes = Waves::slots * Lhs::Step::bytes;
+    static constexpr uint32_t bytes = lhs_bytes + Waves::slots * Rhs::Step::bytes;
 
-    static TALLOW_INLINE uint32_t first_row() {
-        return wave_index() / waves_across * down * matrix_side;
+    Lhs lhs;
+    Rhs rhs;
+
+#if defined(TALLOW_MATRIX_CORE_MMA)
+    static constexpr bool is_async = true;
+    TALLOW_INLINE void begin(uint32_t step, uint32_t slot) {
+        lhs.begin(step * Waves::depth, slot);
+        rhs.begin(step * Waves::depth, slot);
+        commit_copies();
     }
-    static TALLOW_INLINE uint32_t first_column() {
-        return wave_index() % waves_across * across * matrix_side;
+#else
+    static constexpr bool is_async = false;
+    TALLOW_INLINE void load(uint32_t step) {
+        lhs.load(step * Waves::depth);
+        rhs.load(step * Waves::depth);
+    }
+    TALLOW_INLINE void store(uint32_t slot) {
+        lhs.store(slot);
+        rhs.store(slot);
+    }
+#endif
+    TALLOW_INLINE auto read_rows(uint32_t slot, uint32_t row, uint32_t place) const {
+        return Lhs::read_rows(lhs.tile(slot), row, place);
+    }
+    TALLOW_INLINE auto read_columns(uint32_t slot, uint32_t column, uint32_t place) const {
+        return Rhs::read(rhs.tile(slot), column, place);
     }
 };
 
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
 TALLOW_INLINE void multiply_on_cores(const Arguments& arguments) {
-    using Core = MatrixCore<T>;
-    using Waves = TileOfWaves;
-    using Lhs = OperandLoader<T, Waves::rows, Waves::depth, IsLhsDeep, Waves::slots>;
-    using Rhs = OperandLoader<T, Waves::columns, Waves::depth, IsRhsDeep, Waves::slots>;
-    constexpr uint32_t lhs_bytes = Waves::slots * Lhs::Step::bytes;
-    bits128* const lhs_shared = tile_memory<lhs_bytes + Waves::slots * Rhs::Step::bytes>();
-    bits128* const rhs_shared = lhs_shared + lhs_bytes / sizeof(bits128);
+#if defined(TALLOW_MATRIX_CORE_MMA)
+    using Waves = TileOfWaves<128, 256, 3, 2>;
+#else
+    using Waves = TileOfWaves<128, 128, 2, 2>;
+#endif
+    using Operands = CoreOperands<T, IsLhsDeep, IsRhsDeep, Waves>;
+    using Lhs = typename Operands::Lhs;
+    using Rhs = typename Operands::Rhs;
+    bits128* const lhs_shared = tile_memory<Operands::bytes>();
+    bits128* const rhs_shared = lhs_shared + Operands::lhs_bytes / sizeof(bits128);
     const TileOfProduct<Waves::rows, Waves::columns> tile(arguments, block_index());
     // The launcher counts the smallest tiles.
     if (tile.batch >= arguments.batches)
         return;
     uint64_t offsets[2];
     locate(arguments, tile.batch, offsets);
-    Lhs lhs(lhs_shared, pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
-            IsLhsDeep ? arguments.lhs_stride_m : arguments.lhs_stride_k, arguments.m - tile.first_row, arguments.k);
-    Rhs rhs(rhs_shared, pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
-            IsRhsDeep ? arguments.rhs_stride_n : arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k);
-    uint32_t slot = Waves::slots - 1;
-    uint32_t from = 0;
-    // Wait for the next step; what all threads read before is no longer needed.
-    const auto take_step = [&] {
-        slot = (slot + 1) % Waves::slots;
-#if defined(TALLOW_MATRIX_CORE_MMA)
-        await_copies<Waves::slots - 2>();
-        synchronize_block();
-        const uint32_t free = (slot + Waves::slots - 1) % Waves::slots;
-        lhs.begin(from, free);
-        rhs.begin(from, free);
-        commit_copies();
-#else
-        lhs.store(slot);
-        rhs.store(slot);
-        synchronize_block();
-        lhs.load(from);
-        rhs.load(from);
-#endif
-        from += Waves::depth;
-    };
-#if defined(TALLOW_MATRIX_CORE_MMA)
-#pragma unroll
-    for (uint32_t ahead = 0; ahead + 1 < Waves::slots; ++ahead) {
-        lhs.begin(from, ahead);
-        rhs.begin(from, ahead);
-        commit_copies();
-        from += Waves::depth;
-    }
-#else
-    lhs.load(0);
-    rhs.load(0);
-    from = Waves::depth;
-#endif
-    float sums[Waves::down][Waves::across][Core::sums] = {};
-    typename Core::Rows rows[Waves::down];
-    typename Core::Columns columns[2];
-    const auto read_rows = [&](uint32_t step, uint32_t i) {
-        return Lhs::read_rows(lhs.tile(slot), Waves::first_row() + i * matrix_side, step * matrix_side);
-    };
-    const auto read_columns = [&](uint32_t step, uint32_t j) {
-        return Rhs::read(rhs.tile(slot), Waves::first_column() + j * matrix_side, step * matrix_side);
-    };
-    take_step();
-#pragma unroll
-    for (uint32_t i = 0; i < Waves::down; ++i)
-        rows[i] = read_rows(0, i);
-    columns[0] = read_columns(0, 0);
-#pragma unroll 1
-    for (uint32_t done = 0; done < arguments.k; done += Waves::depth) {
-#pragma unroll
-        for (uint32_t step = 0; step < Waves::steps; ++step) {
-            const uint32_t next = (step + 1) % Waves::steps;
-#pragma unroll
-            for (uint32_t j = 0; j < Waves::across; ++j) {
-                // What is multiplied next is read before, and rows when they were multiplied last; behind the depth
-                // there are zeros.
-                const bool is_last = j + 1 == Waves::across;
-                if (is_last && next == 0)
-                    take_step();
-                columns[(j + 1) % 2] = is_last ? read_columns(next, 0) : read_columns(step, j + 1);
-#pragma unroll
-                for (uint32_t i = 0; i < Waves::down; ++i) {
-                    Core::multiply(sums[i][j], rows[i], columns[j % 2]);
-                    if (is_last)
-                        rows[i] = read_rows(next, i);
-                }
-            }
-        }
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < Waves::down; ++i)
-#pragma unroll
-        for (uint32_t j = 0; j < Waves::across; ++j)
-#pragma unroll
-            for (uint32_t run = 0; run < Core::sums; run += Core::run) {
-                float side_by_side[Core::run];
-#pragma unroll
-                for (uint32_t e = 0; e < Core::run; ++e)
-                    side_by_side[e] = sums[i][j][run + e];
-                store_sums<T>(arguments, tile.batch,
-                              tile.first_row + Waves::first_row() + i * matrix_side + Core::row(Core::held_of(run)),
-                              tile.first_column + Waves::first_column() + j * matrix_side + Core::column(run),
-                              side_by_side);
-            }
+    const Lhs lhs(lhs_shared, pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
+                  IsLhsDeep ? arguments.lhs_stride_m : arguments.lhs_stride_k, arguments.m - tile.first_row,
+                  arguments.k);
+    const Rhs rhs(
+        rhs_shared, pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
+        IsRhsDeep ? arguments.rhs_stride_n : arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k);
+    Operands operands{lhs, rhs};
+    CoreSums<T, Waves> sums;
+    sums.add(operands, (arguments.k + Waves::depth - 1) / Waves::depth);
+    sums.each_run([&](uint32_t row, uint32_t column, const float(&run)[MatrixCore<T>::run]) {
+        store_sums<T>(arguments, tile.batch, tile.first_row + row, tile.first_column + column, run);
+    });
 }
 
 #endif

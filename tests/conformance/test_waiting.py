@@ -112,8 +112,9 @@ LAUNCHES_OF_CELLS = {
     "scatter_set": 3,
     # The sums over rows of weights' gradients, and what queries and keys take.
     **dict.fromkeys(("layer_norm_gradient", "rms_norm_gradient", "scaled_dot_product_attention_gradient"), 3),
-    # A matrix product of channels, which are copied in front of the images, and columns.
-    "convolution_gradient_weight": 3,
+    # Floats of 8 bits are converted to f32, and back.
+    **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), 4),
+    **dict.fromkeys(("convolution", "convolution_gradient_input", "convolution_gradient_weight"), 4),
     **dict.fromkeys(("adam_step", "sort"), 2),
 }
 # The modules of such ops.

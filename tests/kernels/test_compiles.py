@@ -73,7 +73,6 @@ CUDA_STACKS = {
     "cos_complex128_contiguous": (2, 48),
     # The strides of volumes: a compiler stops at 64 registers, and at 48.
     "conv_transpose_f64_direct": (7, 16),
-    "conv_f8e4m3_direct": (14, 16),
     # The compiler calls exponentials of doubles that several kernels of a family have.
     "cross_entropy_f64": (32, 32),
     "scatter_add_f64_waves": (0, 8),
@@ -89,8 +88,8 @@ SCALAR_SPILLS = {
     "mish_gradient_f64_contiguous": 9,
     "pow_gradients_f64_contiguous": 11,
     "logsumexp_f64_columns": 2,
-    # The strides of volumes.
-    "conv_u8_direct": 2,
+    # Where the rows of a tile are that a thread stores.
+    "conv_bf16_implicit_gemm": 2,
     # The same of complex numbers, and of powers; and what gradients of heads of 64 know of two operands.
     "sin_complex128_contiguous": 2,
     "cos_complex128_contiguous": 2,

@@ -1,4 +1,4 @@
-"""Convolutions and their gradients: by a library of images, by a matrix product of columns, and directly."""
+"""Convolutions and their gradients: by a library of images, as matrix products, and directly."""
 
 from __future__ import annotations
 
@@ -7,33 +7,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from .....dtype import INTEGER
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS, MATMUL_SIDE
-from .....op import MethodOp, ReduceOp
+from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
+from .....op import MethodOp
 from ....core.conv import Params, ParamsConvolution
 from ....core.layout import channels_last_order, layout_of
 from ....program.builder import ProgramBuilder
-from ....program.values import Address, Buffer, Operand, dense
+from ....program.values import Buffer, Operand, dense
 from ..driver.grid import ceil_divide
 from ..libraries.library import ConvolutionKind
-from . import copy, depthwise, elementwise, matmul, reduce
-from .geometry import LIMIT, Part, plane_parts, strided_block
+from . import copy, depthwise, elementwise, implicit_gemm
+from .geometry import Part, plane_parts
 
 if TYPE_CHECKING:
-    from ..libraries.library import Blas, Convolution
+    from ..libraries.library import Convolution
 
 AnyParams = Params | ParamsConvolution
-Multiply = Callable[[ProgramBuilder, Operand, Operand, tuple[int, int, int, int], Address], None]
+_Function = Callable[[ProgramBuilder, str, Operand, Operand, ParamsConvolution], Buffer]
 
-# With fewer channels of the result a matrix product reads each column too few times to pay for writing it.
-_LEAST_CHANNELS: Final = 8
-# The most memory that columns take at once, in bytes.
-_MOST_COLUMNS: Final = 1 << 28
-_WEIGHT: Final = "convolution_gradient_weight"
-# The gradient of a small kernel is a product of few tiles, whose terms are all positions of all images: these are split
-# into so many tiles, of no fewer terms each, where a product would keep less than an eighth of that busy.
-_TILES: Final = 256
-_LEAST_TERMS: Final = 512
+# With fewer rows of channels, tiles of matrix products stay too empty to pay.
+_LEAST_CHANNELS: Final = 16
 # Kernels take volumes (b, c, d, h, w).
 _RANK: Final = 5
 
@@ -139,94 +133,66 @@ def _padded(build: ProgramBuilder, x: Operand, params: ParamsConvolution) -> Ope
 def convolve(build: ProgramBuilder, x: Operand, kernel: Operand, params: AnyParams) -> Buffer:
     """The convolution of (b, c, ..)."""
     op, params = _op(params), params.general
-    result = build.empty(x.dtype, math.prod(params.out_dims))
-    if result.length and params.is_empty:
-        build.zero(result)
-    elif result.length and depthwise.is_depthwise(params):
-        result = depthwise.convolve(build, op, x, kernel, params)
-    elif result.length:
-        _directly(build, op, x, kernel, params.as_volumes, result, transposed=False)
-    return _stored(build, result, params.out_dims, params)
+    return _by_kernels(build, _convolved, op, x, kernel, params, params.out_dims)
 
 
-def convolve_by_product(
-    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: AnyParams
-) -> Buffer | None:
-    """The convolution as a matrix product of columns; None where the direct kernel is quicker.
-
-    For each image and group it is that of the kernel, (c_out, c_in * taps), and the columns, (c_in * taps, positions).
-    """
+def convolve_transposed(build: ProgramBuilder, x: Operand, kernel: Operand, params: AnyParams) -> Buffer:
+    """The gradient of the input, which is the transposed convolution of (b, c, ..)."""
     op, params = _op(params), params.general
-    groups, (inner, outer), (b, *_) = params.groups, params.channels, params.input_dims
-    positions, steps = math.prod(params.result_sizes), inner * params.taps
-    if params.is_empty or outer < _LEAST_CHANNELS or groups * steps * positions >= LIMIT:
-        return None
-    result = build.empty(x.dtype, b * groups * outer * positions)
-    weights = copy.reshaped(build, kernel, (groups, outer, steps))
-    pixels = _pixels(x, params)
-    together = b if pixels is not None else _images_at_once(b, groups * steps * positions * x.itemsize)
-    for start in range(0, b, together):
-        count = min(together, b - start)
-        columns = pixels or dense(
-            _columns(build, op, _narrowed(x, start, count), params), (count, groups, steps, positions)
-        )
-        to = result.address + start * groups * outer * positions * x.itemsize
-        bmnk = count * groups, outer, positions, steps
-        matmul.multiply(build, library, _repeated(weights, count), columns, bmnk, to)
-    return _stored(build, result, params.out_dims, params)
+    return _by_kernels(build, _transposed, op, x, kernel, params, params.input_dims)
+
+
+def gradient_weight(build: ProgramBuilder, x: Operand, g: Operand, params: ParamsConvolution) -> Buffer:
+    """The gradient of the kernel, by kernels of this package."""
+    return _by_kernels(build, _weight, "convolution_gradient_weight", x, g, params, params.kernel_dims)
 
 
 def _op(params: AnyParams) -> str:
     return "convolution" if isinstance(params, ParamsConvolution) else params.op
 
 
-def _images_at_once(batch: int, nbytes: int) -> int:
-    return min(max(_MOST_COLUMNS // nbytes, 1), batch)
-
-
-def _narrowed(x: Operand, start: int, count: int) -> Operand:
-    return Operand(x.storage, x.layout.narrow(0, start, count))
-
-
-def _repeated(matrices: Operand, count: int) -> Operand:
-    return matrices.relaid((count, *matrices.shape), (0, *matrices.strides))
-
-
-def _pixels(x: Operand, params: ParamsConvolution) -> Operand | None:
-    """The image itself, (b, groups, c, positions), where it is its own columns: those of a kernel of one place."""
-    is_plain = params.taps == 1 and not any(params.padding) and set(params.stride) == {1}
-    if not is_plain or params.sizes != params.result_sizes:
-        return None
-    layout = x.layout.reshape((x.shape[0], params.groups, params.channels[0], math.prod(params.sizes)))
-    return None if layout is None else Operand(x.storage, layout)
-
-
-def _columns(
-    build: ProgramBuilder, op: str, x: Operand, params: ParamsConvolution, *, images_innermost: bool = False
+def _by_kernels(
+    build: ProgramBuilder,
+    function: _Function,
+    op: str,
+    x: Operand,
+    other: Operand,
+    params: ParamsConvolution,
+    dims: tuple[int, ...],
 ) -> Buffer:
-    """The columns (b, c, taps, positions), or with the images innermost (c, taps, b, positions)."""
-    x, params = x.as_rank(_RANK), params.as_volumes
-    b, c, *sizes = x.shape
-    stride_b, stride_c, stride_d, stride_h, stride_w = x.strides
-    positions = math.prod(params.result_sizes)
-    tap_stride = b * positions if images_innermost else positions
-    column = params.taps * tap_stride
-    of_images = positions if images_innermost else c * column
-    result = build.empty(x.dtype, b * c * params.taps * positions)
-    # The slice, the row, the column, the volume, and the first column.
-    shape = (b, c, *params.result_sizes)
-    moves = (stride_b, stride_c, 0, 0, 0), (of_images, column, *copy.row_major(params.result_sizes))
-    strides = (*_axis_strides(2, params.stride), *moves)
-    itemsize = x.itemsize
-    for blocks, _, (*_, volume, first), count, geometry in _volume_parts(op, strided_block(itemsize), shape, strides):
-        packed = arguments.image_to_columns(
-            result=result.address + first * itemsize, source=x.address + volume * itemsize,
-            source_stride_d=stride_d, source_stride_h=stride_h, source_stride_w=stride_w, source_d=sizes[0],
-            source_h=sizes[1], source_w=sizes[2], window=depthwise.window(params), tap_stride=tap_stride, count=count,
-            geometry=geometry,
-        )  # fmt: skip
-        build.launch("conv", f"im2col_b{8 * itemsize}", blocks, packed)
-    return result
+    """A result of some dims by a function of what has terms; floats of 8 bits are multiplied as f32."""
+    dtype, count = x.dtype, math.prod(dims)
+    if count == 0 or params.is_empty:
+        result = build.empty(dtype, count)
+        if count:
+            build.zero(result)
+        return result
+    if dtype.itemsize > 1 or dtype in INTEGER:
+        return function(build, op, x, other, params)
+    x, other = (elementwise.converted(build, operand, dtype.compute) for operand in (x, other))
+    return elementwise.cast(build, MethodOp.TO_DTYPE, dense(function(build, op, x, other, params), dims), result=dtype)
+
+
+def _convolved(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution) -> Buffer:
+    if depthwise.is_depthwise(params):
+        return _stored(build, depthwise.convolve(build, op, x, kernel, params), params.out_dims, params)
+    by = implicit_gemm.convolve if params.channels[1] >= _LEAST_CHANNELS else partial(_directly, transposed=False)
+    return by(build, op, x.as_rank(_RANK), kernel.as_rank(_RANK), params.as_volumes)
+
+
+def _transposed(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution) -> Buffer:
+    if depthwise.is_depthwise(params) and set(params.dilation) == {1}:
+        return _stored(build, depthwise.convolve_transposed(build, op, x, kernel, params), params.input_dims, params)
+    is_product = params.channels[0] >= _LEAST_CHANNELS
+    by = implicit_gemm.convolve_transposed if is_product else partial(_directly, transposed=True)
+    return by(build, op, x.as_rank(_RANK), kernel.as_rank(_RANK), params.as_volumes)
+
+
+def _weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, params: ParamsConvolution) -> Buffer:
+    own = depthwise.gradient_weight(build, op, x, g, params) if depthwise.is_depthwise(params) else None
+    if own is not None:
+        return _stored(build, own, params.kernel_dims, params)
+    return implicit_gemm.gradient_weight(build, op, x.as_rank(_RANK), g.as_rank(_RANK), params.as_volumes)
 
 
 def _axis_strides(outer: int, steps: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
@@ -244,150 +210,18 @@ def _volume_parts(
     return plane_parts(op, per_block, tuple(shape[dim] for dim in dims), steps, 3)
 
 
-def convolve_transposed(build: ProgramBuilder, x: Operand, kernel: Operand, params: AnyParams) -> Buffer:
-    """The gradient of the input, which is the transposed convolution of (b, c, ..)."""
-    op, params = _op(params), params.general
-    result = build.empty(x.dtype, math.prod(params.input_dims))
-    if result.length and params.is_empty:
-        build.zero(result)
-    elif result.length:
-        if depthwise.is_depthwise(params) and set(params.dilation) == {1}:
-            result = depthwise.convolve_transposed(build, op, x, kernel, params)
-        else:
-            _directly(build, op, x, kernel, params.as_volumes, result, transposed=True)
-    return _stored(build, result, params.input_dims, params)
-
-
-def convolve_transposed_by_product(
-    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: AnyParams
-) -> Buffer | None:
-    """The gradient of the input as a matrix product, and sums of it; None where the direct kernel is quicker.
-
-    The product is, for each image and group, that of the transposed kernel, (c_in * taps, c_out), and the image,
-    (c_out, positions).
-    """
-    op, params = _op(params), params.general
-    compute, groups, (inner, outer) = x.dtype.compute, params.groups, params.channels
-    b, c, *_ = params.input_dims
-    positions, rows, elements = math.prod(params.result_sizes), inner * params.taps, math.prod(params.input_dims[1:])
-    if params.is_empty or outer < _LEAST_CHANNELS or elements >= LIMIT:
-        return None
-    result = build.empty(x.dtype, b * elements)
-    weights = copy.reshaped(build, elementwise.converted(build, kernel, compute), (groups, outer, rows))
-    transposed = weights.relaid((groups, rows, outer), (weights.strides[0], weights.strides[2], weights.strides[1]))
-    together = _images_at_once(b, groups * rows * positions * compute.itemsize)
-    volumes = params.as_volumes
-    # The slice, the row, the column, and the volume of the first column.
-    strides = (*_axis_strides(2, (1, 1, 1)), (c * params.taps * positions, params.taps * positions, 0, 0, 0))
-    for start in range(0, b, together):
-        count = min(together, b - start)
-        images = elementwise.converted(build, _narrowed(x, start, count), compute)
-        pixels = copy.reshaped(build, images, (count, groups, outer, positions))
-        columns = build.allocate(count * groups * rows * positions * compute.itemsize)
-        bmnk = count * groups, rows, positions, outer
-        matmul.multiply(build, library, _repeated(transposed, count), pixels, bmnk, columns.address)
-        begin, shape = result.address + start * elements * x.itemsize, (count, c, *volumes.sizes)
-        for blocks, first, (*_, offset), number, geometry in _volume_parts(op, BLOCK_SIZE, shape, strides):
-            packed = arguments.columns_to_image(
-                result=begin + first * x.itemsize, source=columns.address + offset * compute.itemsize,
-                source_d=volumes.result_sizes[0], source_h=volumes.result_sizes[1], source_w=volumes.result_sizes[2],
-                window=depthwise.window(volumes), stride_d=volumes.stride[0], stride_h=volumes.stride[1],
-                stride_w=volumes.stride[2], count=number, geometry=geometry,
-            )  # fmt: skip
-            build.launch("conv", f"col2im_{x.dtype.value}", blocks, packed)
-    return _stored(build, result, params.input_dims, params)
-
-
-def gradient_weight_by_product(
-    build: ProgramBuilder, library: Blas, x: Operand, g: Operand, params: ParamsConvolution
-) -> Buffer | None:
-    """The gradient of the kernel as a matrix product of columns; None of one that is depthwise or empty."""
-    if _is_own(params):
-        return None
-    product = _weight(build, x, g, params, partial(_multiplied, library))
-    return _stored(build, product, params.kernel_dims, params)
-
-
-def gradient_weight(build: ProgramBuilder, x: Operand, g: Operand, params: ParamsConvolution) -> Buffer:
-    """The gradient of the kernel, by kernels of this package."""
-    if params.is_empty:
-        result = build.empty(x.dtype, math.prod(params.kernel_dims))
-        if result.length:
-            build.zero(result)
-        return result
-    own = depthwise.gradient_weight(build, _WEIGHT, x, g, params) if depthwise.is_depthwise(params) else None
-    result = own or _weight(build, x, g, params, matmul.multiply_by_kernel)
-    return _stored(build, result, params.kernel_dims, params)
-
-
-def _multiplied(
-    library: Blas, build: ProgramBuilder, lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int], result: Address
-) -> None:
-    matmul.multiply(build, library, lhs, rhs, bmnk, result)
-
-
-def _weight(build: ProgramBuilder, x: Operand, g: Operand, params: ParamsConvolution, multiply: Multiply) -> Buffer:
-    """For each group the product of the images, (c_out, b * positions), and the columns, (b * positions, c_in * taps).
-
-    Where columns of all images take too much memory, or a product has too few tiles, it is a sum of products of some of
-    them, in the compute dtype.
-    """
-    groups, (inner, outer), (b, *_) = params.groups, params.channels, params.input_dims
-    positions, steps = math.prod(params.result_sizes), inner * params.taps
-    count = groups * outer * steps
-    together = _images_at_once(b, groups * steps * positions * x.itemsize)
-    starts = range(0, b, together)
-    tiles = groups * ceil_divide(outer, MATMUL_SIDE) * ceil_divide(steps, MATMUL_SIDE)
-    pieces = [_pieces(tiles, min(together, b - start) * positions) for start in starts]
-    dtype = x.dtype if pieces == [1] else x.dtype.compute
-    products = build.empty(dtype, sum(pieces) * count)
-    to = products.address
-    for start, split in zip(starts, pieces, strict=True):
-        images = min(together, b - start)
-        part = [elementwise.converted(build, _narrowed(each, start, images), dtype) for each in (x, g)]
-        columns = _columns(build, _WEIGHT, part[0], params, images_innermost=True)
-        length, terms = images * positions, images * positions // split
-        rows = copy.reshaped(build, _channels_first(part[1]), (groups, outer, length))
-        across = dense(columns, (groups, steps, length)).relaid((groups, length, steps), (steps * length, 1, length))
-        if split == 1:
-            multiply(build, rows, across, (groups, outer, steps, length), to)
-        else:
-            stride_g, stride_m, stride_k = rows.strides
-            rows = rows.relaid((split, groups, outer, terms), (terms * stride_k, stride_g, stride_m, stride_k))
-            across = across.relaid((split, groups, terms, steps), (terms, *across.strides))
-            matmul.multiply_by_kernel(build, rows, across, (split * groups, outer, steps, terms), to)
-        to += split * count * dtype.itemsize
-    if pieces == [1]:
-        return products
-    total = reduce.reduce(build, ReduceOp.SUM, dense(products, (sum(pieces), count)), (0,))
-    is_short = x.dtype is not dtype
-    return elementwise.cast(build, MethodOp.TO_DTYPE, dense(total, (count,)), result=x.dtype) if is_short else total
-
-
-def _pieces(tiles: int, terms: int) -> int:
-    """Into how many pieces of equal length the terms of a product of so many tiles are split."""
-    if 8 * tiles > _TILES:
-        return 1
-    return next(n for n in range(max(min(_TILES // tiles, terms // _LEAST_TERMS), 1), 0, -1) if terms % n == 0)
-
-
-def _channels_first(x: Operand) -> Operand:
-    order = (1, 0, *range(2, x.layout.rank))
-    return Operand(x.storage, x.layout.permute(order))
-
-
 def _directly(
     build: ProgramBuilder,
     op: str,
     x: Operand,
     kernel: Operand,
     params: ParamsConvolution,
-    result: Buffer,
     *,
     transposed: bool,
-) -> None:
+) -> Buffer:
     """Each element of the result by itself, some channels of it in a thread."""
-    x, kernel = x.as_rank(_RANK), kernel.as_rank(_RANK)
+    result_dims = params.input_dims if transposed else params.out_dims
+    result = build.empty(x.dtype, math.prod(result_dims))
     b, _, *sizes = x.shape
     stride_b, stride_c, stride_d, stride_h, stride_w = x.strides
     kernel_outer, kernel_inner, kernel_stride_d, kernel_stride_h, kernel_stride_w = kernel.strides
@@ -405,7 +239,7 @@ def _directly(
         (groups * made * volume, made * volume, CONV_CHANNELS * volume, *copy.row_major(dims)),
         (0, 0, CONV_CHANNELS, 0, 0, 0),
     )
-    name = f"conv{'_transpose' if transposed else ''}_{x.dtype.value}_direct"
+    name = f"conv{'_transpose' if transposed else ''}_{depthwise.multiplied_as(x.dtype)}_direct"
     for blocks, _, offsets, count, geometry in _volume_parts(op, BLOCK_SIZE, shape, strides):
         # A part that begins at a later channel has so many fewer of them.
         left = made - offsets[6]
@@ -419,3 +253,4 @@ def _directly(
             stride_w=params.stride[2], count=count, geometry=geometry,
         )  # fmt: skip
         build.launch("conv", name, blocks, packed)
+    return _stored(build, result, result_dims, params)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from .....dtype import INTEGER, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DEPTHWISE_ROWS, DEPTHWISE_TAPS
 from .....op import MethodOp, ReduceOp
@@ -45,7 +46,18 @@ def convolve(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params
         (0, outer * channel, channel, 0, 0),
         (groups * outer * plane, outer * plane, plane, DEPTHWISE_ROWS * width, 1),
     )
-    _launch(build, op, f"conv_{x.dtype.value}_depthwise", x, kernel, result, params, (height, width), shape, strides)
+    _launch(
+        build,
+        op,
+        f"conv_{multiplied_as(x.dtype)}_depthwise",
+        x,
+        kernel,
+        result,
+        params,
+        (height, width),
+        shape,
+        strides,
+    )
     return result
 
 
@@ -66,7 +78,7 @@ def convolve_transposed(
         (0, outer * kernel.strides[0], 0, 0, 0),
         (groups * plane, plane, rows * width, width, 1),
     )
-    name = f"conv_transpose_{x.dtype.value}_depthwise"
+    name = f"conv_transpose_{multiplied_as(x.dtype)}_depthwise"
     _launch(build, op, name, x, kernel, result, params, (height, width), shape, strides)
     return result
 
@@ -126,12 +138,17 @@ def gradient_weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, para
             source_h=x.shape[2], source_w=x.shape[3], window=window(params), channels=channels,
             multiplier=params.channels[1], part=length, count=count, geometry=geometry,
         )  # fmt: skip
-        build.launch("conv", f"conv_weight_{x.dtype.value}_depthwise", splits * blocks, packed)
+        build.launch("conv", f"conv_weight_{multiplied_as(x.dtype)}_depthwise", splits * blocks, packed)
     if splits > 1:
         sums = reduce.reduce(build, ReduceOp.SUM, dense(sums, (splits, taps)), (0,))
     if x.dtype is compute:
         return sums
     return elementwise.cast(build, MethodOp.TO_DTYPE, dense(sums, (taps,)), result=x.dtype)
+
+
+def multiplied_as(dtype: DType) -> str:
+    """What a kernel is named after: of integers the width, since products wrap to the same bits whatever the sign."""
+    return f"b{8 * dtype.itemsize}" if dtype in INTEGER else dtype.value
 
 
 def window(params: ParamsConvolution) -> arguments.Window:
