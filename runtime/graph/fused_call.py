@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...storage import Storage
+from ..core.layout import inverse
 from ..gradient.node import Contributions, Node, Rule, Use, opened, record_each, recorded_of, result_of, watched
 from ..gradient.recording import mode, set_mode
 from ..program.values import Operand
@@ -50,7 +51,7 @@ def record(
     layouts = tuple(
         [
             layout if result.dtype.is_float else None
-            for layout, result in zip(function.layouts, function.results, strict=True)
+            for layout, result in zip(function.computed_layouts, function.results, strict=True)
         ]
     )
     if gradient_of(function, wanted, layouts, numbers) is None:
@@ -66,7 +67,7 @@ def _gradients(node: Node, parts: Any) -> Contributions:
     call: _Call = node.saved[-2]
     gradients = [
         None if (gradient := parts.get(place)) is None else gradient.reshape(layout.shape)
-        for place, layout in enumerate(call.function.layouts)
+        for place, layout in enumerate(call.function.computed_layouts)
     ]
     wanted = tuple([place for place in range(len(call.function.tensors)) if node.takes(place)])
     layouts = tuple([None if gradient is None else gradient._layout for gradient in gradients])
@@ -78,7 +79,7 @@ def _gradients(node: Node, parts: Any) -> Contributions:
     known: list[Callable[[], Any]] = [
         *[partial(node.operand, place) for place in range(len(call.function.tensors))],
         *[partial(gradients.__getitem__, place) for place in range(len(gradients))],
-        *[partial(result_of, node, place, layout) for place, layout in enumerate(call.function.layouts)],
+        *[partial(result_of, node, place, layout) for place, layout in enumerate(call.function.computed_layouts)],
     ]
     outputs: Sequence[Any] = ()
     if fused.function is not None:
@@ -102,6 +103,9 @@ def _by_ops(node: Node, call: _Call, gradients: Sequence[Tensor | None]) -> Iter
         results = call.again(tensors)
     finally:
         set_mode(around)
+    order = inverse(call.function.order)
+    if order:
+        gradients = [None if gradient is None else gradient.permute(order) for gradient in gradients]
     for result, gradient in zip(results, gradients, strict=True):
         source = opened(result._storage)[1]
         if gradient is not None and source is not None:

@@ -152,7 +152,7 @@ class _Derivation:
 
     def _shown(self, source: Source) -> Any:
         storage = TracedStorage.made(self._trace, source.dtype, place=source.position)
-        return TracedTensor._new(storage, source.layout)
+        return TracedTensor.of_argument(storage, source.layout)
 
     def _value(self, name: str, layout: Layout) -> Any:
         """Return a source, a number or a step as a layout shows it."""

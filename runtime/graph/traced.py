@@ -107,7 +107,7 @@ class Trace:
         for value in arguments:
             if isinstance(value, Tensor):
                 storage = TracedStorage.made(self, value.dtype, place=len(self._tensors))
-                made.append(TracedTensor._new(storage, value.layout))
+                made.append(TracedTensor.of_argument(storage, value.layout))
                 self._tensors.append(value.layout)
             elif type(value) not in (int, float):
                 made.append(value)
@@ -156,9 +156,9 @@ class Trace:
 
     def function(self, tensors: Sequence[TracedTensor]) -> FusedFunction:
         """Describe the function that computes tensors."""
-        results = [Result(it._storage.named(it._layout), it.dtype, it._layout) for it in tensors]
+        results = [Result(it._storage.named(it.layout), it.dtype, it.layout) for it in tensors]
         sources = {name: source for source, name in sorted(self.sources.items(), key=lambda item: item[0].position)}
-        return FusedFunction(self.name, self._tensors, sources, self.numbers, self.steps, results)
+        return FusedFunction(self.name, self._tensors, sources, self.numbers, self.steps, results).in_memory_order()
 
     def refuse(self, reason: tuple[str, str]) -> NoReturn:
         """Raise FusionError, which names the line of the function's code that did something and what it called."""
@@ -240,6 +240,13 @@ class TracedStorage(Storage):
             return self.name
         sources = self.inner.trace.sources
         return sources.setdefault(Source(self.place, self.inner.dtype, layout), f"x{len(sources)}")
+
+    def layout_of(self, layout: Layout) -> Layout:
+        """The layout of a traced tensor of this storage, without the gaps that `of_argument` leaves."""
+        if self.place is None:
+            return layout
+        steps, first = tuple([step // 2 for step in layout.strides]), layout.start_offset // 2
+        return Layout._trusted(layout.shape, steps, first)
 
     def shows(self, layout: Layout) -> bool:
         """Whether a layout shows what was computed, or that broadcast; of an argument it may show anything."""
@@ -431,7 +438,17 @@ def _kept(method: str) -> Callable[..., Any]:
         if method in _REDUCTIONS
         else TracedStorage._traced
     )
-    return lambda self, *given: trace(self, method, dict(zip(names, given, strict=True)))
+
+    def kept(self: TracedStorage, *given: Any) -> Any:
+        storages = iter([self, *[value for value in given if isinstance(value, Storage)]])
+        values = [_layout_of(next(storages), value) if isinstance(value, Layout) else value for value in given]
+        return trace(self, method, dict(zip(names, values, strict=True)))
+
+    return kept
+
+
+def _layout_of(storage: Storage, layout: Layout) -> Layout:
+    return storage.layout_of(layout) if isinstance(storage, TracedStorage) else layout
 
 
 def _refused(method: str) -> Callable[..., NoReturn]:
@@ -450,6 +467,28 @@ class TracedTensor(Tensor):
     __slots__ = ()
 
     _storage: TracedStorage
+
+    @classmethod
+    def of_argument(cls, storage: TracedStorage, layout: Layout) -> Any:
+        """A tensor that stands for an argument.
+
+        There are gaps between its elements, so that no elementwise op reorders its dims: ops along a dim follow.
+        """
+        steps = tuple([2 * step for step in layout.strides])
+        return cls._new(storage, Layout._trusted(layout.shape, steps, 2 * layout.start_offset))
+
+    @property
+    def layout(self) -> Layout:
+        """Where the elements are in the storage of the argument, or of what was computed."""
+        return self._storage.layout_of(self._layout)
+
+    def is_contiguous(self) -> bool:
+        """Return True if the elements are contiguous in row-major order."""
+        return self.layout.is_contiguous
+
+    def contiguous(self, memory_format: str = "contiguous") -> Any:
+        """Return the tensor itself if it is contiguous in row-major order."""
+        return self if memory_format == "contiguous" and self.is_contiguous() else super().contiguous(memory_format)
 
     @classmethod
     def _new(cls, storage: Storage, layout: Layout) -> Any:

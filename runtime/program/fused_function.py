@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...dtype import DType
 from ...kernels.constants import ROW_REDUCTIONS, ROWS
 from ..base.row_facts import RowFacts
-from ..core.layout import Layout
+from ..core.layout import Layout, inverse
 from ..core.shape import Shape
 from .values import Parameter
 
@@ -107,8 +107,12 @@ class FusedFunction:
         numbers: Mapping[str, Number],
         steps: Iterable[Step],
         results: Sequence[Result],
+        order: tuple[int, ...] = (),
     ) -> None:
-        """Keep the steps, sources and numbers that the results need. `tensors` are the layouts of the arguments."""
+        """Keep the steps, sources and numbers that the results need. `tensors` are the layouts of the arguments.
+
+        With an `order`, the dims of all else are those of the caller in this order: see `in_memory_order`.
+        """
         needed, needed_steps = {result.name for result in results}, []
         for step in reversed([*steps]):
             if not needed.isdisjoint(step.names):
@@ -122,7 +126,11 @@ class FusedFunction:
         self.results = tuple(results)
         self.computed_numbers = [number.value for number in self.numbers.values() if callable(number.value)]
         """The functions that compute the numbers which differ between calls from those of the call."""
-        self.layouts = [Layout.contiguous(result.layout.shape) for result in results]
+        self.order = order
+        self.computed_layouts = [Layout.contiguous(result.layout.shape) for result in results]
+        """Those of the results, in the dims of the steps."""
+        self.layouts = [it.permute(inverse(order)) if order else it for it in self.computed_layouts]
+        """Those of the results for the caller."""
 
     def of_tensors(self, positions: Sequence[int]) -> FusedFunction:
         """Leave out the tensors that it does not read: those are at other positions."""
@@ -130,7 +138,41 @@ class FusedFunction:
         sources = {
             name: source._replace(position=positions.index(source.position)) for name, source in self.sources.items()
         }
-        return FusedFunction(self.name, tensors, sources, self.numbers, self.steps, self.results)
+        return FusedFunction(self.name, tensors, sources, self.numbers, self.steps, self.results, self.order)
+
+    def in_memory_order(self) -> FusedFunction:
+        """Reorder the dims of maps to those of memory, as `tensor.base.aligned` does for one op.
+
+        The first source that has the shape of the results and fills a range of memory decides on the order. What has a
+        row op or a reduction, or results of several shapes, stays as it is.
+        """
+        shape = self.results[0].layout.shape if self.results else Shape(())
+        rank = len(shape)
+        orders = [it.layout.memory_order() for it in self.sources.values() if it.layout.shape == shape]
+        order = next(filter(None, orders), ())
+        is_map = not any(step.dim is not None for step in self.steps)
+        is_alike = all(result.layout.shape == shape for result in self.results)
+        if order == tuple(range(len(order))) or not is_map or not is_alike:
+            return self
+
+        def reordered(layout: Layout) -> Layout:
+            for _ in range(rank - layout.rank):
+                layout = layout.unsqueeze(0)
+            return layout.permute(order)
+
+        sources = {name: it._replace(layout=reordered(it.layout)) for name, it in self.sources.items()}
+        computed: dict[str, Layout] = {}
+
+        def operand(name: str, layout: Layout) -> Layout:
+            shown = reordered(layout)
+            return computed[name].broadcast_as(shown.shape) if name in computed else shown
+
+        steps = []
+        for step in self.steps:
+            steps.append(step._replace(layouts=tuple(map(operand, step.operands, step.layouts))))
+            computed |= dict.fromkeys(step.names, Layout.contiguous(steps[-1].shape))
+        results = [it._replace(layout=operand(it.name, it.layout)) for it in self.results]
+        return FusedFunction(self.name, self.tensors, sources, self.numbers, steps, results, order)
 
     def named_numbers(self, given: Iterable[Parameter]) -> dict[str, complex | Parameter]:
         """The numbers by name, with parameters in the place of those that differ between calls."""

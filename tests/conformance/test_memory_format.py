@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, InvalidArgument, ShapeMismatch, TallowError, Tensor, Var
+from tallow import Device, InvalidArgument, ShapeMismatch, TallowError, Tensor, Var, fuse, value_and_grad
 
 from . import matrix
 from .oracle.formats import NUMPY
@@ -143,3 +143,40 @@ def test_other_formats_are_refused(device: Device) -> None:
         Tensor.zeros((1, 2, 3), device=device).contiguous(memory_format="channels_first")
     with pytest.raises(ShapeMismatch, match="3 to 5 dims"):
         last(Tensor.zeros((2, 3), device=device))
+
+
+def scaled(x: Tensor, residual: Tensor, scale: Tensor) -> Tensor:
+    """An affine map of each channel, with dims of size 1 in the vector of them."""
+    scale = scale.reshape(1, -1, 1, 1)
+    return (x * (scale * scale) + residual - 1).silu()
+
+
+def permuted(x: Tensor, residual: Tensor, scale: Tensor) -> Tensor:
+    return x.permute(0, 2, 3, 1).exp() * scale + residual.permute(0, 2, 3, 1)
+
+
+def rows(x: Tensor, residual: Tensor, scale: Tensor) -> Tensor:
+    return (x + residual).softmax(1) * scale.reshape(-1, 1, 1)
+
+
+@pytest.mark.parametrize("function", [scaled, permuted, rows])
+@pytest.mark.parametrize("are_last", [(False, False), (True, False), (False, True), (True, True)])
+def test_fused_functions_keep_what_their_ops_keep(
+    device: Device, function: Callable[..., Tensor], are_last: tuple[bool, bool]
+) -> None:
+    operands = [image(device, "f32", seed=seed) / 7 for seed in (1, 2)]
+    operands = [last(operand) if is_last else operand for operand, is_last in zip(operands, are_last, strict=True)]
+    operands.append(image(device, "f32", (SHAPE[1],)) / 7)
+    fused = fuse(function)
+    expected = function(*operands)
+    for _ in range(2):  # the second runs a plan
+        result = fused(*operands)
+        np.testing.assert_allclose(result.numpy(), expected.numpy(), rtol=1e-6)
+        assert result.layout == expected.layout or function is rows
+
+    def loss(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
+        return function(*operands).sqr().sum()
+
+    pairs = zip(*[value_and_grad(partial(loss, each))(*operands)[1] for each in (fused, function)], strict=True)
+    for gradient, wanted in pairs:
+        np.testing.assert_allclose(gradient.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)
