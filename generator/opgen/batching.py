@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 LEADING = "leading"
 ITEMS = "items"
 WRITTEN = "written"
+FRESH = "fresh"
 ROW = "row"
 RULES = PurePosixPath("runtime/transforms/rules.py")
 _PREFIX = "rules."
@@ -28,8 +29,11 @@ def takes_wrapped(spec: "Spec", method: "Method") -> bool:
 def rule_of(spec: "Spec", method: "Method") -> str | None:
     """The function of the rules that does a call for a batch, by its name; None where none does."""
     if method.kind is not None:
-        if method.functor is not None and spec.functor_kind(method.kind).by_name[method.functor].vectors:
+        functor = None if method.functor is None else spec.functor_kind(method.kind).by_name[method.functor]
+        if functor is not None and functor.vectors:
             return ROW
+        if functor is not None and functor.numbers:
+            return FRESH
         return WRITTEN if writes(method) else LEADING
     return None if method.batch is None else method.batch.removeprefix(_PREFIX)
 

@@ -100,7 +100,8 @@ def _implied(spec: Spec, method: Method) -> set[str]:
     """The errors that follow from what a method checks, reads and makes."""
     errors = {name for item in method.checks for name in spec.raised.get(item.call.name, ())}
     functor = spec.functor(method, None)
-    if functor is None and any(operand.dtypes.texts == ("index",) for operand in method.operands):
+    may_be_outside = functor is None or functor.index is not None
+    if may_be_outside and any(operand.dtypes.texts == ("index",) for operand in method.operands):
         errors.add("InvalidIndex")
     if "Storage" in method.signature.returns:
         errors.add("OutOfMemory")

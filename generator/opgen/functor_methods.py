@@ -55,6 +55,8 @@ class Extras:
     """The gradient, where it is not that of `derivatives`."""
     examples: tuple[Example, ...] = ()
     """Calls, where operands may be left out or have other shapes than the first."""
+    operands: tuple[Operand, ...] = ()
+    """Further operands, behind those of the formulas' elements."""
 
 
 def _reduced(functor: Functor) -> Extras:
@@ -67,6 +69,8 @@ def _of_row(functor: Functor) -> Extras:
     dim = () if functor.last_dim else (Parameter("dim", "int"),)
     place = "-1" if functor.last_dim else "dim"
     front = () if functor.last_dim else (Parameter("dim", "int = REQUIRED"), Parameter("axis", "int | None = None"))
+    if functor.per_row or functor.numbers:
+        return _with_numbers(functor, dim, place, front)
     vectors = [f"{name}_layout" for name in functor.vectors]
     has_dim = () if functor.last_dim else (Call("dim_in_range", ("layout", "dim")),)
     checks = (*has_dim, *(Call("along_dim", ("layout", it, place)) for it in vectors))
@@ -78,6 +82,49 @@ def _of_row(functor: Functor) -> Extras:
     results += [f"{own} if {RESIDUAL} else null"] * functor.adds_residual
     returns = STORAGES if has_several else "Storage"
     return Extras((*dim, *asked), front, checks, returns, tuple(results), None, tuple(_row_examples(functor)))
+
+
+def _with_numbers(functor: Functor, dim: Sequence[Parameter], place: str, front: Sequence[Parameter]) -> Extras:
+    """What an op has that gives or takes numbers of rows, in the compute dtype."""
+    layouts = [f"{name}_layout" for name in (*functor.numbers, *filter(None, [functor.index]))]
+    has_dim = () if functor.last_dim else (Call("dim_in_range", ("layout", "dim")),)
+    checks = [*has_dim, *(Call("has_each_row", ("layout", layout, place)) for layout in layouts)]
+    checks += [Call("in_compute_dtype", ("self.inner.dtype", f"{name}.inner.dtype")) for name in functor.numbers]
+    numbers = Names(("bf16", "f16", "f32", "f64"), (functor.location,) * 4, listed=True)
+    operands = [Operand(name, f"{name}_layout", numbers, None, functor.location) for name in functor.numbers]
+    parameters = [*dim]
+    example: dict[str, int | float | bool | tuple[int, ...]] = {} if functor.last_dim else {"dim": 1}
+    if functor.index is not None:
+        bound = Values(None, Expression(f"layout.shape[{place}]", functor.location), functor.location)
+        index = Names(("index",), (functor.location,), listed=False)
+        operands.append(Operand(functor.index, f"{functor.index}_layout", index, bound, functor.location))
+        parameters.append(Parameter("ignore_index", "int"))
+        example["ignore_index"] = -100
+    if functor.numbers:
+        parameters.append(Parameter("overwrites", "bool"))
+        example["overwrites"] = False
+    example |= dict.fromkeys(functor.parameters, 1.0)
+    examples = tuple(
+        Example.of({"self": shape, **{each.name: shape[:1] for each in operands}, **example}, functor.location)
+        for shape in ROWS
+    )
+    count = len(functor.results) + (functor.index is not None) if functor.per_row else 0
+    results = [number_of_row(functor)] * count or ["self.dtype[self.shape]"]
+    returns = STORAGES if functor.per_row else "Storage"
+    return Extras(
+        tuple(parameters),
+        tuple(front),
+        tuple(checks),
+        returns,
+        tuple(results),
+        operands=tuple(operands),
+        examples=examples,
+    )
+
+
+def number_of_row(functor: Functor) -> str:
+    """Return a result that has a number for each row."""
+    return f"self.dtype.compute[without_dim(self.shape, {'-1' if functor.last_dim else 'dim'})]"
 
 
 def _row_examples(functor: Functor) -> Iterator[Example]:
@@ -141,6 +188,8 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
         is_optional = name in (*functor.optional, RESIDUAL)
         parameters += [Parameter(name, f"Storage{OPTIONAL}" if is_optional else "Storage")]
         parameters += [Parameter(layout, f"Layout{OPTIONAL}" if is_optional else "Layout")]
+    for operand in extras.operands:
+        parameters += [Parameter(operand.name, "Storage"), Parameter(str(operand.layout), "Layout")]
     parameters += [*extras.parameters, *(Parameter(name, "int | float") for name in functor.parameters)]
     front = [*(Parameter(name, "Self | float") for name, _ in others), *extras.front]
     front += [
@@ -156,7 +205,7 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
         doc=sentence(functor.summary),
         kind=kind.name,
         functor=functor.name,
-        operands=operands,
+        operands=(*operands, *extras.operands),
         dtypes=None,
         unsupported=functor.unsupported or None,
         results=tuple(Result(text, functor.location) for text in results),

@@ -17,6 +17,7 @@ from opgen.formula import (
     Call,
     Formula,
     FormulaError,
+    Kind,
     Name,
     Node,
     Primitive,
@@ -35,8 +36,17 @@ from opgen.formula import (
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, RESIDUAL, ROW, ROW_GRADIENT, Functor, FunctorKind, RowOperand, Spec
 from opgen.names import Names
 from opgen.problem import Problems
-from opgen.rows import POSITION
-from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, primitives_of_rows, scopes
+from opgen.rows import POSITION, SUM, replaced, row_constants, row_gradients
+from opgen.scopes import (
+    COUNT,
+    decisive,
+    derivatives,
+    is_differentiable,
+    joined_results,
+    primitives_of_rows,
+    row_kinds,
+    scopes,
+)
 
 # What an op that is a gradient calls that of the result, and the result: its own gradients and result are others.
 GRADIENT = "gradient"
@@ -108,6 +118,30 @@ def row_results(spec: Spec, functor: Functor) -> dict[str, Node]:
     return {**of_elements, **totals}
 
 
+def saved_numbers(spec: Spec, functor: Functor) -> Mapping[str, Node]:
+    """By name, the numbers of each row that an op of rows gives for its gradient: those that this reads."""
+    if not functor.per_row:
+        return {}
+    varying = (*functor.elements, POSITION)
+    found = [
+        constant
+        for node in row_results(spec, functor).values()
+        for constant in row_constants(node, varying, (INCOMING,))
+    ]
+    return {f"saved_{number}": node for number, node in enumerate(dict.fromkeys(found), 1)}
+
+
+@memoize(lambda spec, functor: decisive(spec, functor))
+def second_gradients(spec: Spec, functor: Functor) -> Mapping[str, Node]:
+    """The gradients of the gradient op of an op with a number for each row: of its elements, and of its `gradient`."""
+    operands = (*functor.operands, GRADIENT)
+    (node,) = row_results(spec, functor).values()
+    varying = (*functor.elements, POSITION, INCOMING)
+    found = row_gradients(inlined(node, {INCOMING: Name(GRADIENT)}), operands, primitives_of_rows(spec), varying)
+    # The op is linear in it, and all elements of the row share it.
+    return {**found, GRADIENT: simplified(Call(SUM, (found[GRADIENT],)))}
+
+
 def row_gradient_name(functor: Functor) -> str:
     """What the op is called that computes the gradients of an op of rows."""
     return f"{functor.name}{GRADIENT_ENDING}"
@@ -124,6 +158,10 @@ def _of_row(spec: Spec, functor: Functor) -> Sequence[Functor]:
     computed: Node = Call(BOTH, tuple(map(without_total, found.values())))
     takes = [*_taken(functor, computed), *[RESIDUAL] * functor.adds_residual]
     name = row_gradient_name(functor)
+    if functor.per_row:
+        saved = saved_numbers(spec, functor)
+        node = replaced(node, {constant: Name(name) for name, constant in saved.items()})
+        takes = [*functor.operands, INCOMING, *saved, *filter(None, [functor.index])]
     return (_op(spec, functor, name, ROW_GRADIENT, functor.unsupported, node, takes, {}, doc),)
 
 
@@ -357,6 +395,8 @@ def _op(
     known, location = names(node), functor.location
     # A condition is the storage whose method it is.
     taken = (INCOMING, *takes) if functor.condition is None else (*takes, INCOMING)
+    if functor.per_row:
+        taken = tuple(takes)
     return replace(
         functor,
         name=name,
@@ -364,6 +404,7 @@ def _op(
         reduction=None,
         of_rows=_row_operands(functor, taken) if kind == ROW_GRADIENT else (),
         adds_residual=False,
+        per_row=False,
         named=tuple(_NAMES.get(it, it) for it in taken),
         parameters=dict.fromkeys(it for it in functor.parameters if it in known),
         let={},
@@ -383,7 +424,13 @@ def _row_operands(functor: Functor, taken: Sequence[str]) -> tuple[RowOperand, .
     """The operands of the gradient op of an op of rows: a number stands for one that is left out in both ops."""
     own = {operand.name: replace(operand, absent=functor.absent.get(operand.name)) for operand in functor.of_rows}
     own[RESIDUAL] = RowOperand(RESIDUAL, True, False, functor.location, -0.0)
-    others = {name: RowOperand(_NAMES.get(name, name), False, False, functor.location) for name in taken}
+    others = {
+        name: RowOperand(_NAMES.get(name, name), False, False, functor.location, is_number=functor.per_row)
+        for name in taken
+    }
+    if functor.per_row:
+        first = functor.operands[0]
+        own.setdefault(first, RowOperand(first, False, False, functor.location))
     return tuple(own.get(name, others[name]) for name in taken)
 
 
@@ -399,10 +446,15 @@ def _found(spec: Spec, functor: Functor) -> Mapping[str, Node]:
         found = derivatives(spec, functor)
         known = (*functor.operands, *functor.parameters, INCOMING, RESULT, COUNT, POSITION)
         primitives = primitives_of_rows(spec) if functor.is_of_rows else spec.primitives
+        kinds: dict[str, Kind] = dict.fromkeys(known, "float")
         for node in found.values():
-            kind_of(node, dict.fromkeys(known, "float"), primitives)
+            kind_of(node, {**kinds, **row_kinds(functor)} if functor.is_of_rows else kinds, primitives)
     except FormulaError:
         return {}
+    if functor.per_row:
+        # The gradient reads numbers of the row that are saved, of which the result may be made.
+        (formula,) = joined_results(spec, functor)
+        return {name: inlined(node, {RESULT: formula}) for name, node in found.items()}
     return found
 
 

@@ -101,7 +101,7 @@ _INFINITIES = ("inf", "-inf")
 _NAMED_OPERANDS = 3
 # Kernels of rows keep all operands of a row in registers.
 _MAX_ROW_OPERANDS = 4
-_ROW_OPERAND = r"(?P<name>[A-Za-z_]\w*)(?P<optional>\?)?(?P<vector> along row)?"
+_ROW_OPERAND = r"(?P<name>[A-Za-z_]\w*)(?P<optional>\?)?(?: (?P<form>along row|index))?"
 _NAMED = Of((NAMED,))
 _OF_ROWS = Of((ROW,))
 _JOINING = Of((NAMED, ROW, ROW_GRADIENT, SCAN))
@@ -481,7 +481,7 @@ def _are_as_many(spot: Spot, names: tuple[str, ...]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class RowOperand:
-    """An operand of an op of rows: `x`, `residual?`, `weight along row`."""
+    """An operand of an op of rows: `x`, `residual?`, `weight along row`, `target index`."""
 
     name: str
     is_optional: bool
@@ -490,8 +490,12 @@ class RowOperand:
     location: Location = field(compare=False)
     absent: float | None = None
     """The number that stands for it where it is left out, if that does not follow from the formula."""
+    is_index: bool = False
+    """Whether it has an integer for each row, the position of an element."""
+    is_number: bool = False
+    """Whether it has a number for each row, in the compute dtype; gradients of ops with `per_row` alone have such."""
     FORM: ClassVar = Annotated[
-        str, Form(pattern=_ROW_OPERAND), defines("local", r"[A-Za-z_]\w*(?=\??(?: along row)?$)")
+        str, Form(pattern=_ROW_OPERAND), defines("local", r"[A-Za-z_]\w*(?=\??(?: along row| index)?$)")
     ]
 
     @classmethod
@@ -503,15 +507,20 @@ class RowOperand:
             spot.no_value(f"'{text}' cannot be an operand of {spot.owner}; write it like 'weight? along row'")
             return cls("x", False, False, location)
         spot.keep_rules(match["name"], str, (module_name, _Free("an operand", _ROW_NAMES)))
-        return cls(match["name"], match["optional"] is not None, match["vector"] is not None, location)
+        is_optional, form = match["optional"] is not None, match["form"]
+        return cls(match["name"], is_optional, form == "along row", location, is_index=form == "index")
 
 
 def _are_few(spot: Spot, operands: tuple[RowOperand, ...]) -> Iterator[str]:
     count = len({operand.name for operand in operands})
     if not 2 <= count == len(operands) <= _MAX_ROW_OPERANDS:
         yield f"{spot.what} must be 2 to {_MAX_ROW_OPERANDS} different names; without the key the operand is x"
-    if operands and (operands[0].is_optional or operands[0].is_vector):
+    if operands and (operands[0].is_optional or operands[0].is_vector or operands[0].is_index):
         yield f"{spot.what} begins with an operand that other calls or rows share; write one such as x first"
+    if any(operand.is_index and operand.is_optional for operand in operands):
+        yield f"{spot.what} has an index that calls may leave out; remove the question mark"
+    if sum(operand.is_index for operand in operands) > 1:
+        yield f"{spot.what} has several indexes; rows have one at most"
 
 
 @dataclass(frozen=True)
@@ -538,13 +547,24 @@ class Functor:
         "The operands in the formula, `x` alone without this key. All but the first are parameters of the methods too. "
         "They are broadcast to one shape, but `weight along row` is a vector with an element for each position in the "
         "row: its gradient sums over all rows, and writes nothing of their size. `weight?` may be left out: then it is "
-        "the number that changes none of the products or sums in which it stands.",
+        "the number that changes none of the products or sums in which it stands. `target index` has an integer for "
+        "each row, the position of an element; in the formula it is a condition, which holds for that element alone: "
+        "`sum(where(target, x, 0))` is the element, and kernels load it by its position. Rows whose index is the "
+        "argument `ignore_index`, or the mark of its dtype, have results of 0.",
     ]
     last_dim: Annotated[
         bool,
         Key("last_dim"),
         _OF_ROWS,
         "True if rows lie along the last dim, always; else calls choose the dim.",
+    ]
+    per_row: Annotated[
+        bool,
+        Key("per_row"),
+        _OF_ROWS,
+        "True if the formula is one number for each row, in which elements stand in reductions alone. Results are in "
+        "the compute dtype. The methods give several: behind the numbers, with an index, 1 for each row whose index "
+        "counts and 0 for the others, and then the numbers of each row that the gradient reads.",
     ]
     adds_residual: Annotated[
         bool,
@@ -646,13 +666,29 @@ class Functor:
         if self.is_scan:
             return ("x",)
         if self.is_of_rows:
-            return tuple(operand.name for operand in self.of_rows if is_name(operand.name)) or ("x",)
+            own = [operand.name for operand in self.of_rows if not operand.is_index and not operand.is_number]
+            return tuple(filter(is_name, own)) or ("x",)
         return CHOSEN_KINDS.get(self.kind, tuple(filter(is_name, self.named)))
 
     @property
     def vectors(self) -> tuple[str, ...]:
         """The operands of an op of rows that have an element for each position, which all rows share."""
         return tuple(operand.name for operand in self.of_rows if operand.is_vector)
+
+    @property
+    def index(self) -> str | None:
+        """The operand of an op of rows that has the position of an element for each row, if there is one."""
+        return next((operand.name for operand in self.of_rows if operand.is_index), None)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The operands of an op of rows that have a number for each row."""
+        return tuple(operand.name for operand in self.of_rows if operand.is_number)
+
+    @property
+    def elements(self) -> tuple[str, ...]:
+        """What differs between the elements of a row."""
+        return (*self.operands, *filter(None, [self.index]))
 
     @property
     def optional(self) -> tuple[str, ...]:
@@ -672,7 +708,8 @@ class Functor:
         """What of the kernels of ops of rows it may have."""
         if self.totals:
             return ("totals",)
-        return ("without_totals",) if self.last_dim else ("without_totals", "any_dim")
+        has_own_rows = self.last_dim or self.per_row or self.index is not None or bool(self.numbers)
+        return ("without_totals",) if has_own_rows else ("without_totals", "any_dim")
 
     @property
     def totals(self) -> tuple[str, ...]:

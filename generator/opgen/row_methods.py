@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from opgen.gradient_ops import GRADIENT_ENDING, TAKEN, row_gradient_name, row_gradient_sources
+from opgen.functor_methods import number_of_row
+from opgen.gradient_ops import GRADIENT_ENDING, TAKEN, row_gradient_name, row_gradient_sources, saved_numbers
 from opgen.gradients import Expression, Gradient
 from opgen.model import RESIDUAL, ROW, ROW_GRADIENT, Functor, FunctorKind, Method, Spec
+from opgen.results import Result
 
 
 def with_row_gradient(spec: Spec, kinds: Mapping[str, FunctorKind], method: Method) -> Method:
@@ -16,7 +18,32 @@ def with_row_gradient(spec: Spec, kinds: Mapping[str, FunctorKind], method: Meth
     if functor.is_gradient:
         return replace(method, gradient=_of_gradient(kinds[ROW], functor))
     gradients = kinds[ROW_GRADIENT].by_name if ROW_GRADIENT in kinds else {}
-    return replace(method, gradient=_of_op(spec, functor, gradients.get(row_gradient_name(functor))))
+    gradient = gradients.get(row_gradient_name(functor))
+    if functor.per_row:
+        saved = [Result(number_of_row(functor), functor.location)] * len(saved_numbers(spec, functor))
+        return replace(method, results=(*method.results, *saved), gradient=_of_numbers(functor, gradient))
+    return replace(method, gradient=_of_op(spec, functor, gradient))
+
+
+def _of_numbers(functor: Functor, gradient: Functor | None) -> Gradient:
+    """Return that of an op with a number for each row: its gradient op takes the numbers that it saved."""
+    if gradient is None:
+        return Gradient(None, {}, "the numbers do not depend on the elements", None, {}, functor.location)
+    index = [functor.index] if functor.index is not None else []
+    first = 1 if index else 0
+    numbers = [*["dim"] * (not functor.last_dim), *["ignore_index"] * len(index)]
+    arguments = [
+        "g",
+        repr(gradient.name),
+        "self",
+        _tuple([*(f"others[{first + place}]" for place in range(len(gradient.numbers) - 1)), *index]),
+        _tuple(numbers),
+        _tuple(gradient.parameters),
+        "node",
+        "handle",
+    ]
+    call = Expression(f"rules.row_numbers({', '.join(arguments)})", functor.location)
+    return Gradient(None, {}, None, None, {"self": call}, functor.location)
 
 
 def _of_op(spec: Spec, functor: Functor, gradient: Functor | None) -> Gradient:
@@ -61,6 +88,8 @@ def _tuple(texts: Iterable[object]) -> str:
 
 def _of_gradient(kind: FunctorKind, functor: Functor) -> Gradient:
     """Return that of a gradient op: what it computes is recorded op by op."""
+    if functor.numbers:
+        return _of_number_gradient(functor)
     op = kind.by_name[functor.name.removesuffix(GRADIENT_ENDING)]
     tensors = ["'g': (self, layout, None)"]
     tensors += [
@@ -74,3 +103,15 @@ def _of_gradient(kind: FunctorKind, functor: Functor) -> Gradient:
     chosen = "" if len(functor.results) > 1 else "[0]"
     call = Expression(f"rules.row_by_ops({arguments}){chosen}", functor.location)
     return Gradient(None, {"self": call}, None, None, {}, functor.location)
+
+
+def _of_number_gradient(functor: Functor) -> Gradient:
+    """Return that of the gradient op of an op of numbers: of the elements and of the numbers' gradient, op by op."""
+    name = functor.index
+    index = "None" if name is None else f"({name!r}, {name}, ignore_index)"
+    tensors = f"{{{functor.operands[0]!r}: self, {functor.numbers[0]!r}: {functor.numbers[0]}}}"
+    numbers = [f"{name!r}: {name}" for name in functor.parameters]
+    dim = "len(self.shape) - 1" if functor.last_dim else "dim"
+    arguments = ["g", functor.member, tensors, index, dim, f"{{{', '.join(numbers)}}}"]
+    call = Expression(f"rules.row_numbers_gradient({', '.join(arguments)})", functor.location)
+    return Gradient(call, {}, None, None, {}, functor.location)

@@ -317,9 +317,11 @@ def passes_of(nodes: Sequence[Node], elements: Collection[str]) -> Passes:
 
 
 def row_gradients(
-    node: Node, operands: Sequence[str], primitives: Primitives, elements: Collection[str]
+    node: Node, operands: Sequence[str], primitives: Primitives, varying: Collection[str]
 ) -> dict[str, Node]:
     """Differentiate a rewritten row formula: by operand, the gradient as a row formula over `g`.
+
+    `varying` are the names that differ between elements of a row, `g` among them where the result has elements.
 
     A gradient has `result`, the op's result, where that spares it an operand. The gradients of reductions follow the
     chain rule: each element's share of a sum is the sum's own, and elements that are the maximum share that of the
@@ -330,7 +332,6 @@ def row_gradients(
     symbols: dict[Node, Node] = {join: Name(f"join_{place}") for place, join in enumerate(joins)}
     back = {name.text: join for join, name in symbols.items() if isinstance(name, Name)}
     whole = replaced(node, symbols)
-    varying = {*elements, INCOMING}
     wanted = [*operands, *back]
     of = dict(primitives.gradients(whole, wanted))
     own = {name: of[name] for name in operands}
@@ -352,7 +353,8 @@ def row_gradients(
     def summed(part: Node) -> Node:
         return row_sum(part, varying, whole, vanishing)
 
-    totals = {name: summed(of[name]) for name in back}
+    # The gradient of a number of the row is one number too.
+    totals = {name: summed(of[name]) if INCOMING in varying else of[name] for name in back}
     for place in reversed(range(len(joins))):
         name, join = f"join_{place}", joins[place]
         total = totals[name]
@@ -382,6 +384,49 @@ def _share(kind: str, contribution: Node, joint: Node, total: Node, partial: Nod
     ties = Call(SUM, (Call(WHERE, (is_joint, one, Call(WHERE, (is_nan, one, zero)))),))
     of_each = simplified(inlined(partial, {INCOMING: Call(DIVIDE, (total, ties))}))
     return Call(WHERE, (is_joint, of_each, Call(WHERE, (is_nan, of_each, zero))))
+
+
+def is_of_row(node: Node, varying: Collection[str]) -> bool:
+    """Return True for a rewritten formula that is one number for each row; `varying` differ between its elements."""
+    return not _varies(node, varying)
+
+
+def row_constants(node: Node, varying: Collection[str], given: Collection[str]) -> list[Node]:
+    """Return the largest parts of a rewritten row formula that are one number for each row, of reductions.
+
+    Those that depend on the names `given` are none.
+    """
+    if not isinstance(node, Call):
+        return []
+    if any(joins_of(node)) and not _varies(node, varying) and not {*names(node)} & {*given}:
+        return [node]
+    parts = [part for argument in node.arguments for part in row_constants(argument, varying, given)]
+    return [*dict.fromkeys(parts)]
+
+
+def with_elements_at(node: Node, index: str, operands: Collection[str]) -> Node:
+    """Return a rewritten row formula with the elements that an index names in the place of sums that choose them."""
+    if not isinstance(node, Call):
+        return node
+    if node.primitive == SUM and isinstance(node.arguments[0], Call) and node.arguments[0].primitive == WHERE:
+        condition, chosen, other = node.arguments[0].arguments
+        if condition == Name(index) and is_zero(other) and POSITION not in names(chosen):
+            return _at(with_elements_at(chosen, index, operands), operands)
+    arguments = tuple(with_elements_at(argument, index, operands) for argument in node.arguments)
+    return Call(node.primitive, arguments, node.offset)
+
+
+def _at(node: Node, operands: Collection[str]) -> Node:
+    if isinstance(node, Call):
+        if node.primitive in JOINS:
+            return node
+        return Call(node.primitive, tuple(_at(argument, operands) for argument in node.arguments), node.offset)
+    return Name(element_at(node.text)) if isinstance(node, Name) and node.text in operands else node
+
+
+def element_at(operand: str) -> str:
+    """Return the name of the element of an operand that the index names."""
+    return f"{operand}_at_index"
 
 
 def row_sum(node: Node, varying: Collection[str], atom: Node, vanishing: Collection[Node]) -> Node:

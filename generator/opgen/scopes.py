@@ -194,7 +194,7 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
         found.update(_of_row(spec, functor, functor.row))
     for operand, formula in functor.gradient.items():
         if functor.is_of_rows:
-            kinds: dict[str, Kind] = {**_row_kinds(functor), INCOMING: "float", RESULT: "float"}
+            kinds: dict[str, Kind] = {**row_kinds(functor), INCOMING: "float", RESULT: "float"}
             found[f"gradient {operand}"] = Scope(
                 f"'gradient' of {op}", formula, {"float": kinds}, primitives_of_rows(spec)
             )
@@ -225,15 +225,17 @@ def _primitives_of_rows(primitives: Primitives, *reductions: Functor) -> Primiti
     return row_primitives(primitives, reductions)
 
 
-def _row_kinds(functor: Functor) -> dict[str, Kind]:
-    return dict.fromkeys((*functor.operands, *functor.parameters, COUNT, POSITION), "float")
+def row_kinds(functor: Functor) -> dict[str, Kind]:
+    """The kinds of what the formulas of an op of rows may name: an index is a condition."""
+    numbers = (*functor.operands, *functor.numbers, *functor.parameters, COUNT, POSITION)
+    return {**dict.fromkeys(numbers, "float"), **({functor.index: "bool"} if functor.index is not None else {})}
 
 
 def _of_row(spec: Spec, functor: Functor, row: Formula) -> Iterator[tuple[str, Scope]]:
     """The formulas of the results of an op of rows."""
     for place, node in enumerate(functor.results):
         what = f"'formula' of op '{functor.name}'"
-        kinds: Mapping[Kind, Mapping[str, Kind]] = {"float": _row_kinds(functor)}
+        kinds: Mapping[Kind, Mapping[str, Kind]] = {"float": row_kinds(functor)}
         key = "formula" if len(functor.results) == 1 else f"result {place}"
         yield key, Scope(what, replace(row, node=without_total(node)), kinds, primitives_of_rows(spec))
 
@@ -256,12 +258,16 @@ def row_statements(
     language: Language,
     literal: Callable[[str], str],
     brief: Collection[str] | None = None,
+    index: str | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Lower formulas of a row over numbers that are `known`: what they have more than once, by name, and the rest."""
+    """Lower formulas of a row over numbers that are `known`: what they have more than once, by name, and the rest.
+
+    An index is a condition.
+    """
     primitives = primitives_of_rows(spec)
     parts, whole = shared(Call(BOTH, tuple(nodes)))
     assert isinstance(whole, Call)
-    kinds: dict[str, Kind] = dict.fromkeys(known, "float")
+    kinds: dict[str, Kind] = {name: "bool" if name == index else "float" for name in known}
     is_brief = any(primitives[it.primitive].brief for node in nodes for it in calls(node))
     marked = brief if is_brief else None
     named = {}
@@ -278,8 +284,8 @@ def _row_derivatives(spec: Spec, functor: Functor) -> dict[str, Node]:
     if {*functor.operands} <= {*written}:
         return written
     (node,) = joined_results(spec, functor)
-    elements = (*functor.operands, POSITION)
-    derived = row_gradients(node, functor.operands, primitives_of_rows(spec), elements)
+    varying = (*functor.elements, POSITION, *[INCOMING] * (not functor.per_row))
+    derived = row_gradients(node, functor.operands, primitives_of_rows(spec), varying)
     return {name: written.get(name, derived[name]) for name in functor.operands}
 
 

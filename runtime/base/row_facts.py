@@ -24,12 +24,23 @@ class RowFacts(NamedTuple):
     """Whether the last operand is a residual that may be left out; its sum with the first one is the last result."""
     totals: int = 0
     """How many further results are sums over all rows, each of which calls may ask for."""
+    has_index: bool = False
+    """Whether an operand has the position of an element for each row."""
+    numbers: int = 0
+    """How many operands have a number for each row."""
+    number_results: int = 0
+    """How many results are a number for each row, besides whether its index counts."""
 
     @property
     def has_plain_operands(self) -> bool:
         """Whether all operands have the shape of the first one, and calls give each of them and the dim."""
-        is_plain = not self.last_dim and not self.adds_residual and not self.totals
+        is_plain = not self.last_dim and not self.adds_residual and not self.totals and not self.has_numbers
         return is_plain and all(number is None for number in self.absent)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether operands or results have an element for each row."""
+        return self.has_index or self.numbers > 0 or self.number_results > 0
 
     @property
     def outputs(self) -> int:

@@ -88,6 +88,19 @@ def along_dim(op: str, layout: Layout, vector: Layout | None, dim: int) -> None:
         raise ShapeMismatch(op, (layout.shape, vector.shape), reason)
 
 
+def has_each_row(op: str, layout: Layout, numbers: Layout, dim: int) -> None:
+    """Check that an operand has an element for each row along a dim."""
+    shape, dim = layout.shape, dim % len(layout.shape)
+    if numbers.shape != (*shape[:dim], *shape[dim + 1 :]):
+        reason = f"an operand for each row has the shape without dim {dim}, along which rows are; reshape or narrow it"
+        raise ShapeMismatch(op, (shape, numbers.shape), reason)
+
+
+def in_compute_dtype(op: str, dtype: DType, numbers: DType) -> None:
+    """Check that numbers of rows of a dtype are in its compute dtype."""
+    _compute_dtype(op, "numbers of rows", dtype, numbers)
+
+
 def sorted_count(op: str, count: int, layout: Layout) -> None:
     """Check that a line of a layout has so many elements."""
     length = layout.shape[-1] if layout.shape else 1
@@ -479,20 +492,6 @@ def rope_shapes(op: str, layout: Layout, cos_layout: Layout, sin_layout: Layout,
     if positions not in ((), (1,), shape[:1] if len(shape) > 2 else ()):
         reason = "the positions are one index, or one for each of a batch, which the first of three dims or more counts"
         raise ShapeMismatch(op, (shape, positions), reason)
-
-
-def cross_entropy_shapes(op: str, layout: Layout, targets_layout: Layout, dim: int) -> None:
-    """Check that the targets have the shape without the dim of the classes."""
-    shape, targets = layout.shape, targets_layout.shape
-    if targets != (*shape[:dim], *shape[dim + 1 :]):
-        reason = f"the targets have the shape without dim {dim}, in which the classes are; reshape or narrow them"
-        raise ShapeMismatch(op, (shape, targets), reason)
-
-
-def loss_dtypes(op: str, dtype: DType, losses: DType, gradient: DType) -> None:
-    """Check that losses of a dtype, and their gradient, are in its compute dtype."""
-    _compute_dtype(op, "losses", dtype, losses)
-    _compute_dtype(op, "the gradient of losses", dtype, gradient)
 
 
 def conv_shapes(op: str, layout: Layout, kernel_layout: Layout, params: Params) -> None:

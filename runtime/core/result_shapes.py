@@ -16,6 +16,11 @@ def reduced(shape: Sizes, dims: Collection[int]) -> Sizes:
     return tuple([1 if dim in dims else size for dim, size in enumerate(shape)])
 
 
+def without_dim(shape: Sizes, dim: int) -> Sizes:
+    """The shape of numbers of rows along a dim, of which -1 is the last one."""
+    return tuple([size for axis, size in enumerate(shape) if axis != dim % len(shape)])
+
+
 def concatenated(first: HasShape, others: Sequence[HasShape], dim: int) -> Sizes:
     """The shape of tensors that follow each other along a dim."""
     shape = first.shape

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from ... import results
 from ...dtype import DType
 from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, ROW_DERIVATIVES, Op
@@ -286,44 +284,6 @@ def widened(x: Tensor) -> Tensor:
     return x.to_dtype(x.dtype.compute)
 
 
-def cross_entropy(
-    g: Tensor,
-    x: Tensor,
-    losses: Tensor,
-    targets: Tensor,
-    dim: int,
-    ignore_index: int,
-    node: Node,
-    handle: Callable[[], object] | None,
-) -> Tensor:
-    """That of predictions whose losses were taken at targets, in their memory if nobody else needs the predictions."""
-    overwrites = owns(node, 0, handle)
-    numbers = losses._storage, losses._layout, g._storage, g._layout
-    places = targets._storage, targets._layout
-    return x._like(x._storage.cross_entropy_gradient(x._layout, *numbers, *places, dim, ignore_index, overwrites))
-
-
-def _of_softmax(g: Tensor, shares: Tensor, dim: int) -> Tensor:
-    """That of what softmax made shares of."""
-    return g._like(g._storage.softmax_gradient(g._layout, shares._storage, shares._layout, dim))
-
-
-def cross_entropy_gradient(
-    g: Tensor, x: Tensor, gradient: Tensor, targets: Tensor, dim: int, ignore_index: int
-) -> tuple[Tensor | None, ...]:
-    """Those of predictions, of which their losses are made, and of the gradient of the losses."""
-    # An index is no operand of a gradient, and what is not counted has none.
-    wide = targets.to_dtype("i64")
-    is_counted = wide.ne(ignore_index)
-    if targets.dtype is not DType.U8:
-        is_counted = is_counted & wide.ne(np.iinfo(targets.dtype.numpy).max)
-    place = is_counted.where(wide, 0).unsqueeze(dim)
-    counted, shares = is_counted.where(gradient, 0).unsqueeze(dim), widened(x).softmax(dim)
-    of_losses = (widened(g) * shares).sum(dim) - widened(g).gather(place, dim).squeeze(dim)
-    of_shares = _of_softmax(widened(g) * counted, shares, dim)
-    return of_shares.to_dtype(x.dtype), None, is_counted.where(of_losses, 0)
-
-
 def ratio_of_sums(x: tuple[Storage, Layout], divisor: tuple[Storage, Layout]) -> tuple[Storage, ...]:
     """What ratio_of_sums gives: each op is recorded."""
     count = Tensor._new(*divisor).sum()
@@ -371,6 +331,58 @@ def row_gradients(
             if not results:
                 compute()
             yield results[source]
+
+
+def row_numbers(
+    g: Tensor,
+    name: str,
+    x: Tensor,
+    others: Sequence[Storage | Tensor],
+    where: Sequence[int],
+    parameters: Sequence[float],
+    node: Node,
+    handle: Callable[[], object] | None,
+) -> Tensor:
+    """That of an op with a number for each row, in the memory of the elements if nobody else needs them.
+
+    Its gradient op takes numbers that the op saved, and the index of each row.
+    """
+    rows = Layout.contiguous(g._layout.shape)
+    parts: list[Any] = []
+    for other in (g, *others):
+        parts += (other._storage, other._layout) if isinstance(other, Tensor) else (other, rows)
+    made = getattr(x._storage, name)(x._layout, *parts, *where, owns(node, 0, handle), *parameters)
+    return x._like(made)
+
+
+def row_numbers_gradient(
+    g: Tensor,
+    op: MethodOp,
+    tensors: Mapping[str, Tensor],
+    index: tuple[str, Tensor, int] | None,
+    dim: int,
+    parameters: Mapping[str, float],
+) -> tuple[Tensor, Tensor]:
+    """Those of the gradient op of an op with a number for each row: of the elements, and of the numbers' gradient."""
+    (first, x), (second, gradient) = tensors.items()
+    shape, device = x.shape, x.device
+    along = [shape[dim] if axis == dim else 1 for axis in range(len(shape))]
+    known: dict[str, Any] = {**parameters, "dims": (dim,), "count": shape[dim]}
+    known |= {first: widened(x), second: gradient.unsqueeze(dim)}
+    known["position"] = Tensor.arange(shape[dim], dtype=gradient.dtype, device=device).reshape(along)
+    wide = widened(g)
+    if index is not None:
+        name, targets, ignored = index
+        chosen = targets.unsqueeze(dim)
+        places = chosen.to_dtype("i64")
+        counts = places.ne(ignored)
+        if chosen.dtype.index_mark is not None:
+            counts = counts & chosen.ne(chosen.dtype.index_mark)
+        # Rows that do not count may have NaN.
+        wide, known[first], known[second] = (counts.where(each, 0) for each in (wide, known[first], known[second]))
+        known[name] = Tensor.arange(shape[dim], dtype="i64", device=device).reshape(along).eq(places)
+    of_x, of_gradient = (it.function(wide, *[known[name] for name in it.takes]) for it in ROW_DERIVATIVES[op].values())
+    return of_x.broadcast_as(shape).to_dtype(x.dtype), of_gradient.squeeze(dim)
 
 
 def _vector(storage: Storage) -> Tensor:

@@ -126,7 +126,14 @@ template <typename Functor, typename T, typename Arguments> class RowByRow : Row
         for (uint32_t k = 0; k < operands; ++k)
             find_operand(k, row);
         RowOfLanes<Functor, Value> lanes{Base::shared_};
+        Base::begin_row(row, lanes.row);
         run_passes<IsCached>(lanes, typename CountUp<Functor::passes>::type{});
+        if constexpr (number_results<Functor> != 0)
+            store_numbers(arguments_, row, lanes.row);
+        else
+            write_row<IsCached>(lanes, row);
+    }
+    template <bool IsCached> TALLOW_INLINE void write_row(const RowOfLanes<Functor, Value>& lanes, uint64_t row) {
         for (uint64_t i = 0; i < segments_; ++i) {
             const Segment& segment = segment_of(i, operands_read<Functor, Functor::passes>);
             if constexpr (row_totals<Functor> != 0)

@@ -69,7 +69,7 @@ template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void r
     // operand.
     constexpr bool is_simple = Functor::passes < 2 || stored_operands<Functor> > 2;
     const bool is_short = length + is_simple <= 2 * group_lanes && 2 * rows >= length;
-    if (length == 0)
+    if (!have_indexes<Functor>(arguments) || (length == 0 && number_results<Functor> == 0))
         return;
     if (rows >= group_lanes / 4 && (arguments.inner != 1 || is_short)) {
         const ElementMoves<Value> moves{load_elements<T, Value>, store_elements<T, Value>, add_elements<T>, sizeof(T)};

@@ -2,6 +2,7 @@
 // of what they contribute.
 #pragma once
 
+#include "host_row_numbers.hpp"
 #include "math.hpp"
 #include "numbers.hpp"
 #include "parts.hpp"
@@ -88,11 +89,14 @@ template <typename Functor, typename Value> struct RowOfLanes {
 // Each lane is a row.
 template <typename Functor, typename Value> struct RowPerLane {
     RowOf<Value, Functor> shared;
+    uint64_t index[group_lanes];
     Value known[Functor::known ? Functor::known : 1][group_lanes];
     TALLOW_INLINE RowOf<Value, Functor> row_of(uint32_t lane) const {
         // Compilers vectorise no copy of a struct.
         RowOf<Value, Functor> row;
         row.count = shared.count;
+        if constexpr (has_row_index<Functor>)
+            row.index = index[lane];
         for (uint32_t i = 0; i < Functor::parameters; ++i)
             row.parameters[i] = shared.parameters[i];
         for (uint32_t i = 0; i < Functor::known; ++i)
@@ -244,17 +248,17 @@ TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, 
                                  T* const (&results)[Functor::results], [[maybe_unused]] widened<T>* totals = nullptr,
                                  [[maybe_unused]] uint64_t apart = 0) {
     using Value = widened<T>;
-    for_lanes<Functor::passes, IsCached>(rows, from, group,
-                                         [&](uint32_t lane, const auto& row, const auto& elements, Value position)
-                                             TALLOW_INLINE_LAMBDA {
-                                                 Value values[row_outputs<Functor>];
-                                                 Functor::template compute<Value>(row, elements, position, values);
-                                                 for (uint32_t r = 0; r < Functor::results; ++r)
-                                                     results[r][lane] = convert<T>(values[r]);
-                                                 if constexpr (HasTotals)
-                                                     for (uint32_t t = 0; t < row_totals<Functor>; ++t)
-                                                         totals[t * apart + lane] += values[Functor::results + t];
-                                             });
+    for_lanes<Functor::passes, IsCached>(
+        rows, from, group,
+        [&](uint32_t lane, const auto& row, const auto& elements, Value position) TALLOW_INLINE_LAMBDA {
+            Value values[row_outputs<Functor>];
+            Functor::template compute<Value>(row, elements, position, values);
+            for (uint32_t r = 0; r < Functor::results; ++r)
+                results[r][lane] = convert<T>(has_row_index<Functor> && row.index == no_index ? Value{0} : values[r]);
+            if constexpr (HasTotals)
+                for (uint32_t t = 0; t < row_totals<Functor>; ++t)
+                    totals[t * apart + lane] += values[Functor::results + t];
+        });
 }
 
 // Loads and stores the first lanes of a group by masks. Other lanes are loaded as zeros: the CPU forwards no masked
@@ -387,6 +391,15 @@ template <typename Functor, typename T, typename Arguments> struct RowEngine {
         const uint64_t inner = arguments_.inner == 1 ? 0 : row % arguments_.inner;
         return arguments_.results[r] + ((row - inner) * length_ + inner) * moves_.itemsize;
     }
+    // Sets what is known of a row before its first pass.
+    TALLOW_INLINE void begin_row(uint64_t number, RowOf<Value, Functor>& row) const {
+        begin_numbers(arguments_, number, row, [&](uint32_t k, uint64_t position) {
+            T element;
+            const int64_t offset = static_cast<int64_t>(position) * arguments_.length_strides[k];
+            moves_.load(1, &element, 1, pointer_to<const void>(address_of(source_of(k, number), offset)), 1);
+            return to_compute(element);
+        });
+    }
     // How many groups of each of `count` operands or derived values fit a buffer.
     static TALLOW_INLINE uint64_t capacity_of(uint64_t length, uint32_t count) {
         const uint64_t groups = length / group_lanes / (count ? count : 1);
@@ -408,7 +421,7 @@ template <typename Functor, typename T, typename Arguments> struct RowEngine {
     alignas(line_bytes) T buffer_[operands_length<T>];
     alignas(line_bytes) Value derived_[derived ? derived_length<Value> : 1];
     alignas(line_bytes) T constants_[operands][group_lanes];
-    alignas(line_bytes) T results_[Functor::results][block_groups<T> * group_lanes];
+    alignas(line_bytes) T results_[Functor::results ? Functor::results : 1][block_groups<T> * group_lanes];
 };
 
 } // namespace tallow

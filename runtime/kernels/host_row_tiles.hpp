@@ -160,8 +160,28 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
         }
     }
 
+    TALLOW_INLINE void begin_rows() {
+        if constexpr (has_row_index<Functor> || row_numbers<Functor> != 0)
+            for (uint32_t lane = 0; lane < group_lanes; ++lane) {
+                RowOf<Value, Functor> row{};
+                row.index = no_index;
+                if (lane < lanes_)
+                    Base::begin_row(first_row_ + lane, row);
+                rows_.index[lane] = row.index;
+                for (uint32_t i = 0; i < Functor::known; ++i)
+                    rows_.known[i][lane] = row.known[i];
+            }
+    }
     template <bool IsCached, uint32_t... Pass> TALLOW_INLINE void run_stages(Numbers<Pass...>) {
+        begin_rows();
         (run_pass<Pass, IsCached>(), ...);
+        if constexpr (number_results<Functor> != 0)
+            for (uint32_t lane = 0; lane < lanes_; ++lane)
+                store_numbers(arguments_, first_row_ + lane, rows_.row_of(lane));
+        else
+            write<IsCached>();
+    }
+    template <bool IsCached> TALLOW_INLINE void write() {
         for_blocks<Functor::passes>(block_groups<Value>,
                                     [&](const Operands& from, uint64_t first, uint64_t count) TALLOW_INLINE_LAMBDA {
                                         for (uint64_t i = 0; i < count; ++i) {

@@ -106,7 +106,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
         Value elements[row_elements<Functor>], terms[Count];
         take_elements<Functor, T, N>(vectors, i, elements);
         DerivedValues<Functor, T, N, 0>{}.template derive<Pass>(row, elements, i, static_cast<Value>(position));
-        Functor::template contribute<Pass, T>(row, elements, static_cast<Value>(position), terms);
+        Functor::template contribute<Pass, T>(row, elements, position, terms);
         combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, position < length);
     }
     // Joins the numbers of the threads of each column, for each of them.

@@ -14,6 +14,10 @@
 //         static constexpr uint32_t optional = 2;      // optional, see optional_operands
 //         static constexpr float absent(uint32_t operand);
 //         static constexpr bool adds_residual = true;  // optional, see adds_residual
+//         static constexpr bool has_index = true;      // optional, see has_row_index
+//         static constexpr uint32_t at_index = 1;
+//         static constexpr uint32_t numbers = 1;       // optional, see row_numbers
+//         static constexpr uint32_t number_results = 1;   // optional, see number_results
 //         template <uint32_t Pass> struct Joined;    // RowJoins: what pass Pass reduces
 //         // What one element contributes to each of the joins of a pass.
 //         template <uint32_t Pass, typename T>
@@ -21,7 +25,7 @@
 //                                compute_type<T> position, compute_type<T> (&numbers)[Joined<Pass>::count]);
 //         // Sets numbers of the row that follow from those joined so far.
 //         template <uint32_t Pass, typename T> static void finish(RowOf<T, Softmin>& row);
-//         // The results at one position.
+//         // The results at one position. Of functors with `number_results`, `conclude` sets those of the row instead.
 //         template <typename T>
 //         static void compute(const RowOf<T, Softmin>& row, const compute_type<T> (&elements)[operands],
 //                             compute_type<T> position, compute_type<T> (&outputs)[results]);
@@ -40,6 +44,7 @@ namespace tallow {
 template <typename T, typename Functor> struct RowOf {
     using Value = compute_type<T>;
     Value count;
+    uint64_t index; // the position that has_row_index speaks of
     Value parameters[Functor::parameters ? Functor::parameters : 1];
     Value known[Functor::known ? Functor::known : 1];
 };
@@ -206,6 +211,24 @@ template <typename Functor> TALLOW_INLINE float absent_number(uint32_t operand) 
 template <typename Functor, typename = void> constexpr bool adds_residual = false;
 template <typename Functor>
 constexpr bool adds_residual<Functor, typename VoidOf<decltype(Functor::adds_residual)>::type> = Functor::adds_residual;
+
+// Whether rows have an index, the position of an element, or `no_index`: then their results are 0. What is known of a
+// row begins with its numbers, and then has the element at the index of each operand k of which bit k of `at_index` is
+// set.
+constexpr uint64_t no_index = ~uint64_t{0};
+template <typename Functor, typename = void> constexpr bool has_row_index = false;
+template <typename Functor>
+constexpr bool has_row_index<Functor, typename VoidOf<decltype(Functor::has_index)>::type> = Functor::has_index;
+// How many operands have a number for each row, of the compute type.
+template <typename Functor, typename = void> constexpr uint32_t row_numbers = 0;
+template <typename Functor>
+constexpr uint32_t row_numbers<Functor, typename VoidOf<decltype(Functor::numbers)>::type> = Functor::numbers;
+// How many results are a number for each row, of the compute type.
+template <typename Functor, typename = void> constexpr uint32_t number_results = 0;
+template <typename Functor>
+constexpr uint32_t number_results<Functor, typename VoidOf<decltype(Functor::number_results)>::type> =
+    Functor::number_results;
+
 template <typename Functor> constexpr uint32_t stored_operands = Functor::operands + (adds_residual<Functor> ? 1 : 0);
 
 } // namespace tallow

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "row_derived.hpp"
+#include "row_numbers.hpp"
 #include "row_ragged.hpp"
 #include "row_totals.hpp"
 
@@ -290,10 +291,18 @@ TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
     TotalsInRegisters<Functor, T, N, Vectors, has_totals> totals;
     visit_rows<stored_operands<Functor>>(
         arguments, [&](uint32_t number, const uint64_t(&offsets)[stored_operands<Functor>]) {
+            // The index is asked for first: another load depends on it.
+            const uint64_t loaded = load_row_index<Functor>(arguments, number);
             RowInRegisters<Functor, T, N, Vectors, Ragged, Arguments> elements(arguments, number, offsets, team.size);
             RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
+            begin_numbers(arguments, number, offsets, loaded, row);
             elements.template reduce<0>(row, team);
-            elements.store(row, totals);
+            if constexpr (number_results<Functor> != 0) {
+                if (number < arguments.rows && team.lane() == 0)
+                    conclude_row(arguments, number, row);
+            } else {
+                elements.store(row, totals);
+            }
             if constexpr (row_totals<Functor> != 0 && Ragged)
                 if (number < arguments.rows && team.lane() == 0)
                     store_known(arguments, number, row);
@@ -561,8 +570,14 @@ TALLOW_INLINE void long_rows(const Arguments& arguments) {
                 elements.sources.take_sums(number);
         }
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
+        begin_numbers(arguments, number, offsets, load_row_index<Functor>(arguments, number), row);
         if (elements.template reduce<0>(arguments, row, team)) {
-            elements.store(arguments, row, uint64_t{number} * arguments.length);
+            if constexpr (number_results<Functor> != 0) {
+                if (begin == 0 && thread_index() == 0)
+                    conclude_row(arguments, number, row);
+            } else {
+                elements.store(arguments, row, uint64_t{number} * arguments.length);
+            }
             if constexpr (row_totals<Functor> != 0)
                 if (begin == 0 && thread_index() == 0)
                     store_known(arguments, number, row);

@@ -98,7 +98,7 @@ template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void a
                               ? static_cast<Value>(absent_number<Functor>(k))
                               : to_compute(source[arguments.varying >> k & 1 ? position : 0]);
         }
-        Functor::template compute<T>(row, elements, static_cast<Value>(position), outputs);
+        Functor::template compute<T>(row, elements, position, outputs);
 #pragma unroll
         for (uint32_t t = 0; t < totals; ++t)
             sums[t] += outputs[Functor::results + t];

@@ -302,10 +302,10 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
     derived.template hide<Pass>();
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
-        const Value position = static_cast<Value>(index + i);
+        const uint32_t position = index + i;
         Value elements[row_elements<Functor>];
         take_elements<Functor, T, N>(vectors, i, elements);
-        derived.template derive<Pass>(row, elements, i, position);
+        derived.template derive<Pass>(row, elements, i, static_cast<Value>(position));
         if (i == 0) {
             Functor::template contribute<Pass, T>(row, elements, position, numbers);
         } else {
@@ -328,10 +328,10 @@ TALLOW_INLINE void compute_element(const RowOf<T, Functor>& row,
     Value elements[row_elements<Functor>], outputs[row_outputs<Functor>];
     take_elements<Functor, T, N>(vectors, i, elements);
     derived.template derive<Functor::passes>(row, elements, i, static_cast<Value>(position));
-    Functor::template compute<T>(row, elements, static_cast<Value>(position), outputs);
+    Functor::template compute<T>(row, elements, position, outputs);
 #pragma unroll
     for (uint32_t r = 0; r < row_outputs<Functor>; ++r)
-        results[r][i] = outputs[r];
+        results[r][i] = has_row_index<Functor> && row.index == no_index ? Value{0} : outputs[r];
 }
 
 // N numbers, which were rounded to elements of T.

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
+from ...kernels.constants import ROWS
 from ..base.error import (
     BackendUnavailable,
     CompilationFailed,
@@ -48,7 +49,11 @@ _OF_ATTENTION: Final = 16
 _RECURRENT: Final = tuple(f"{layer}{of}" for layer in ("lstm", "gru") for of in ("", "_with_products", "_gradient"))
 _OF_RECURRENT: Final = 16
 FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "cross_entropy_gradient": ("cross_entropy", ("losses",)),
+    **{
+        f"{op}_gradient": (op, ("", *[""] * facts.has_index, *[f"saved_{k}" for k in range(1, facts.number_results)]))
+        for op, facts in ROWS.items()
+        if facts.number_results
+    },
     "scaled_dot_product_attention_gradient": (
         "scaled_dot_product_attention_with_logsumexp",
         ("result", "logsumexp"),
@@ -58,7 +63,7 @@ FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "max_pool_gradient": ("max_pool", ("result",)),
     "normalize_groups_gradient": ("normalize_groups", ("result", "mean", "variance")),
 }
-"""The methods that compute what gradients are given, and the arguments that are their results."""
+"""The methods that compute what gradients are given, and the arguments that are their results, "" for no argument."""
 
 
 class Tolerance(NamedTuple):

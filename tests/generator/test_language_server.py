@@ -118,9 +118,9 @@ def test_completion_of_the_calls_of_a_method(editor: Editor) -> None:
         (GPU, "unary.to_dtype: elementwise.cast", len("unary.to_dtype: elementwise."), {"elementwise.unary"}),
         (NORM, "headers: [", len("headers: ["), {"norm.hpp"}),
         (ROWS, "native_index.index_stride(positions)", len("native_index."), {"native_index.index_record"}),
-        (ROWS, "index_record(op, targets.dtype, length", len("index_record(op, targets.dtype, l"), {"length"}),
+        (ROWS, "index_record(op, positions.dtype, most", len("index_record(op, positions.dtype, mo"), {"most"}),
         (COPY, "self.dtype[concatenated(", len("self.dtype[con"), {"concatenated", "pooled", "f32"}),
-        (CPU, "host_launches.rope", len("host_launches."), {"host_launches.cross_entropy"}),
+        (CPU, "host_launches.rope", len("host_launches."), {"host_launches.searchsorted"}),
     ],
 )
 def test_completion_of_names(editor: Editor, file: str, text: str, offset: int, wanted: set[str]) -> None:

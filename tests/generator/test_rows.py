@@ -33,7 +33,7 @@ def row(text: str, **let: str) -> Node:
 
 def gradient(text: str, *operands: str, **let: str) -> dict[str, str]:
     names = operands or ("x",)
-    found = row_gradients(row(text, **let), names, primitives_of_rows(SPEC), (*names, "position"))
+    found = row_gradients(row(text, **let), names, primitives_of_rows(SPEC), (*names, "position", "g"))
     return {name: text_of(readable(node)) for name, node in found.items()}
 
 

@@ -73,8 +73,6 @@ CUDA_STACKS = {
     "cos_complex128_contiguous": (2, 48),
     # The strides of volumes: a compiler stops at 64 registers, and at 48.
     "conv_transpose_f64_direct": (7, 16),
-    # The compiler calls exponentials of doubles that several kernels of a family have.
-    "cross_entropy_f64": (32, 32),
     "scatter_add_f64_waves": (0, 8),
     "scatter_add_i64_waves": (0, 8),
     "scatter_add_u64_waves": (0, 8),
@@ -82,8 +80,8 @@ CUDA_STACKS = {
 }
 # Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
 SCALAR_SPILLS = {
-    "cross_entropy_f64": 18,
-    "cross_entropy_gradient_f64": 6,
+    "cross_entropy_f64_scalar4": 18,
+    "cross_entropy_f64_scalar_long": 14,
     "gelu_erf_gradient_f64_contiguous": 10,
     "mish_gradient_f64_contiguous": 9,
     "pow_gradients_f64_contiguous": 11,

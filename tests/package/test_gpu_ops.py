@@ -19,6 +19,7 @@ from tallow.runtime.backends.gpu_backend.ops import (
     quantized,
     reduce,
     rope,
+    row,
     scan,
     sort,
     sums,
@@ -26,7 +27,7 @@ from tallow.runtime.backends.gpu_backend.ops import (
 )
 from tallow.runtime.backends.gpu_backend.ops.geometry import LIMIT
 from tallow.runtime.backends.gpu_backend.ops.index import gather
-from tallow.runtime.backends.gpu_backend.ops.loss import cross_entropy, ratio_of_sums
+from tallow.runtime.backends.gpu_backend.ops.loss import ratio_of_sums
 from tallow.runtime.base.error import InvalidArgument
 from tallow.runtime.core.optim import ROOM, parts_of
 from tallow.runtime.program.program import Allocate, Copy
@@ -319,14 +320,14 @@ def test_however_many_heads_a_thread_turns_the_result_is_the_same(gpu, monkeypat
 @pytest.mark.parametrize(
     ("shape", "names"),
     [
-        ((4096, 1000), ["cross_entropy_f16"]),
-        ((4096, 70_000), ["cross_entropy_f16"]),
-        ((2, 70_000), ["cross_entropy_f16_measure", "cross_entropy_f16"]),
+        ((4096, 1000), ["cross_entropy_f16_vector4"]),
+        ((4096, 70_000), ["cross_entropy_f16_vector_long"]),
+        ((2, 70_000), ["cross_entropy_f16_vector_long"] * 2),
     ],
 )
 def test_losses_are_one_launch_and_two_where_rows_are_few_and_long(shape, names):
     logits, targets = Stored(DType.F16, math.prod(shape)), Stored(DType.I64, shape[0])
-    program = built(cross_entropy, at(logits, shape), at(targets, shape[:1]), 1, -100)
+    program = built(row.row, MethodOp.CROSS_ENTROPY, at(logits, shape), at(targets, shape[:1]), 1, -100)
     assert kernels(program) == names
     assert expected_errors(program) == 1
 

@@ -82,7 +82,7 @@ def test_a_call_of_a_batch_is_a_loop(cell: SupportCell, device: tl.Device) -> No
     for lay, batched in itertools.product(
         (examples.contiguous, transposed), dict.fromkeys([tuple(operands), tuple(operands[:1]), tuple(operands[1:])])
     ):
-        # Losses are those of the elements: not all operands are another one's.
+        # What is saved is of the elements: not all operands are another one's.
         if cell.method == "cross_entropy_gradient" and len(batched) < len(operands):
             continue
         if not batched or (writes and target not in batched) or (lay is transposed and not is_laid(cell)):

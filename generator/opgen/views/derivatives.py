@@ -37,6 +37,7 @@ from opgen.formula import (
 )
 from opgen.gradient_ops import (
     GRADIENT,
+    GRADIENT_ENDING,
     JOINT,
     TAKEN,
     Ops,
@@ -46,6 +47,7 @@ from opgen.gradient_ops import (
     primitives_by_ops,
     row_results,
     rows_of,
+    second_gradients,
 )
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW, Functor, Monoid, Position, Spec
 from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable
@@ -139,7 +141,11 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
         ],
         joint=[_joint(functor, joint[functor.name]) for functor in functors if functor.name in joint],
         others=[functor.member for functor in functors if not is_differentiable(spec, functor)],
-        rows=[_row_gradient(spec, functor, words) for functor in spec.every_functor if functor.kind == ROW],
+        rows=[
+            _row_gradient(spec, functor, words)
+            for functor in spec.every_functor
+            if (functor.kind == ROW and not functor.per_row) or (functor.is_gradient and functor.numbers)
+        ],
         scans=View(
             table="SCANS",
             gradients=[] if are_gradients else [_scan(spec, it, words) for it in spec.scans if _has_rule(spec, it)],
@@ -156,10 +162,14 @@ def _is_gradient_of_elements(functor: Functor) -> bool:
 
 def _row_gradient(spec: Spec, functor: Functor, words: "_Words") -> View:
     """The gradients of an op of rows that its gradient op computes, as functions of tensors."""
-    found = derivatives(spec, functor) if is_differentiable(spec, functor) else {}
-    operands = [
-        _operand(functor, name, written_out(spec, found[name]), words, None, {}) for name in row_results(spec, functor)
-    ]
+    found: Mapping[str, Node] = {}
+    if functor.is_gradient:
+        op = spec.functor_kind(ROW).by_name[functor.name.removesuffix(GRADIENT_ENDING)]
+        found = second_gradients(spec, op)
+    elif is_differentiable(spec, functor):
+        of_all = derivatives(spec, functor)
+        found = {name: of_all[name] for name in row_results(spec, functor)}
+    operands = [_operand(functor, name, written_out(spec, node), words, None, {}) for name, node in found.items()]
     functions = [operand for operand in operands if operand.parts]
     return View(made_from=(functor.location,), member=functor.member, name=functor.name, operands=operands,
                 functions=functions)  # fmt: skip
@@ -336,7 +346,7 @@ def _operand(
         bodies.append((name, _text(part, numbers, words)))
     chooser = functor.operands[0] if functor.condition is not None else None
     types = {**dict.fromkeys(functor.parameters, "float"), COUNT: "int", "dims": "tuple[int, ...]"}
-    known = (*functor.operands, RESULT, *functor.parameters, COUNT, POSITION)
+    known = (*functor.elements, *functor.numbers, RESULT, *functor.parameters, COUNT, POSITION)
     is_reducing = any(call.primitive in words.reductions for call in calls(node))
     takes = [name for name in known if name in names(node)] + ["dims"] * is_reducing
     return View(

@@ -250,8 +250,11 @@ def _ends(spec: Spec, method: Method) -> Iterator[str]:
     if signature.returns == "tuple[Storage, ...]":
         yield "made = results[0]"
         yield f"first_result = {call}"
-        # What gradients are made of depends on the operands as well.
-        more = f"without_gradients({quoted(method.name)}, results[1:])" if OTHERS in names else "results[1:]"
+        functor = spec.functor(method, None)
+        is_private = functor is not None and functor.per_row
+        # What gradients are made of depends on the operands as well; no tensor shows what ops of numbers save.
+        refuses = OTHERS in names and not is_private
+        more = f"without_gradients({quoted(method.name)}, results[1:])" if refuses else "results[1:]"
         yield f"return (first_result, *{more}) if len(results) > 1 else (first_result,)"
     elif _gives_shape(method):
         # A user's op may make integers.

@@ -11,6 +11,7 @@ from opgen.cache.memo import memoize
 from opgen.cpp import camel, snake
 from opgen.formula import ELEMENT, Node
 from opgen.formula import names as names_in
+from opgen.gradient_ops import saved_numbers
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
 from opgen.model import (
     ANY_RESULT,
@@ -28,7 +29,7 @@ from opgen.model import (
 from opgen.names import Names
 from opgen.problem import Location
 from opgen.row_values import share_values, stages_of
-from opgen.rows import MAX, MIN, POSITION, SUM, Passes, is_joined, passes_of
+from opgen.rows import MAX, MIN, POSITION, SUM, Passes, element_at, is_joined, passes_of, with_elements_at
 from opgen.scopes import (
     COUNT,
     ITSELF,
@@ -116,8 +117,18 @@ def _row_struct(functor: Functor) -> str:
 
 
 def _passes(spec: Spec, functor: Functor) -> Passes:
-    """The passes of an op of rows."""
-    return passes_of(joined_results(spec, functor), (*functor.operands, POSITION))
+    """The passes of an op of rows, with elements that an index names as numbers of the row."""
+    nodes = (*joined_results(spec, functor), *saved_numbers(spec, functor).values())
+    if functor.index is not None:
+        nodes = tuple(with_elements_at(node, functor.index, functor.operands) for node in nodes)
+    return passes_of(nodes, (*functor.elements, POSITION))
+
+
+def _given_numbers(functor: Functor, found: Passes) -> list[str]:
+    """What is known of a row before its first pass: the numbers that it is given, and elements that an index names."""
+    nodes = [*found.results, *(node for each in found.passes for node in each.constants.values())]
+    read = {name for node in nodes for name in names_in(node)}
+    return [*functor.numbers, *(name for name in map(element_at, functor.operands) if name in read)]
 
 
 @memoize(decisive)
@@ -126,7 +137,7 @@ def _row_facts(spec: Spec, functor: Functor) -> View:
     found, totals = _passes(spec, functor), len(functor.totals)
     return View(
         made_from=(functor.location,),
-        results=len(found.results) - totals,
+        results=0 if functor.per_row else len(found.results) - totals,
         passes=tuple((len(each.joins), len(each.constants)) for each in found.passes),
         rescaled=_bits(found.rescaled),
         absent=tuple(functor.absent.get(name) for name in functor.operands),
@@ -134,6 +145,9 @@ def _row_facts(spec: Spec, functor: Functor) -> View:
         vectors=_bits(name in functor.vectors for name in functor.operands),
         adds_residual=functor.adds_residual,
         totals=totals,
+        has_index=functor.index is not None,
+        numbers=len(functor.numbers),
+        number_results=len(found.results) if functor.per_row else 0,
     )
 
 
@@ -145,20 +159,25 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
     stages = stages_of(found)
     read = [{name for node in nodes for name in names_in(node)} for nodes in stages.nodes]
     if shares:
-        stages = share_values(found, (*functor.operands, POSITION), primitives_of_rows(spec))
+        stages = share_values(found, (*functor.elements, POSITION), primitives_of_rows(spec))
+    given = _given_numbers(functor, found)
     number = {name: f"row.parameters[{place}]" for place, name in enumerate(functor.parameters)}
-    number |= {name: f"row.known[{place}]" for place, name in enumerate(found.known)} | {COUNT: "row.count"}
+    number |= {name: f"row.known[{place}]" for place, name in enumerate((*given, *found.known))}
+    number |= {COUNT: "row.count"}
+    number |= {} if functor.index is None else {functor.index: f"{POSITION} == static_cast<Position>(row.index)"}
     names = (*functor.operands, *(value.name for value in stages.values))
     elements = {name: f"elements[{place}]" for place, name in enumerate(names)}
     number |= elements
-    known = (*number, POSITION)
+    # The type of positions is that of the engine.
+    number[POSITION] = f"static_cast<compute_type<T>>({POSITION})"
+    known = (*number,)
 
     def statements(targets: Mapping[str, Node], *, are_of_elements: bool = True) -> list[str]:
         """Return what sets each target to a formula; what several have in common is computed once."""
         nodes = [*targets.values()]
         # Numbers of a row are few, and elements that are computed of them keep their digits.
         brief = () if are_of_elements else None
-        parts, texts = row_statements(spec, nodes, known, "kernel", _literal("compute_type<T>"), brief)
+        parts, texts = row_statements(spec, nodes, known, "kernel", _literal("compute_type<T>"), brief, functor.index)
         used = {name for node in nodes for name in names_in(node)}
         return [
             *(f"const auto {name} = {text};" for name, text in number.items() if name in used),
@@ -168,7 +187,8 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
 
     passes: list[View] = []
     padding = found.padding(functor.operands)
-    first = 0
+    first = len(given)
+    at_index = {name for name in given if name not in functor.numbers}
     for each, contributions in zip(found.passes, stages.nodes, strict=False):
         numbers = [f"numbers[{place}]" for place in range(len(each.joins))]
         behind = first + len(each.joins)
@@ -192,13 +212,17 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         name=_row_struct(functor),
         doc=functor.doc,
         operands=len(functor.operands),
-        results=len(found.results) - len(functor.totals),
+        results=0 if functor.per_row else len(found.results) - len(functor.totals),
         totals=len(functor.totals),
+        has_index=functor.index is not None,
+        numbers=len(functor.numbers),
+        at_index=_bits(element_at(name) in at_index for name in functor.operands),
+        number_results=len(found.results) if functor.per_row else 0,
         parameters=len(functor.parameters),
         optional=_bits(name in functor.optional for name in functor.operands),
         absent=_absent(functor),
         adds_residual=functor.adds_residual,
-        known=len(found.known),
+        known=len(given) + len(found.known),
         # A bit for each operand that is read more than once, and that rows do not share.
         in_registers=_bits(
             name not in functor.vectors and sum(name in names for names in read) > 1 for name in functor.operands
@@ -222,7 +246,10 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         if shares
         else "",
         available=" + ".join(f"(Stage >= {value.stage})" if value.stage else "1" for value in stages.values),
-        statements=statements({f"made[{place}]": node for place, node in enumerate(stages.nodes[-1])}),
+        statements=statements(
+            {f"made[{place}]": node for place, node in enumerate(stages.nodes[-1])},
+            are_of_elements=not functor.per_row,
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace as View
 from opgen.arrays import Word
 from opgen.cache.memo import memoize
 from opgen.formula import DTYPE, names, text_of
+from opgen.gradient_ops import saved_numbers
 from opgen.model import (
     ANY_RESULT,
     BOUNDS,
@@ -103,16 +104,18 @@ def array_functors(spec: Spec) -> View:
 @memoize(decisive)
 def _of_row(spec: Spec, functor: Functor) -> View:
     """An op of rows as a function of arrays of rows, their count and positions."""
-    results = joined_results(spec, functor)
-    known = (*functor.operands, *functor.parameters, COUNT, POSITION)
-    parts, texts = row_statements(spec, results, known, "array", _literal(functor.operands[0]))
+    results = (*joined_results(spec, functor), *saved_numbers(spec, functor).values())
+    operands = (*functor.operands, *functor.numbers, *filter(None, [functor.index]))
+    known = (*operands, *functor.parameters, COUNT, POSITION)
+    literal = _literal(functor.operands[0])
+    parts, texts = row_statements(spec, results, known, "array", literal, index=functor.index)
     named = {name for node in results for name in names(node)}
     words = [word if word in named else f"_{word}" for word in (COUNT, POSITION)]
     return View(
         made_from=(functor.location,),
         op=functor.member,
         name=functor.name,
-        parameters=", ".join(f"{name}: Any" for name in (*functor.operands, *functor.parameters, *words)),
+        parameters=", ".join(f"{name}: Any" for name in (*operands, *functor.parameters, *words)),
         statements=[f"{name} = {text}" for name, text in parts.items()],
         results=f"{', '.join(texts)},",
         count=len(texts),

@@ -266,7 +266,7 @@ def cross_entropy(bench: Bench) -> None:
                 given.reshape(-1)[1] = mark
             targets = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
             where = bench.where(f"{index_name} targets, {fact}, {ignored} ignored")
-            losses, counted = x.storage.cross_entropy(x.layout, targets.storage, targets.layout, dim, ignored)
+            losses, counted, *_ = x.storage.cross_entropy(x.layout, targets.storage, targets.layout, dim, ignored)
             counts = np.asarray((given != ignored) & (given != NO_ROW[index_name]))
             assert_same(bench.read(counted, compute, rows, where), counts.astype(NUMPY[compute]), where)
             expected, slack = oracle.cross_entropy(bench.name, x.values, given, dim, counts)
@@ -285,7 +285,7 @@ def cross_entropy(bench: Bench) -> None:
         bench.place(values.modest(bench.generator, bench.name, (3, 0))),
         bench.place(np.full(3, 7), name="i64"),
     )
-    losses, _ = nothing.storage.cross_entropy(nothing.layout, targets.storage, targets.layout, 1, 7)
+    losses, *_ = nothing.storage.cross_entropy(nothing.layout, targets.storage, targets.layout, 1, 7)
     where = bench.where("no classes")
     assert_same(bench.read(losses, compute, (3,), where), np.zeros(3, NUMPY[compute]), where)
 
@@ -306,15 +306,16 @@ def cross_entropy_gradient(bench: Bench) -> None:
             if given.size > 1 and (mark := NO_ROW[index_name]) is not None:
                 given.reshape(-1)[1] = mark
             counts = np.asarray((given != ignored) & (given != NO_ROW[index_name]))
-            made, _ = oracle.cross_entropy(bench.name, x.values, given, dim, counts)
             gradients = encode(compute, bench.generator.normal(0, 1, rows).astype(EXTENDED))
             placement = placements[number % 4] if rows else "contiguous"
-            losses, gradient = (
-                bench.place(np.asarray(each), where, compute)
-                for each, where in ((encode(compute, made), placements[number // 4 % 2]), (gradients, placement))
-            )
+            gradient = bench.place(np.asarray(gradients), placement, compute)
             targets = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
-            operands = [part for each in (losses, gradient, targets) for part in (each.storage, each.layout)]
+            places = targets.storage, targets.layout
+            _, _, *saved = x.storage.cross_entropy(x.layout, *places, dim, ignored)
+            layouts = [targets.layout.dense] * len(saved)
+            operands = [gradient.storage, gradient.layout]
+            operands += [part for pair in zip(saved, layouts, strict=True) for part in pair]
+            operands += places
             where = bench.where(f"{index_name} targets, {fact}, {ignored} ignored")
             storage = x.storage.cross_entropy_gradient(x.layout, *operands, dim, ignored, False)
             expected, slack = oracle.cross_entropy_gradient(bench.name, x.values, gradient.values, given, dim, counts)
@@ -328,7 +329,7 @@ def cross_entropy_gradient(bench: Bench) -> None:
     for index_name in NO_ROW:
 
         def call(indexes: Operand) -> object:
-            others = [numbers.storage, numbers.layout] * 2
+            others = [numbers.storage, numbers.layout] * 3
             return x.storage.cross_entropy_gradient(x.layout, *others, indexes.storage, indexes.layout, 1, -100, False)
 
         check_bad_indexes(bench, index_name, (5,), 4, call)

@@ -159,11 +159,6 @@ def cross_entropy_gradient(
         logarithms, off = log_softmax(name, x, dim)
         share = np.exp(logarithms)
         result = np.where(is_target, np.expm1(logarithms), share)
-        if x.size:
-            # The loss and the distance from the target are rounded, and their errors become relative ones.
-            value, loss = decode(name, x), np.take_along_axis(logarithms, places, dim)
-            steps = np.abs(value - np.take_along_axis(value, places, dim)) + 2 * np.abs(loss)
-            off = off + epsilon(name) * np.where(np.isfinite(steps), steps, 0)
         slack = np.nan_to_num((share * (off + 8 * epsilon(name)) + 4 * epsilon(name) * np.abs(result)) * np.abs(given))
         is_counted = np.expand_dims(counts, dim)
         return np.where(is_counted, result * given, 0), np.where(is_counted, slack, 0) + 4 * _smallest(name)

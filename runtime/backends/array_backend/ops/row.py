@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from .....array_functors import functors
+from .....dtype import DType
 from .....kernels.constants import ROWS
 from .....op import MethodOp
 from ....numerics.numerics import accumulated
+from .. import strided
 from . import cast
 from .operand import Operand
 
@@ -19,6 +21,8 @@ def row(op: MethodOp, *arguments: Operand | float | None) -> Any:
     Operands have one shape or are vectors along the row; those that are left out are None.
     """
     facts = ROWS[op.value]
+    if facts.has_numbers:
+        return _with_numbers(op, *arguments)
     count = len(facts.absent)
     operands: list[Any] = [*arguments[:count]]
     rest: list[Any] = [*arguments[count:]]
@@ -57,6 +61,61 @@ def row(op: MethodOp, *arguments: Operand | float | None) -> Any:
     totals = [_total(library, each) for each, it in zip(whole[facts.results :], asked, strict=True) if it]
     made = [x.result(cast.narrow(library, each, x.dtype)) for each in (*elements, *totals)]
     return _several(facts.outputs, [*made, *sums])
+
+
+def _with_numbers(op: MethodOp, *arguments: Any) -> Any:
+    """The same of an op that takes or gives numbers of rows, or reads an index of each."""
+    facts = ROWS[op.value]
+    count = len(facts.absent)
+    operands, numbers = arguments[:count], arguments[count : count + facts.numbers]
+    rest = [*arguments[count + facts.numbers :]]
+    x, index = operands[0], rest.pop(0) if facts.has_index else None
+    library, shape, compute = x.library, x.layout.shape, x.dtype.compute
+    axis = len(shape) - 1 if facts.last_dim else int(rest.pop(0))
+    ignored = rest.pop(0) if facts.has_index else 0
+    parameters = rest[facts.numbers > 0 :]
+    rows, size = (*shape[:axis], *shape[axis + 1 :]), shape[axis]
+    order = (*[other for other in range(len(shape)) if other != axis], axis)
+    back = tuple([order.index(other) for other in range(len(shape))])
+    arrays = [library.permute_dims(cast.widest(library, each.array, each.dtype), order) for each in operands]
+    first = arrays[0]
+    column = (*rows, 1)
+    arrays += [library.reshape(cast.widest(library, each.array, each.dtype), column) for each in numbers]
+    counts = None
+    if index is not None:
+        places, is_counted = _indexes(op.value, index, ignored, size)
+        counts = library.reshape(is_counted, column)
+        arrays.append(library.reshape(places, column) == library.arange(size, library.device_of(first)))
+    constants = [library.constant(float(number), first) for number in parameters]
+    positions = library.astype(library.arange(size, library.device_of(first)), first.dtype)
+    compute_rows = functors(library).rows[op].compute
+    if x.layout.elem_count == 0:
+        empty = library.full(column, 0, first.dtype, x.device.handle)
+        found = (*[empty] * facts.number_results, *[first] * facts.results)
+    else:
+        found = compute_rows(*arrays, *constants, library.constant(float(size), first), positions)
+    if counts is not None:
+        found = tuple([library.where(counts, each, library.constant(0, first)) for each in found])
+    if not facts.number_results:
+        made = library.permute_dims(library.broadcast_to(found[0], first.shape), back)
+        return x.result(cast.narrow(library, made, x.dtype))
+    made = [library.reshape(library.broadcast_to(each, column), rows) for each in found]
+    made[1:1] = [] if counts is None else [library.reshape(counts, rows)]
+    results = [x.result(library.astype(each, library.DTYPES[compute]), compute) for each in made]
+    return _several(len(results), results)
+
+
+def _indexes(op: str, index: Operand, ignored: int, size: int) -> tuple[Any, Any]:
+    """The position that each index names, and whether it counts; one that is out of range is noted."""
+    library = index.library
+    places = library.reshape(library.astype(index.array, library.DTYPES[DType.I64]), tuple(index.layout.shape))
+    is_counted = places != ignored
+    if index.dtype.index_mark is not None:
+        is_counted = is_counted & (places != library.constant(index.dtype.index_form[0], places))
+    if strided.size(places):
+        is_wrong = is_counted & ((places < 0) | (places >= size))
+        index.device.note(op, library.reshape(index.array, tuple(index.layout.shape)), is_wrong, size)
+    return places, is_counted
 
 
 def _several(count: int, made: Sequence[Any]) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from .....dtype import DType
 from .....kernels import host_arguments
 from .....kernels.constants import ROWS
 from .....op import MethodOp
@@ -14,6 +15,7 @@ from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Buffer, Operand, Parameter, address_of, filled
 from ..values import RUN_PARTS, THREADS, number_bits
+from . import native_index
 from .native import contiguous, copied
 
 if TYPE_CHECKING:
@@ -28,6 +30,14 @@ _PART_LENGTH: Final = 1 << 13
 _GROUP: Final = 32
 _MAX_PARTS: Final = 64
 _PARAMETERS: Final = max(host_arguments.PARAMETERS[_FAMILY], 1)
+# Numbers of rows, and the last position that f32 holds exactly.
+_NUMBERS: Final = 4
+_MAX_POSITION: Final = 1 << 24
+_NO_NUMBERS: Final = {
+    "scratch": NOWHERE, "together": 0, "numbers": (NOWHERE,) * _NUMBERS, "number_strides": (0,) * _NUMBERS,
+    "indexes": NOWHERE, "wrong": NOWHERE, "ignored": 0, "index_mark": 0, "index_stride": 0, "index_bytes": 0,
+    "index_shift": 0,
+}  # fmt: skip
 
 
 class _Strides(NamedTuple):
@@ -43,6 +53,8 @@ def row(
 ) -> Buffer | tuple[Buffer, ...] | None:
     """As `row.row`; None where NumPy does it."""
     facts = ROWS[op.value]
+    if facts.has_numbers:
+        return _with_numbers(build, kernels, op, arguments)
     x, *others = arguments[: len(facts.absent) + facts.adds_residual]
     rest: list[Any] = [*arguments[len(others) + 1 :]]
     assert isinstance(x, Operand)
@@ -55,6 +67,54 @@ def row(
     operands: list[Any] = [x, *others]
     outputs = along(build, RowKernel(_FAMILY, kernel, facts), dim, operands, parameters, asked)
     return outputs if facts.outputs > 1 else outputs[0]
+
+
+def _with_numbers(
+    build: ProgramBuilder, kernels: HostKernels, op: MethodOp, arguments: Sequence[Any]
+) -> Buffer | tuple[Buffer, ...] | None:
+    """As `row._with_numbers`; None where NumPy does it."""
+    facts = ROWS[op.value]
+    count = len(facts.absent)
+    operands, others = arguments[:count], arguments[count : count + facts.numbers]
+    rest = [*arguments[count + facts.numbers :]]
+    x = operands[0]
+    index = rest.pop(0) if facts.has_index else None
+    dim = len(x.shape) - 1 if facts.last_dim else rest.pop(0)
+    ignored = rest.pop(0) if facts.has_index else 0
+    parameters = rest[facts.numbers > 0 :]
+    kernel, length = op.kernel(x.dtype), x.shape[dim]
+    # Positions are floats of the compute dtype.
+    is_exact = index is None or x.dtype is DType.F64 or length <= _MAX_POSITION
+    rows = math.prod(x.shape[:dim]) * math.prod(x.shape[dim + 1 :])
+    if not is_exact or not kernels.has(_FAMILY, kernel) or rows == 0:
+        return None
+    made = facts.number_results + (facts.number_results > 0 and facts.has_index)
+    results = [build.empty(x.dtype.compute, rows) for _ in range(made)]
+    elements = [build.empty(x.dtype, rows * length) for _ in range(facts.results)]
+    numbers: list[Operand] = [_evenly_spaced(build, each) for each in others]
+    index = index and _evenly_spaced(build, index)
+    fields = {} if index is None else {
+        "indexes": index.address, "wrong": native_index.index_record(op.value, index.dtype, length),
+        # Any other number that is ignored is no index either.
+        "ignored": min(max(ignored, -(2**63)), 2**63 - 1), "index_mark": index.dtype.index_form[0],
+        "index_stride": index.strides[0], "index_bytes": index.itemsize, "index_shift": index.dtype.index_form[2],
+    }  # fmt: skip
+    _launch(
+        build, RowKernel(_FAMILY, kernel, facts), dim, operands, elements, parameters,
+        numbers=filled([*map(address_of, numbers), *map(address_of, results)], _NUMBERS, NOWHERE),
+        number_strides=filled([each.strides[0] for each in numbers], _NUMBERS, 0), **fields,
+    )  # fmt: skip
+    if made:
+        return tuple(results) if made > 1 else results[0]
+    return elements[0]
+
+
+def _evenly_spaced(build: ProgramBuilder, x: Operand) -> Operand:
+    """The elements as a vector, copied where they are not evenly spaced."""
+    step = _collapsed(x.shape, x.strides)
+    if step is None:
+        x, step = copied(build, x), 1
+    return x.relaid((x.layout.elem_count,), (step,))
 
 
 class RowKernel(NamedTuple):
@@ -80,8 +140,7 @@ def along(
     """
     x, facts = operands[0], kernel.facts
     assert x is not None
-    shape, count, compute = x.shape, x.layout.elem_count, x.dtype.compute
-    length = shape[dim]
+    count, compute, length = x.layout.elem_count, x.dtype.compute, x.shape[dim]
     residual = operands[-1] if facts.adds_residual else None
     elements = [build.empty(x.dtype, count) for _ in range(facts.results)]
     sums = [build.empty(x.dtype, count) for _ in (residual,) if residual is not None]
@@ -96,21 +155,37 @@ def along(
     scratch = build.allocate(nbytes) if has_totals else None
     if residual is not None:
         operands = [contiguous(build, x), *operands[1:-1], contiguous(build, residual)]
+    outputs = (*elements, *totals, *sums)
+    _launch(build, kernel, dim, operands, outputs, parameters, scratch=address_of(scratch), together=together)
+    return (*elements, *[total for total in totals if total is not None], *sums)
+
+
+def _launch(
+    build: ProgramBuilder,
+    kernel: RowKernel,
+    dim: int,
+    operands: Sequence[Operand | None],
+    outputs: Sequence[Buffer | None],
+    parameters: Sequence[float | Parameter],
+    **others: Any,
+) -> None:
+    """Launch a kernel of rows along a dim; `others` are the fields that not all ops have."""
+    x = operands[0]
+    assert x is not None
+    shape, count, length = x.shape, x.layout.elem_count, x.shape[dim]
     given = [None if each is None else _broadcast(build, each, shape, dim) for each in operands]
     strides = [_Strides(0, 0, 0) if each is None else _strides_around(each, dim) for each in given]
     packed = host_arguments.row_formula(
-        results=filled([address_of(output) for output in (*elements, *totals, *sums)], _RESULTS, NOWHERE),
-        operands=filled([address_of(each) for each in given], _OPERANDS, NOWHERE),
-        scratch=address_of(scratch), run_parts=RUN_PARTS,
-        parameters=filled([number_bits(number, compute) for number in parameters], _PARAMETERS, 0),
-        rows=rows, together=together, length=length, inner=math.prod(shape[dim + 1 :]),
+        results=filled([address_of(output) for output in outputs], _RESULTS, NOWHERE),
+        operands=filled([address_of(each) for each in given], _OPERANDS, NOWHERE), run_parts=RUN_PARTS,
+        parameters=filled([number_bits(number, x.dtype.compute) for number in parameters], _PARAMETERS, 0),
+        rows=math.prod(shape[:dim]) * math.prod(shape[dim + 1 :]), length=length, inner=math.prod(shape[dim + 1 :]),
         outer_strides=filled([each.outer for each in strides if each], _OPERANDS, 0),
         length_strides=filled([each.length for each in strides if each], _OPERANDS, 0),
         inner_strides=filled([each.inner for each in strides if each], _OPERANDS, 0),
-        threads=THREADS,
+        threads=THREADS, **{**_NO_NUMBERS, **others},
     )  # fmt: skip
     build.launch(kernel.family, kernel.name, 1, packed, work=count)
-    return (*elements, *[total for total in totals if total is not None], *sums)
 
 
 def _up_to_group(count: int) -> int:

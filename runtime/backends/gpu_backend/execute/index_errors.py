@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from .....dtype import DType
+from .....kernels.constants import ROWS
 from ....base.error import InvalidIndex
 from ..driver import capture, slow_path
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 INDEX_OPS: Final = (
     *("gather", "scatter_set", "scatter_add", "index_add", "index_select"),
-    *("rope", "scaled_dot_product_attention", "cross_entropy", "cross_entropy_gradient", "embedding"),
+    *("rope", "scaled_dot_product_attention", "embedding"),
     *("scaled_dot_product_attention_with_logsumexp", "scaled_dot_product_attention_gradient"),
+    *(name for name, facts in ROWS.items() if facts.has_index),
 )
 _CODES: Final = {name: 2 * number for number, name in enumerate(INDEX_OPS)}
 

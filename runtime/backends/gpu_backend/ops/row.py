@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,7 +17,7 @@ from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Address, Buffer, KernelArguments, Number, Operand, Value, address_of
 from ..driver.grid import ceil_divide, power_of_two
-from . import copy
+from . import copy, index
 from .geometry import LIMIT, Dims, merged, packed_dims, split
 from .rows import moved_back, moved_last
 from .scalar import parameter_bits
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .....dtype import DType
 
 _FAMILY: Final = "row"
+_NO_INDEX: Final = arguments.Index(errors=NOWHERE, size=0, call=0, index_mark=0, op=0, index_bytes=0, index_shift=0)
 
 # How many vectors of 16 bytes of a row a thread may have in registers; the same of rows that consist of no complete
 # vectors; or how many elements of 8 bytes, which need no vectors, and of 4 bytes in rows of no complete vectors.
@@ -70,6 +71,8 @@ def row(build: ProgramBuilder, op: MethodOp, *arguments: Any) -> Any:
     Operands have one shape or are vectors along the row; those that are left out are None.
     """
     facts = ROWS[op.value]
+    if facts.has_numbers:
+        return _with_numbers(build, RowFormula(_FAMILY, op.value, facts), arguments)
     count = len(facts.absent) + facts.adds_residual
     operands, rest = arguments[:count], [*arguments[count:]]
     dim = len(operands[0].shape) - 1 if facts.last_dim else rest.pop(0)
@@ -103,10 +106,90 @@ class RowStructs(NamedTuple):
     operands: int
     results: int
     has_totals: bool
-    """Whether there is room for sums over rows."""
+    """Whether there is room for sums over rows, and for numbers of rows."""
 
 
 _STRUCTS: Final = RowStructs(arguments.along_rows, arguments.along_columns, 4, 3, has_totals=True)
+# Numbers of rows that a struct has room for.
+_NUMBERS: Final = 4
+
+
+class RowNumbers(NamedTuple):
+    """What an op has one of for each row: numbers that it takes and gives, and an index."""
+
+    operands: Sequence[Operand] = ()
+    results: Sequence[Buffer] = ()
+    positions: Operand | None = None
+    """The index of each row."""
+    ignored: int = 0
+    fields: arguments.Index = _NO_INDEX
+
+    def packed(self, first: int) -> dict[str, Any]:
+        """The fields of a launch of the rows from number `first` on."""
+        positions = self.positions
+        steps = [operand.strides[0] for operand in self.operands]
+        numbers: list[Value | int] = [
+            operand.address + first * step * operand.itemsize
+            for operand, step in zip(self.operands, steps, strict=True)
+        ]
+        numbers += [result.address + first * result.dtype.itemsize for result in self.results]
+        step = 0 if positions is None else positions.strides[0]
+        return {
+            "numbers": _padded(numbers, _NUMBERS),
+            "indexes": NOWHERE if positions is None else positions.address + first * step * positions.itemsize,
+            "index": self.fields,
+            "ignored": self.ignored,
+            "index_step": step,
+            "number_steps": sum(1 << k for k, step in enumerate(steps) if step),
+        }
+
+
+def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[Any]) -> Any:
+    """The results of a formula that takes or gives numbers of rows, or reads an index of each."""
+    facts = formula.facts
+    count = len(facts.absent)
+    operands, others = given[:count], [*given[count : count + facts.numbers]]
+    rest = [*given[count + facts.numbers :]]
+    x = operands[0]
+    targets = rest.pop(0) if facts.has_index else None
+    dim = len(x.shape) - 1 if facts.last_dim else rest.pop(0)
+    ignored = rest.pop(0) if facts.has_index else 0
+    overwrites = rest.pop(0) if facts.numbers else False
+    shape, length = x.shape, x.shape[dim]
+    rows = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
+    made = facts.number_results + (facts.number_results > 0 and facts.has_index)
+    numbers = RowNumbers(
+        [_evenly_spaced(build, each, (0, 1)) for each in others],
+        [build.empty(x.dtype.compute, rows) for _ in range(made)],
+    )
+    if targets is not None:
+        fields = index.Rows.of(build, formula.op, targets, length).fields
+        # Any other number is no index either.
+        own = ignored if abs(ignored) < 1 << 63 else targets.dtype.index_form[0]
+        numbers = numbers._replace(positions=_evenly_spaced(build, targets), ignored=own, fields=fields)
+    # Kernels of ragged rows read what other threads write.
+    is_whole = x.layout.dense is x.layout and x.layout.elem_count == x.storage.length and dim == len(shape) - 1
+    in_place = overwrites and is_whole and facts.results == 1 and length % _unit(length, x.itemsize) == 0
+    results = [x.storage if in_place else build.empty(x.dtype, rows * length) for _ in range(facts.results)]
+    if rows:
+        kernels = _Kernels(formula, _STRUCTS, x.dtype, parameter_bits(_FAMILY, tuple(rest), x.dtype))
+        moved = [moved_last(operand, dim) for operand in operands]
+        _along_rows(build, kernels, moved, _Outputs(results, (), ()), numbers)
+        if targets is not None:
+            build.expect_error()
+    if facts.number_results:
+        return tuple(numbers.results) if made > 1 else numbers.results[0]
+    return moved_back(build, results[0], shape, dim)
+
+
+def _evenly_spaced(build: ProgramBuilder, x: Operand, steps: Collection[int] | None = None) -> Operand:
+    """The elements as a vector, of one of some strides: copied where they are not evenly spaced so."""
+    step = _step(x.shape, x.strides)
+    if x.layout.elem_count == 1:
+        step = 0
+    if step is None or (steps is not None and step not in steps):
+        x, step = copy.copied(build, x), 1
+    return x.relaid((x.layout.elem_count,), (step,))
 
 
 class RowKernel(NamedTuple):
@@ -263,7 +346,11 @@ class _Launch(NamedTuple):
 
 
 def _along_rows(
-    build: ProgramBuilder, kernels: _Kernels, operands: Sequence[Operand | None], outputs: _Outputs
+    build: ProgramBuilder,
+    kernels: _Kernels,
+    operands: Sequence[Operand | None],
+    outputs: _Outputs,
+    numbers: RowNumbers | None = None,
 ) -> None:
     """Launch kernels of rows along the last dim."""
     formula, structs, dtype, parameters = kernels
@@ -317,7 +404,8 @@ def _along_rows(
             nbytes = launch.rows * facts.known * dtype.compute.itemsize
             known = build.allocate(nbytes) if totals and totals.are_apart else None
             address = totals.addresses[number] if totals else NOWHERE
-            fields = partial(fields, totals=address, known=address_of(known))
+            own = (numbers or RowNumbers()).packed(launch.first)
+            fields = partial(fields, totals=address, known=address_of(known), **own)
         has_sums = totals is not None and not totals.are_apart
         blocks = totals.parts[number] if totals is not None and has_sums else launch.blocks
         for stage in range(facts.stages + 1) if is_split else (facts.stages,):

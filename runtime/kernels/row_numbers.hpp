@@ -1,0 +1,72 @@
+// Numbers of rows: operands and results of row formulas (see row_formula.hpp) that have one for each row, and indexes,
+// which name an element of each. Arguments are AlongRows of row.yaml.
+#pragma once
+
+#include "read_index.hpp"
+#include "row_vectors.hpp"
+
+namespace tallow {
+
+// The bytes of the index of a row, if it has one.
+template <typename Functor, typename Arguments>
+TALLOW_INLINE uint64_t load_row_index(const Arguments& arguments, uint32_t number) {
+    if constexpr (has_row_index<Functor>) {
+        const uint64_t places[1] = {uint64_t{number < arguments.rows ? number : 0} * arguments.index_step};
+        uint64_t loaded[1];
+        load_indexes(arguments, places, loaded);
+        return loaded[0];
+    }
+    return 0;
+}
+
+// Sets what is known of a row before its first pass. Teams behind the last row have the numbers of the first one.
+template <typename T, typename Functor, uint32_t Operands, typename Arguments>
+TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[Operands],
+                                 uint64_t loaded, RowOf<T, Functor>& row) {
+    using Value = compute_type<T>;
+    constexpr uint32_t numbers = row_numbers<Functor>;
+    if constexpr (numbers != 0) {
+        const uint32_t own = number < arguments.rows ? number : 0;
+#pragma unroll
+        for (uint32_t i = 0; i < numbers; ++i)
+            row.known[i] =
+                pointer_to<const Value>(arguments.numbers[i])[(arguments.number_steps >> i & 1) != 0 ? own : 0];
+    }
+    if constexpr (has_row_index<Functor>) {
+        row.index = no_index;
+        if (index_of(arguments, loaded) == arguments.ignored)
+            return;
+        const uint64_t words[1] = {loaded};
+        int64_t found[1];
+        find_rows(arguments, words, found);
+        if (found[0] == no_row)
+            return;
+        row.index = static_cast<uint64_t>(found[0]);
+        uint32_t known = numbers;
+#pragma unroll
+        for (uint32_t k = 0; k < Functor::operands; ++k)
+            if ((Functor::at_index >> k & 1) != 0) {
+                const uint64_t place = offsets[k] + ((arguments.varying >> k & 1) != 0 ? row.index : 0);
+                row.known[known++] = to_compute(pointer_to<const T>(arguments.sources[k])[place]);
+            }
+    }
+}
+
+// Writes the results of a row, behind the first of which comes 1 if its index counts.
+template <typename T, typename Functor, typename Arguments>
+TALLOW_INLINE void conclude_row(const Arguments& arguments, uint32_t number, const RowOf<T, Functor>& row) {
+    using Value = compute_type<T>;
+    constexpr uint32_t results = number_results<Functor>, first = row_numbers<Functor>;
+    constexpr bool has_index = has_row_index<Functor>;
+    const bool counts = !has_index || row.index != no_index;
+    Value made[results];
+    Functor::template conclude<T>(row, made);
+#pragma unroll
+    for (uint32_t r = 0; r < results; ++r)
+        pointer_to<Value>(arguments.numbers[first + r + (has_index && r > 0 ? 1 : 0)])[number] =
+            counts ? made[r] : Value{0};
+    if constexpr (has_index)
+        pointer_to<Value>(arguments.numbers[first + 1])[number] = counts ? Value{1} : Value{0};
+}
+
+} // namespace tallow
