@@ -117,19 +117,20 @@ template <typename T, typename Visitor>
 TALLOW_INLINE void visit_channel(uint32_t begin, uint32_t end, uint32_t misaligned, bool is_even, uint32_t lane,
                                  uint32_t team, Visitor& visitor) {
     constexpr uint32_t length = pack_length<T>;
+    constexpr uint32_t in_flight = Visitor::in_flight;
     const uint32_t wanted = misaligned == 0 ? 0 : length - misaligned;
     const uint32_t head = is_even && wanted < end - begin ? begin + wanted : end;
     const uint32_t packs = (end - head) / length;
     for (uint32_t i = begin + lane; i < head; i += team)
         visitor.take(i, visitor.template load<1>(i));
     uint32_t pack = lane;
-    for (; pack + (reduce_in_flight - 1) * team < packs; pack += reduce_in_flight * team) {
-        decltype(visitor.template load<length>(0)) loaded[reduce_in_flight];
+    for (; pack + (in_flight - 1) * team < packs; pack += in_flight * team) {
+        decltype(visitor.template load<length>(0)) loaded[in_flight];
 #pragma unroll
-        for (uint32_t p = 0; p < reduce_in_flight; ++p)
+        for (uint32_t p = 0; p < in_flight; ++p)
             loaded[p] = visitor.template load<length>(head + (pack + p * team) * length);
 #pragma unroll
-        for (uint32_t p = 0; p < reduce_in_flight; ++p)
+        for (uint32_t p = 0; p < in_flight; ++p)
             visitor.take(head + (pack + p * team) * length, loaded[p]);
     }
     for (; pack < packs; pack += team)
@@ -146,6 +147,7 @@ template <typename T, uint32_t N> struct PackPair {
 // Sums of the distances from a shift and of their squares, or of gradients and of these times the distances.
 template <typename T, bool Gradient> struct SumsOfRow {
     using Value = compute_type<T>;
+    static constexpr uint32_t in_flight = reduce_in_flight;
     const T* source;
     const T* gradient;
     Value shift;
@@ -223,40 +225,45 @@ TALLOW_INLINE void channel_sums_rows(const Arguments& arguments) {
     }
 }
 
+// Packs that are written together: the conditions under which each bf16 is rounded take scalar registers on AMD.
+template <typename T> constexpr uint32_t written_in_flight = sizeof(T) == 2 ? reduce_in_flight / 2 : reduce_in_flight;
+
 // Rows that are written: the elements, or their gradients.
 template <typename T, typename Arguments> struct ScaleRow {
+    using Value = compute_type<T>;
+    static constexpr uint32_t in_flight = written_in_flight<T>;
     const Arguments& arguments;
     const T* source;
     T* result;
     ChannelScale<T> scale;
 
-    template <uint32_t N> TALLOW_INLINE Pack<T, N> load(uint32_t place) const {
-        return load_whole<N>(source + place);
+    template <uint32_t N> TALLOW_INLINE Registers<sizeof(T) * N> load(uint32_t place) const {
+        return load_registers<sizeof(T) * N>(source + place);
     }
-    template <uint32_t N> TALLOW_INLINE void take(uint32_t place, const Pack<T, N>& loaded) const {
-        Pack<T, N> made;
-#pragma unroll
-        for (uint32_t i = 0; i < N; ++i)
-            made.values[i] = convert<T>(scale.apply(arguments, to_compute(loaded.values[i])));
-        store_whole(result + place, made);
+    template <uint32_t Bytes> TALLOW_INLINE void take(uint32_t place, const Registers<Bytes>& loaded) const {
+        store_registers(result + place,
+                        map_pack<T>(loaded, [&](Value x, uint32_t) { return scale.apply(arguments, x); }));
     }
 };
+template <uint32_t Bytes> struct RegistersPair {
+    Registers<Bytes> source;
+    Registers<Bytes> gradient;
+};
 template <typename T> struct SlopeRow {
+    using Value = compute_type<T>;
+    static constexpr uint32_t in_flight = written_in_flight<T>;
     const T* source;
     const T* gradient;
     T* result;
     ChannelSlope<T> slope;
 
-    template <uint32_t N> TALLOW_INLINE PackPair<T, N> load(uint32_t place) const {
-        return {load_whole<N>(source + place), load_whole<N>(gradient + place)};
+    template <uint32_t N> TALLOW_INLINE RegistersPair<sizeof(T) * N> load(uint32_t place) const {
+        return {load_registers<sizeof(T) * N>(source + place), load_registers<sizeof(T) * N>(gradient + place)};
     }
-    template <uint32_t N> TALLOW_INLINE void take(uint32_t place, const PackPair<T, N>& loaded) const {
-        Pack<T, N> made;
-#pragma unroll
-        for (uint32_t i = 0; i < N; ++i)
-            made.values[i] =
-                convert<T>(slope.apply(to_compute(loaded.source.values[i]), to_compute(loaded.gradient.values[i])));
-        store_whole(result + place, made);
+    template <uint32_t Bytes> TALLOW_INLINE void take(uint32_t place, const RegistersPair<Bytes>& loaded) const {
+        store_registers(result + place, map_pack<T>(loaded.source, [&](Value x, uint32_t i) {
+                            return slope.apply(x, to_compute(take_element<T>(loaded.gradient, i)));
+                        }));
     }
 };
 

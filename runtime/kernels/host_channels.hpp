@@ -369,11 +369,15 @@ template <typename T, typename Arguments> class HostChannels {
             }
         }
     }
+    // Rows in the type in which they are computed: the source itself, or converted into the buffer.
     TALLOW_INLINE const Value* rows_of(uint64_t rows, uint64_t count, const T* source, uint64_t step,
                                        [[maybe_unused]] Value* buffer) const {
         if constexpr (is_small_float<T>) {
-            for (uint64_t row = 0; row < rows; ++row)
-                convert_span(count, buffer + row * count, source + row * step);
+            if (step == count)
+                convert_span(rows * count, buffer, source);
+            else
+                for (uint64_t row = 0; row < rows; ++row)
+                    convert_span(count, buffer + row * count, source + row * step);
             return buffer;
         } else {
             return source;
@@ -424,26 +428,34 @@ template <typename T, typename Arguments> class HostChannels {
         const uint64_t rows = batch_ * length_, together = channels_part / (channels_ + 1) + 1;
         do_parts(arguments_, (rows + together - 1) / together, [&, rows, together, is_whole](uint64_t part) {
             constexpr bool is_small = is_small_float<T>;
-            Value buffers[3][is_small ? channels_piece : 1];
-            const uint64_t piece = is_small ? channels_piece : channels_;
-            for (uint64_t row = part * together; row < lower_of((part + 1) * together, rows); ++row) {
+            constexpr uint64_t held = channels_rows * channels_piece / 2;
+            Value buffers[3][is_small ? held : 1];
+            const uint64_t width = is_small ? lower_of(channels_, channels_piece) : channels_;
+            const uint64_t end = lower_of((part + 1) * together, rows);
+            uint64_t step = 0;
+            for (uint64_t row = part * together; row < end; row += step) {
                 const uint64_t item = row / length_, position = row % length_;
                 const Value* const factors =
                     pointer_to<const Value>(arguments_.factors) + (is_whole ? 0 : item) * 4 * channels_;
-                for (uint64_t first = 0; first < channels_; first += piece) {
-                    const uint64_t count = lower_of(channels_ - first, piece);
+                step = is_small && width == channels_ ? lower_of(lower_of(held / width, length_ - position), end - row)
+                                                      : 1;
+                for (uint64_t first = 0; first < channels_; first += width) {
+                    const uint64_t count = lower_of(channels_ - first, width);
                     T* const result = pointer_to<T>(arguments_.result) + row * channels_ + first;
-                    const Value* const x = computed_span<T>(count, source_of(item, position) + first, buffers[0]);
-                    const Value* const g =
-                        Gradient ? computed_span<T>(count, gradient_of(item, position) + first, buffers[1]) : nullptr;
+                    const Value* const x =
+                        rows_of(step, count, source_of(item, position) + first, arguments_.source_step, buffers[0]);
+                    const Value* const g = Gradient ? rows_of(step, count, gradient_of(item, position) + first,
+                                                              arguments_.gradient_step, buffers[1])
+                                                    : x;
                     Value* const made = result_span<T>(result, buffers[2]);
                     const Value* const by = factors + first;
-                    if (Gradient || arguments_.bias)
-                        write_channels<Gradient, true>(count, made, x, g, by, by + channels_, by + 2 * channels_,
-                                                       by + 3 * channels_);
-                    else
-                        write_channels<Gradient, false>(count, made, x, g, by, by + channels_, by, by);
-                    finish_span<T>(count, result, made);
+                    for (uint64_t k = 0; k < step * count; k += count)
+                        if (Gradient || arguments_.bias)
+                            write_channels<Gradient, true>(count, made + k, x + k, g + k, by, by + channels_,
+                                                           by + 2 * channels_, by + 3 * channels_);
+                        else
+                            write_channels<Gradient, false>(count, made + k, x + k, g + k, by, by + channels_, by, by);
+                    finish_span<T>(step * count, result, made);
                 }
             }
         });
