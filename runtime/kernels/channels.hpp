@@ -311,15 +311,64 @@ TALLOW_INLINE void visit_columns_of_channels(const Arguments& arguments, const V
         visit(item, left, item.begin + teams_in(thread_index(), arguments.team), teams_in(block_size, arguments.team));
     }
 }
-template <typename T> TALLOW_INLINE Pack<T, column_pack<T>> load_channels(const T* pointer, uint32_t left) {
-    return load_some<column_pack<T>>(pointer, 1, left);
+// A pack of channels, of which `left` exist. Whole says that all packs can be read in one access.
+template <bool Whole, typename T> TALLOW_INLINE Registers<access_bytes> load_channels(const T* pointer, uint32_t left) {
+    if constexpr (Whole)
+        return load_registers<access_bytes>(pointer);
+    Registers<access_bytes> registers{};
+#pragma unroll
+    for (uint32_t i = 0; i < column_pack<T>; ++i)
+        if (i < left)
+            put_element(registers, i, pointer[i]);
+    return registers;
+}
+template <typename T, bool Gradient, typename Arguments> TALLOW_INLINE bool are_whole(const Arguments& arguments) {
+    constexpr uint32_t length = column_pack<T>;
+    uint64_t steps = arguments.channels | arguments.source_batch | arguments.source_step;
+    bool are_aligned = is_aligned<length>(pointer_to<const T>(arguments.source));
+    if constexpr (Gradient) {
+        steps |= arguments.gradient_batch | arguments.gradient_step;
+        are_aligned = are_aligned && is_aligned<length>(pointer_to<const T>(arguments.gradient));
+    }
+    return are_aligned && steps % length == 0;
+}
+// Calls take(position, x, gradient) for the packs of channels at some positions of an item, several of which are loaded
+// together.
+template <bool Whole, bool Gradient, typename T, typename Arguments, typename Take>
+TALLOW_INLINE void visit_positions(const Arguments& arguments, const ChannelItem& item, uint32_t left, uint32_t first,
+                                   uint32_t step, const Take& take) {
+    constexpr uint32_t in_flight = reduce_in_flight / (Gradient ? 2 : 1);
+    const T* const source = row_of_source<T>(arguments, item.batch, 0) + item.channel;
+    const auto load = [&](uint32_t position) {
+        return load_channels<Whole>(source + position * arguments.source_step, left);
+    };
+    const auto load_gradient = [&]([[maybe_unused]] uint32_t position) {
+        if constexpr (Gradient)
+            return load_channels<Whole>(row_of_gradient<T>(arguments, item.batch, position) + item.channel, left);
+        else
+            return Registers<access_bytes>{};
+    };
+    uint32_t position = first;
+    for (; position + (in_flight - 1) * step < item.end; position += in_flight * step) {
+        Registers<access_bytes> x[in_flight], g[in_flight];
+#pragma unroll
+        for (uint32_t p = 0; p < in_flight; ++p) {
+            x[p] = load(position + p * step);
+            g[p] = load_gradient(position + p * step);
+        }
+#pragma unroll
+        for (uint32_t p = 0; p < in_flight; ++p)
+            take(position + p * step, x[p], g[p]);
+    }
+    for (; position < item.end; position += step)
+        take(position, load(position), load_gradient(position));
 }
 
-template <typename T, bool Gradient, typename Arguments>
-TALLOW_INLINE void channel_sums_columns(const Arguments& arguments) {
+template <typename T, bool Gradient, bool Whole, typename Arguments>
+TALLOW_INLINE void sum_columns(const Arguments& arguments,
+                               TwoSums<compute_type<T>> (&shared)[column_pack<T>][block_size]) {
     using Value = compute_type<T>;
     constexpr uint32_t length = column_pack<T>;
-    __shared__ TwoSums<Value> shared[length][block_size];
     visit_columns_of_channels<T>(arguments, [&](const ChannelItem& item, uint32_t left, uint32_t first, uint32_t step) {
         Value shift[length] = {};
         TwoSums<Value> sums[length] = {};
@@ -331,44 +380,22 @@ TALLOW_INLINE void channel_sums_columns(const Arguments& arguments) {
                         shift[i] = pointer_to<const Value>(arguments.mean)[item.group(arguments, item.channel + i)];
             } else {
                 const auto begin =
-                    load_channels(row_of_source<T>(arguments, item.batch, item.begin) + item.channel, left);
+                    load_channels<Whole>(row_of_source<T>(arguments, item.batch, item.begin) + item.channel, left);
 #pragma unroll
                 for (uint32_t i = 0; i < length; ++i)
-                    shift[i] = to_compute(begin.values[i]);
+                    shift[i] = to_compute(take_element<T>(begin, i));
             }
-            const auto add = [&](const Pack<T, length>& x, [[maybe_unused]] const Pack<T, length>& g) {
+            visit_positions<Whole, Gradient, T>(
+                arguments, item, left, first, step,
+                [&](uint32_t, const Registers<access_bytes>& x, [[maybe_unused]] const Registers<access_bytes>& g) {
 #pragma unroll
-                for (uint32_t i = 0; i < length; ++i) {
-                    const Value distance = to_compute(x.values[i]) - shift[i];
-                    const Value factor = Gradient ? to_compute(g.values[i]) : distance;
-                    sums[i].first += factor;
-                    sums[i].second = fma(factor, distance, sums[i].second);
-                }
-            };
-            constexpr uint32_t in_flight = reduce_in_flight / (Gradient ? 2 : 1);
-            const auto load = [&](uint32_t k) {
-                return load_channels(row_of_source<T>(arguments, item.batch, k) + item.channel, left);
-            };
-            const auto load_gradient = [&](uint32_t k) {
-                if constexpr (Gradient)
-                    return load_channels(row_of_gradient<T>(arguments, item.batch, k) + item.channel, left);
-                else
-                    return Pack<T, length>{};
-            };
-            uint32_t k = first;
-            for (; k + (in_flight - 1) * step < item.end; k += in_flight * step) {
-                Pack<T, length> x[in_flight], g[in_flight];
-#pragma unroll
-                for (uint32_t p = 0; p < in_flight; ++p) {
-                    x[p] = load(k + p * step);
-                    g[p] = load_gradient(k + p * step);
-                }
-#pragma unroll
-                for (uint32_t p = 0; p < in_flight; ++p)
-                    add(x[p], g[p]);
-            }
-            for (; k < item.end; k += step)
-                add(load(k), load_gradient(k));
+                    for (uint32_t i = 0; i < length; ++i) {
+                        const Value distance = to_compute(take_element<T>(x, i)) - shift[i];
+                        const Value factor = Gradient ? to_compute(take_element<T>(g, i)) : distance;
+                        sums[i].first += factor;
+                        sums[i].second = fma(factor, distance, sums[i].second);
+                    }
+                });
         }
         // Of each channel, the threads of all positions.
 #pragma unroll
@@ -392,9 +419,17 @@ TALLOW_INLINE void channel_sums_columns(const Arguments& arguments) {
         synchronize_block();
     });
 }
-
 template <typename T, bool Gradient, typename Arguments>
-TALLOW_INLINE void channel_write_columns(const Arguments& arguments) {
+TALLOW_INLINE void channel_sums_columns(const Arguments& arguments) {
+    __shared__ TwoSums<compute_type<T>> shared[column_pack<T>][block_size];
+    if (are_whole<T, Gradient>(arguments))
+        sum_columns<T, Gradient, true>(arguments, shared);
+    else
+        sum_columns<T, Gradient, false>(arguments, shared);
+}
+
+template <typename T, bool Gradient, bool Whole, typename Arguments>
+TALLOW_INLINE void write_columns(const Arguments& arguments) {
     using Value = compute_type<T>;
     constexpr uint32_t length = column_pack<T>;
     visit_columns_of_channels<T>(arguments, [&](const ChannelItem& item, uint32_t left, uint32_t first, uint32_t step) {
@@ -422,44 +457,35 @@ TALLOW_INLINE void channel_write_columns(const Arguments& arguments) {
         const bool has_bias = !Gradient && arguments.bias != 0;
         T* const result = pointer_to<T>(arguments.result) +
                           uint64_t{item.batch} * arguments.length * arguments.channels + item.channel;
-        const auto write = [&](uint32_t k, const Pack<T, length>& x, [[maybe_unused]] const Pack<T, length>& g) {
-            Pack<T, length> made;
-#pragma unroll
-            for (uint32_t i = 0; i < length; ++i) {
-                const Value distance = to_compute(x.values[i]) - mean[i];
-                Value value;
-                if constexpr (Gradient) {
-                    value = (to_compute(g.values[i]) * scale[i] - offset[i]) - distance * slope[i];
+        visit_positions<Whole, Gradient, T>(
+            arguments, item, left, first, step,
+            [&](uint32_t position, const Registers<access_bytes>& x,
+                [[maybe_unused]] const Registers<access_bytes>& g) {
+                const auto made = map_pack<T>(x, [&](Value element, uint32_t i) {
+                    const Value distance = element - mean[i];
+                    if constexpr (Gradient)
+                        return (to_compute(take_element<T>(g, i)) * scale[i] - offset[i]) - distance * slope[i];
+                    const Value scaled = distance * scale[i];
+                    return has_bias ? scaled + offset[i] : scaled;
+                });
+                T* const target = result + uint64_t{position} * arguments.channels;
+                if constexpr (Whole) {
+                    store_registers(target, made);
                 } else {
-                    value = distance * scale[i];
-                    value = has_bias ? value + offset[i] : value;
+#pragma unroll
+                    for (uint32_t i = 0; i < length; ++i)
+                        if (i < left)
+                            target[i] = take_element<T>(made, i);
                 }
-                made.values[i] = convert<T>(value);
-            }
-            store_guarded(result + uint64_t{k} * arguments.channels, 0, left, made);
-        };
-        const auto load_gradient = [&](uint32_t k) {
-            if constexpr (Gradient)
-                return load_channels(row_of_gradient<T>(arguments, item.batch, k) + item.channel, left);
-            else
-                return Pack<T, length>{};
-        };
-        constexpr uint32_t in_flight = reduce_in_flight / (Gradient ? 2 : 1);
-        uint32_t k = first;
-        for (; k + (in_flight - 1) * step < item.end; k += in_flight * step) {
-            Pack<T, length> x[in_flight], g[in_flight];
-#pragma unroll
-            for (uint32_t p = 0; p < in_flight; ++p) {
-                x[p] = load_channels(row_of_source<T>(arguments, item.batch, k + p * step) + item.channel, left);
-                g[p] = load_gradient(k + p * step);
-            }
-#pragma unroll
-            for (uint32_t p = 0; p < in_flight; ++p)
-                write(k + p * step, x[p], g[p]);
-        }
-        for (; k < item.end; k += step)
-            write(k, load_channels(row_of_source<T>(arguments, item.batch, k) + item.channel, left), load_gradient(k));
+            });
     });
+}
+template <typename T, bool Gradient, typename Arguments>
+TALLOW_INLINE void channel_write_columns(const Arguments& arguments) {
+    if (are_whole<T, Gradient>(arguments))
+        write_columns<T, Gradient, true>(arguments);
+    else
+        write_columns<T, Gradient, false>(arguments);
 }
 
 // The items that a group of channels has: those of channels side by side, at each of `outers` items.

@@ -7,6 +7,8 @@
 #include "span.hpp"
 #include "vector.hpp"
 
+#define TALLOW_INLINE_LAMBDA __attribute__((always_inline))
+
 namespace tallow {
 
 // Elements of a part of the work, roughly; elements, or rows, of a piece; rows that are summed at once.
@@ -134,78 +136,88 @@ TALLOW_INLINE uint64_t lower_of(uint64_t x, uint64_t y) {
     return x < y ? x : y;
 }
 
+// Normalises elements, or computes their gradients. A vector of factors serves an item of the batch, or all of them.
 template <typename T, typename Arguments> class HostChannels {
     using Value = widened<T>;
+    static constexpr bool is_small = is_small_float<T>;
+    // Elements that are converted together.
+    static constexpr uint64_t held = is_small ? channels_rows * channels_piece / 2 : 1;
     const Arguments& arguments_;
     const uint64_t batch_, channels_, length_, groups_;
     const Value epsilon_;
+    const bool is_whole_;
+    const uint64_t vectors_;
 
   public:
     TALLOW_INLINE explicit HostChannels(const Arguments& arguments)
         : arguments_(arguments), batch_(arguments.batch), channels_(arguments.channels), length_(arguments.length),
-          groups_(arguments.channels / arguments.group_size), epsilon_(from_bits<Value>(arguments.epsilon)) {
+          groups_(arguments.channels / arguments.group_size), epsilon_(from_bits<Value>(arguments.epsilon)),
+          is_whole_(arguments.batch_groups == 0), vectors_(is_whole_ ? 1 : arguments.batch) {
     }
 
-    // Statistics are made where they are not given, and gradients where `Gradient`.
     template <bool Gradient> TALLOW_INLINE void run_rows() {
-        const bool is_whole = arguments_.batch_groups == 0;
-        const uint64_t units = is_whole ? groups_ : batch_ * groups_, items = is_whole ? batch_ : 1;
-        const uint64_t count = items * arguments_.group_size * length_;
-        const uint64_t together = channels_part / (count + 1) + 1;
-        do_parts(arguments_, (units + together - 1) / together, [&, together, count, items, is_whole](uint64_t part) {
-            for (uint64_t unit = part * together; unit < lower_of((part + 1) * together, units); ++unit) {
-                const uint64_t item = is_whole ? 0 : unit / groups_;
-                const uint64_t channel = unit % groups_ * arguments_.group_size;
-                if constexpr (Gradient)
-                    slope_unit(unit, item, item + items, channel, static_cast<double>(count));
-                else
-                    scale_unit(unit, item, item + items, channel, static_cast<double>(count));
+        const uint64_t items = is_whole_ ? batch_ : 1, size = arguments_.group_size;
+        const uint64_t together = lower_of(groups_, channels_part / (items * size * length_ + 1) + 1);
+        const uint64_t parts = (groups_ + together - 1) / together;
+        do_parts(arguments_, vectors_ * parts, [&, items, size, together, parts](uint64_t part) {
+            const uint64_t vector = part / parts, first = part % parts * together;
+            const uint64_t last = lower_of(first + together, groups_);
+            Value* const factors = factors_of(vector);
+            for (uint64_t channel = first * size; channel < last * size; ++channel) {
+                *sums_of(vector, channel) = {};
+                factors[channel] = Gradient ? given_mean(vector, channel) : first_of(vector, channel, 0);
             }
+            for (uint64_t item = vector; item < vector + items; ++item)
+                visit_planes<Gradient>(
+                    item, first * size, last * size,
+                    [&](uint64_t channel, uint64_t count, const Value* x, const Value* g, Value*) TALLOW_INLINE_LAMBDA {
+                        const Value shift = factors[channel];
+                        sums_of(vector, channel)->add(sums_of_span<Gradient>(count, x, g, shift));
+                    });
+            for (uint64_t group = first; group < last; ++group)
+                join_unit<Gradient>(vector * groups_ + group, vector, vector + 1, items * length_, factors);
+            for (uint64_t item = vector; item < vector + items; ++item)
+                write_planes<Gradient>(item, first * size, last * size, factors);
         });
         if constexpr (Gradient)
-            add_vector_gradients(1);
+            add_vector_gradients(vectors_, 1);
     }
-    // By statistics that are given for each channel.
-    TALLOW_INLINE void run_given_rows() {
-        const uint64_t together = channels_part / (length_ + 1) + 1, rows = batch_ * channels_;
-        do_parts(arguments_, (rows + together - 1) / together, [&, together, rows](uint64_t part) {
-            for (uint64_t row = part * together; row < lower_of((part + 1) * together, rows); ++row) {
-                const uint64_t channel = row % channels_;
-                const auto by = factors_of(channel, given(arguments_.mean, channel, arguments_.wide_statistics),
-                                           given(arguments_.variance, channel, arguments_.wide_statistics));
-                write_row<false>(row / channels_, channel, by);
-            }
-        });
-    }
-
     template <bool Gradient> TALLOW_INLINE void run_columns() {
-        Value* const factors = pointer_to<Value>(arguments_.factors);
-        const bool is_whole = arguments_.batch_groups == 0;
-        const uint64_t vectors = is_whole ? 1 : batch_, splits = arguments_.splits;
-        for (uint64_t item = 0; item < vectors; ++item)
+        const uint64_t splits = arguments_.splits;
+        for (uint64_t vector = 0; vector < vectors_; ++vector)
             for (uint64_t i = 0; i < channels_; ++i)
-                factors[item * 4 * channels_ + i] = Gradient
-                                                        ? pointer_to<const Value>(arguments_.mean)[unit_of(item, i)]
-                                                        : (length_ ? to_compute(source_of(item, 0)[i]) : Value{0});
-        do_parts(arguments_, length_ ? batch_ * splits : 0, [&, is_whole, splits, factors](uint64_t part) {
+                factors_of(vector)[i] = Gradient ? given_mean(vector, i) : first_of(vector, 0, i);
+        do_parts(arguments_, length_ ? batch_ * splits : 0, [&, splits](uint64_t part) {
             const uint64_t item = part / splits, begin = part % splits * arguments_.chunk;
             add_columns<Gradient>(item, begin, lower_of(begin + arguments_.chunk, length_),
-                                  factors + (is_whole ? 0 : item) * 4 * channels_, sums_of(part, 0));
+                                  factors_of(is_whole_ ? 0 : item), sums_of(part, 0));
         });
-        const uint64_t units = is_whole ? groups_ : batch_ * groups_;
-        for (uint64_t unit = 0; unit < units; ++unit)
-            join_columns<Gradient>(unit, is_whole, factors + (is_whole ? 0 : unit / groups_) * 4 * channels_);
-        write_columns<Gradient>(is_whole);
+        const uint64_t items = is_whole_ ? batch_ : 1;
+        for (uint64_t vector = 0; vector < vectors_; ++vector)
+            for (uint64_t group = 0; group < groups_; ++group)
+                join_unit<Gradient>(vector * groups_ + group, vector * splits, (vector + items) * splits,
+                                    items * length_, factors_of(vector));
+        write_columns<Gradient>();
         if constexpr (Gradient)
-            add_vector_gradients(splits);
+            add_vector_gradients(batch_ * splits, splits);
     }
-    TALLOW_INLINE void run_given_columns() {
-        Value* const factors = pointer_to<Value>(arguments_.factors);
+    // By statistics that are given for each channel.
+    template <bool IsRow> TALLOW_INLINE void run_given() {
+        Value* const factors = factors_of(0);
         for (uint64_t i = 0; i < channels_; ++i)
             set_factors(factors, i,
-                        factors_of(i, given(arguments_.mean, i, arguments_.wide_statistics),
-                                   given(arguments_.variance, i, arguments_.wide_statistics)));
-        write_columns<false>(true);
+                        scale_of(i, given(arguments_.mean, i, arguments_.wide_statistics),
+                                 given(arguments_.variance, i, arguments_.wide_statistics)));
+        if constexpr (!IsRow) {
+            write_columns<false>();
+        } else {
+            const uint64_t together = lower_of(channels_, channels_part / (length_ + 1) + 1);
+            const uint64_t parts = together ? (channels_ + together - 1) / together : 0;
+            do_parts(arguments_, batch_ * parts, [&, together, parts](uint64_t part) {
+                const uint64_t first = part % parts * together;
+                write_planes<false>(part / parts, first, lower_of(first + together, channels_), factors);
+            });
+        }
     }
 
   private:
@@ -216,10 +228,16 @@ template <typename T, typename Arguments> class HostChannels {
     TALLOW_INLINE Value given(uint64_t vector, uint64_t index, bool is_wide) const {
         return is_wide ? pointer_to<const Value>(vector)[index] : to_compute(pointer_to<const T>(vector)[index]);
     }
+    TALLOW_INLINE Value given_mean(uint64_t item, uint64_t channel) const {
+        return pointer_to<const Value>(arguments_.mean)[unit_of(item, channel)];
+    }
+    TALLOW_INLINE Value first_of(uint64_t item, uint64_t row, uint64_t column) const {
+        return length_ && batch_ ? to_compute(source_of(item, row)[column]) : Value{0};
+    }
     TALLOW_INLINE Value weight_of(uint64_t channel) const {
         return arguments_.weight ? given(arguments_.weight, channel, arguments_.wide_affine) : Value{1};
     }
-    TALLOW_INLINE ChannelFactors<Value> factors_of(uint64_t channel, Value mean, Value variance) const {
+    TALLOW_INLINE ChannelFactors<Value> scale_of(uint64_t channel, Value mean, Value variance) const {
         const Value root = rsqrt(variance + epsilon_);
         return {mean, arguments_.weight ? root * weight_of(channel) : root,
                 arguments_.bias ? given(arguments_.bias, channel, arguments_.wide_affine) : Value{0}, Value{0}};
@@ -234,112 +252,73 @@ template <typename T, typename Arguments> class HostChannels {
     TALLOW_INLINE ChannelSums* sums_of(uint64_t part, uint64_t channel) const {
         return pointer_to<ChannelSums>(arguments_.sums) + part * channels_ + channel;
     }
-
-    template <bool Gradient> TALLOW_INLINE ChannelSums sums_of_row(uint64_t item, uint64_t channel, Value shift) const {
-        Value buffers[2][is_small_float<T> ? channels_piece : 1];
-        ChannelSums sums{};
-        const T* const source = source_of(item, channel);
-        const T* const gradient = Gradient ? gradient_of(item, channel) : nullptr;
-        for (uint64_t first = 0; first < length_; first += channels_piece) {
-            const uint64_t count = lower_of(length_ - first, channels_piece);
-            const Value* const x = computed_span<T>(count, source + first, buffers[0]);
-            const Value* const g = Gradient ? computed_span<T>(count, gradient + first, buffers[1]) : x;
-            sums.add(sums_of_span<Gradient>(count, x, g, shift));
+    // Four vectors: of means, which begin as the shifts of sums, of scales, biases and slopes.
+    TALLOW_INLINE Value* factors_of(uint64_t vector) const {
+        return pointer_to<Value>(arguments_.factors) + vector * 4 * channels_;
+    }
+    TALLOW_INLINE void set_factors(Value* factors, uint64_t channel, const ChannelFactors<Value>& by) const {
+        factors[channel] = by.mean;
+        factors[channels_ + channel] = by.scale;
+        factors[2 * channels_ + channel] = by.bias;
+        factors[3 * channels_ + channel] = by.slope;
+    }
+    // Rows in the type in which they are computed: the source itself, or converted into the buffer.
+    TALLOW_INLINE const Value* rows_of(uint64_t rows, uint64_t count, const T* source, uint64_t step,
+                                       [[maybe_unused]] Value* buffer) const {
+        if constexpr (is_small) {
+            if (step == count)
+                convert_span(rows * count, buffer, source);
+            else
+                for (uint64_t row = 0; row < rows; ++row)
+                    convert_span(count, buffer + row * count, source + row * step);
+            return buffer;
+        } else {
+            return source;
         }
-        return sums;
+    }
+
+    // Calls visit(channel, count, x, gradient, result) for pieces of the planes of channels [begin, end).
+    template <bool Gradient, bool Writes = false, typename Visit>
+    TALLOW_INLINE void visit_planes(uint64_t item, uint64_t begin, uint64_t end, const Visit& visit) const {
+        Value buffers[3][held];
+        const bool are_dense = arguments_.source_step == length_ && (!Gradient || arguments_.gradient_step == length_);
+        // Short planes are converted together.
+        const uint64_t together = is_small && are_dense && length_ * 2 <= held ? held / (length_ + (length_ == 0)) : 1;
+        const uint64_t piece = is_small ? held : Writes ? length_ : channels_piece;
+        for (uint64_t channel = begin; channel < end; channel += together) {
+            const uint64_t planes = lower_of(together, end - channel);
+            for (uint64_t first = 0; first < length_; first += piece) {
+                const uint64_t count = lower_of(length_ - first, piece);
+                T* const result = pointer_to<T>(arguments_.result) + (item * channels_ + channel) * length_ + first;
+                const Value* const x = rows_of(planes, count, source_of(item, channel) + first, count, buffers[0]);
+                const Value* const g =
+                    Gradient ? rows_of(planes, count, gradient_of(item, channel) + first, count, buffers[1]) : x;
+                Value* const made = Writes ? result_span<T>(result, buffers[2]) : nullptr;
+                for (uint64_t i = 0; i < planes; ++i)
+                    visit(channel + i, count, x + i * count, g + i * count, Writes ? made + i * count : nullptr);
+                if constexpr (Writes)
+                    finish_span<T>(planes * count, result, made);
+            }
+        }
     }
     template <bool Gradient>
-    TALLOW_INLINE void write_row(uint64_t item, uint64_t channel, const ChannelFactors<Value>& by) const {
-        constexpr bool is_small = is_small_float<T>;
-        Value buffers[3][is_small ? channels_piece : 1];
-        T* const result = pointer_to<T>(arguments_.result) + (item * channels_ + channel) * length_;
-        const T* const source = source_of(item, channel);
-        const T* const gradient = Gradient ? gradient_of(item, channel) : nullptr;
-        const uint64_t piece = is_small ? channels_piece : length_;
-        for (uint64_t first = 0; first < length_; first += piece) {
-            const uint64_t count = lower_of(length_ - first, piece);
-            const Value* const x = computed_span<T>(count, source + first, buffers[0]);
-            const Value* const g = Gradient ? computed_span<T>(count, gradient + first, buffers[1]) : nullptr;
-            Value* const made = result_span<T>(result + first, buffers[2]);
-            if (Gradient || arguments_.bias)
-                write_span<Gradient, true>(count, made, x, g, by);
-            else
-                write_span<Gradient, false>(count, made, x, g, by);
-            finish_span<T>(count, result + first, made);
-        }
-    }
-
-    TALLOW_INLINE ChannelFactors<Value> keep_statistics(uint64_t unit, uint64_t channel, double mean, double squares,
-                                                        double count) const {
-        // 0 / 0 where there are no elements.
-        const auto variance = static_cast<Value>(squares / count);
-        const auto centre = count > 0 ? static_cast<Value>(mean) : variance;
-        pointer_to<Value>(arguments_.mean)[unit] = centre;
-        pointer_to<Value>(arguments_.variance)[unit] = variance;
-        return factors_of(channel, centre, variance);
-    }
-    TALLOW_INLINE void scale_unit(uint64_t unit, uint64_t begin, uint64_t end, uint64_t channel, double count) const {
-        const uint64_t last = channel + arguments_.group_size;
-        const Value shift = count > 0 ? to_compute(*source_of(begin, channel)) : Value{0};
-        ChannelSums sums{};
-        for (uint64_t item = begin; item < end; ++item)
-            for (uint64_t c = channel; c < last; ++c)
-                sums.add(sums_of_row<false>(item, c, shift));
-        const ChannelMoments known(sums, static_cast<double>(shift), count);
-        ChannelFactors<Value> by = keep_statistics(unit, channel, known.mean, known.squares, count);
-        const Value variance = pointer_to<const Value>(arguments_.variance)[unit];
-        for (uint64_t c = channel; c < last; ++c) {
-            by = factors_of(c, by.mean, variance);
-            for (uint64_t item = begin; item < end; ++item)
-                write_row<false>(item, c, by);
-        }
-    }
-    // The factors of gradients of a unit from its sums, which are multiplied by the weights.
-    TALLOW_INLINE ChannelFactors<Value> slopes_of(uint64_t unit, const ChannelSums& sums, double count) const {
-        const Value root = rsqrt(pointer_to<const Value>(arguments_.variance)[unit] + epsilon_);
-        const double wide = static_cast<double>(root);
-        return {pointer_to<const Value>(arguments_.mean)[unit], root, static_cast<Value>(sums.first / count * wide),
-                static_cast<Value>(sums.second / count * wide * wide * wide)};
-    }
-    TALLOW_INLINE void slope_unit(uint64_t unit, uint64_t begin, uint64_t end, uint64_t channel, double count) const {
-        const uint64_t last = channel + arguments_.group_size;
-        const Value mean = pointer_to<const Value>(arguments_.mean)[unit];
-        ChannelSums sums{};
-        for (uint64_t c = channel; c < last; ++c)
-            for (uint64_t item = begin; item < end; ++item) {
-                const ChannelSums own = sums_of_row<true>(item, c, mean);
-                *sums_of(item, c) = own;
-                const double weight = static_cast<double>(weight_of(c));
-                sums.add({own.first * weight, own.second * weight});
-            }
-        ChannelFactors<Value> by = slopes_of(unit, sums, count);
-        const Value root = by.scale;
-        for (uint64_t c = channel; c < last; ++c) {
-            by.scale = root * weight_of(c);
-            for (uint64_t item = begin; item < end; ++item)
-                write_row<true>(item, c, by);
-        }
-    }
-    // Sums over `splits` parts of each item.
-    TALLOW_INLINE void add_vector_gradients(uint64_t splits) const {
-        for (uint64_t channel = 0; channel < channels_; ++channel) {
-            ChannelSums sums{};
-            for (uint64_t part = 0; length_ != 0 && part < batch_ * splits; ++part) {
-                const uint64_t unit = unit_of(part / splits, channel);
-                const Value root = rsqrt(pointer_to<const Value>(arguments_.variance)[unit] + epsilon_);
-                const ChannelSums own = *sums_of(part, channel);
-                sums.add({own.first, own.second * static_cast<double>(root)});
-            }
-            pointer_to<Value>(arguments_.weight_gradient)[channel] = static_cast<Value>(sums.second);
-            pointer_to<Value>(arguments_.bias_gradient)[channel] = static_cast<Value>(sums.first);
-        }
+    TALLOW_INLINE void write_planes(uint64_t item, uint64_t begin, uint64_t end, const Value* factors) const {
+        visit_planes<Gradient, true>(
+            item, begin, end,
+            [&](uint64_t channel, uint64_t count, const Value* x, const Value* g, Value* made) TALLOW_INLINE_LAMBDA {
+                const Value* const own = factors + channel;
+                const ChannelFactors<Value> by{own[0], own[channels_], own[2 * channels_], own[3 * channels_]};
+                if (Gradient || arguments_.bias)
+                    write_span<Gradient, true>(count, made, x, g, by);
+                else
+                    write_span<Gradient, false>(count, made, x, g, by);
+            });
     }
 
     // The sums of rows [begin, end) of an item, of channels side by side.
     template <bool Gradient>
     TALLOW_INLINE void add_columns(uint64_t item, uint64_t begin, uint64_t end, const Value* shift,
                                    ChannelSums* sums) const {
-        constexpr bool is_small = is_small_float<T>;
         Value buffers[2][is_small ? channels_rows * channels_piece : 1];
         Value first[channels_piece], second[channels_piece];
         for (uint64_t channel = 0; channel < channels_; channel += channels_piece) {
@@ -369,74 +348,16 @@ template <typename T, typename Arguments> class HostChannels {
             }
         }
     }
-    // Rows in the type in which they are computed: the source itself, or converted into the buffer.
-    TALLOW_INLINE const Value* rows_of(uint64_t rows, uint64_t count, const T* source, uint64_t step,
-                                       [[maybe_unused]] Value* buffer) const {
-        if constexpr (is_small_float<T>) {
-            if (step == count)
-                convert_span(rows * count, buffer, source);
-            else
-                for (uint64_t row = 0; row < rows; ++row)
-                    convert_span(count, buffer + row * count, source + row * step);
-            return buffer;
-        } else {
-            return source;
-        }
-    }
-    // The factors of a unit, whose first vector has the shifts so far.
-    template <bool Gradient> TALLOW_INLINE void join_columns(uint64_t unit, bool is_whole, Value* factors) const {
-        const uint64_t channel = unit % groups_ * arguments_.group_size, last = channel + arguments_.group_size;
-        const uint64_t splits = arguments_.splits, begin = is_whole ? 0 : unit / groups_ * splits;
-        const uint64_t end = length_ == 0 ? begin : is_whole ? batch_ * splits : begin + splits;
-        const auto rows = static_cast<double>((is_whole ? batch_ : 1) * length_);
-        const double count = rows * static_cast<double>(arguments_.group_size);
-        ChannelMoments known({0, 0}, 0, 1);
-        ChannelSums total{};
-        for (uint64_t c = channel; c < last; ++c) {
-            ChannelSums sums{};
-            for (uint64_t part = begin; part < end; ++part)
-                sums.add(*sums_of(part, c));
-            if constexpr (Gradient) {
-                const double weight = static_cast<double>(weight_of(c));
-                total.add({sums.first * weight, sums.second * weight});
-            } else {
-                const ChannelMoments own(sums, static_cast<double>(factors[c]), rows);
-                if (c == channel)
-                    known = own;
-                else
-                    known.add(own);
-            }
-        }
-        ChannelFactors<Value> by =
-            Gradient ? slopes_of(unit, total, count) : keep_statistics(unit, channel, known.mean, known.squares, count);
-        const Value root = by.scale, variance = pointer_to<const Value>(arguments_.variance)[unit];
-        for (uint64_t c = channel; c < last; ++c) {
-            if constexpr (Gradient)
-                by.scale = root * weight_of(c);
-            else
-                by = factors_of(c, by.mean, variance);
-            set_factors(factors, c, by);
-        }
-    }
-    TALLOW_INLINE void set_factors(Value* factors, uint64_t channel, const ChannelFactors<Value>& by) const {
-        factors[channel] = by.mean;
-        factors[channels_ + channel] = by.scale;
-        factors[2 * channels_ + channel] = by.bias;
-        factors[3 * channels_ + channel] = by.slope;
-    }
-    template <bool Gradient> TALLOW_INLINE void write_columns(bool is_whole) const {
+    template <bool Gradient> TALLOW_INLINE void write_columns() const {
         const uint64_t rows = batch_ * length_, together = channels_part / (channels_ + 1) + 1;
-        do_parts(arguments_, (rows + together - 1) / together, [&, rows, together, is_whole](uint64_t part) {
-            constexpr bool is_small = is_small_float<T>;
-            constexpr uint64_t held = channels_rows * channels_piece / 2;
-            Value buffers[3][is_small ? held : 1];
+        do_parts(arguments_, (rows + together - 1) / together, [&, rows, together](uint64_t part) {
+            Value buffers[3][held];
             const uint64_t width = is_small ? lower_of(channels_, channels_piece) : channels_;
             const uint64_t end = lower_of((part + 1) * together, rows);
             uint64_t step = 0;
             for (uint64_t row = part * together; row < end; row += step) {
                 const uint64_t item = row / length_, position = row % length_;
-                const Value* const factors =
-                    pointer_to<const Value>(arguments_.factors) + (is_whole ? 0 : item) * 4 * channels_;
+                const Value* const factors = factors_of(is_whole_ ? 0 : item);
                 step = is_small && width == channels_ ? lower_of(lower_of(held / width, length_ - position), end - row)
                                                       : 1;
                 for (uint64_t first = 0; first < channels_; first += width) {
@@ -460,6 +381,62 @@ template <typename T, typename Arguments> class HostChannels {
             }
         });
     }
+
+    // The factors of the channels of a unit, from the sums of the parts [begin, end) of `rows` positions together.
+    template <bool Gradient>
+    TALLOW_INLINE void join_unit(uint64_t unit, uint64_t begin, uint64_t end, uint64_t rows, Value* factors) const {
+        const uint64_t channel = unit % groups_ * arguments_.group_size, last = channel + arguments_.group_size;
+        const auto own_count = static_cast<double>(rows);
+        const double count = own_count * static_cast<double>(arguments_.group_size);
+        ChannelMoments known({0, 0}, 0, 1);
+        ChannelSums total{};
+        for (uint64_t c = channel; c < last; ++c) {
+            ChannelSums sums{};
+            for (uint64_t part = begin; rows != 0 && part < end; ++part)
+                sums.add(*sums_of(part, c));
+            if constexpr (Gradient) {
+                const double weight = static_cast<double>(weight_of(c));
+                total.add({sums.first * weight, sums.second * weight});
+            } else {
+                const ChannelMoments own(sums, static_cast<double>(factors[c]), own_count);
+                if (c == channel)
+                    known = own;
+                else
+                    known.add(own);
+            }
+        }
+        if constexpr (Gradient) {
+            const Value root = rsqrt(pointer_to<const Value>(arguments_.variance)[unit] + epsilon_);
+            const double wide = static_cast<double>(root);
+            const auto bias = static_cast<Value>(total.first / count * wide);
+            const auto slope = static_cast<Value>(total.second / count * wide * wide * wide);
+            const Value mean = pointer_to<const Value>(arguments_.mean)[unit];
+            for (uint64_t c = channel; c < last; ++c)
+                set_factors(factors, c, {mean, root * weight_of(c), bias, slope});
+        } else {
+            // 0 / 0 where there are no elements.
+            const auto variance = static_cast<Value>(known.squares / count);
+            const Value mean = rows != 0 ? static_cast<Value>(known.mean) : variance;
+            pointer_to<Value>(arguments_.mean)[unit] = mean;
+            pointer_to<Value>(arguments_.variance)[unit] = variance;
+            for (uint64_t c = channel; c < last; ++c)
+                set_factors(factors, c, scale_of(c, mean, variance));
+        }
+    }
+    // From the sums of all parts, of which `splits` are of an item.
+    TALLOW_INLINE void add_vector_gradients(uint64_t parts, uint64_t splits) const {
+        for (uint64_t channel = 0; channel < channels_; ++channel) {
+            ChannelSums sums{};
+            for (uint64_t part = 0; length_ != 0 && part < parts; ++part) {
+                const uint64_t unit = unit_of(part / splits, channel);
+                const Value root = rsqrt(pointer_to<const Value>(arguments_.variance)[unit] + epsilon_);
+                const ChannelSums own = *sums_of(part, channel);
+                sums.add({own.first, own.second * static_cast<double>(root)});
+            }
+            pointer_to<Value>(arguments_.weight_gradient)[channel] = static_cast<Value>(sums.second);
+            pointer_to<Value>(arguments_.bias_gradient)[channel] = static_cast<Value>(sums.first);
+        }
+    }
 };
 
 template <typename T, typename Arguments> TALLOW_INLINE void scale_groups_rows(const Arguments& arguments) {
@@ -475,10 +452,10 @@ template <typename T, typename Arguments> TALLOW_INLINE void slope_groups_column
     HostChannels<T, Arguments>(arguments).template run_columns<true>();
 }
 template <typename T, typename Arguments> TALLOW_INLINE void scale_channels_rows(const Arguments& arguments) {
-    HostChannels<T, Arguments>(arguments).run_given_rows();
+    HostChannels<T, Arguments>(arguments).template run_given<true>();
 }
 template <typename T, typename Arguments> TALLOW_INLINE void scale_channels_columns(const Arguments& arguments) {
-    HostChannels<T, Arguments>(arguments).run_given_columns();
+    HostChannels<T, Arguments>(arguments).template run_given<false>();
 }
 
 } // namespace tallow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...dtype import DType
 from ...kernels.constants import (
@@ -16,9 +16,14 @@ from ...kernels.constants import (
     FUSED_ROW_SOURCES,
     FUSED_SOURCES,
 )
+from ...op import MethodOp
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .fused_function import FusedFunction, Result, Source, Step, reduced_shape
+
+# Of so many elements at least, what so many of them share has a kernel of its own.
+_MIN_ELEMENTS: Final = 1 << 18
+_MIN_REPEATS: Final = 1 << 8
 
 
 class Rows(NamedTuple):
@@ -132,9 +137,13 @@ class _Division:
         self._steps = {name: step for step in function.steps for name in step.names}
         # Where a value is computed; no part has what is computed of arguments alone wherever it is read.
         self._part_of: dict[str, _Part] = {}
-        if any(step.dim is not None for step in function.steps):
+        repeated = self._repeated()
+        if repeated or any(step.dim is not None for step in function.steps):
             for step in function.steps:
-                self._place(step)
+                if step.name in repeated and not self._parts_before(step):
+                    self._join(self._new_part(step.shape, None), step)
+                else:
+                    self._place(step)
         for position, result in enumerate(function.results):
             self._part_for(result).outputs.append((position, result))
         self._count = len(function.results)
@@ -143,6 +152,18 @@ class _Division:
             for name in self._read(part):
                 if name in self._part_of and name not in self._values:
                     self._write(name)
+
+    def _repeated(self) -> set[str]:
+        """The maps whose values so many elements share that a kernel of their own computes them sooner."""
+        largest: dict[str, int] = {}
+        repeated = set()
+        for step in reversed(self._function.steps):
+            count = max(step.shape.elem_count, *[largest.get(name, 0) for name in step.names])
+            for name in step.operands:
+                largest[name] = max(largest.get(name, 0), count)
+            if step.dim is None and step.op is not MethodOp.TO_DTYPE and count >= _MIN_ELEMENTS:
+                repeated |= {name for name in step.names if step.shape.elem_count * _MIN_REPEATS <= count}
+        return repeated
 
     def _write(self, name: str) -> None:
         """Have a value written to memory for other parts: as a result, if it is one."""

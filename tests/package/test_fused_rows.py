@@ -15,6 +15,7 @@ from tallow.kernels.constants import FUSED_ROW_SOURCES, ROW_REDUCTIONS, ROWS
 from tallow.runtime.backends.gpu_backend.ops import fused
 from tallow.runtime.graph.traced import Trace
 from tallow.runtime.program.fused_function import FusedFunction
+from tallow.runtime.program.fused_kernels import kernels_of
 from tallow.runtime.program.values import Operand, Parameter
 
 from .programs import Stored, built, kernels
@@ -317,6 +318,16 @@ def test_norms_and_the_maps_around_them_are_one_kernel(function: Compute) -> Non
 def test_a_function_is_divided_where_rows_differ(function: Compute, expected: list[str] | int) -> None:
     found = launched(traced(function, ROWS_OF_64))
     assert (len(found) if isinstance(expected, int) else found) == expected
+
+
+def test_numbers_that_many_elements_share_are_computed_once() -> None:
+    def shapes(side: int) -> list[tuple[int, ...]]:
+        trace = Trace("f", tl.Device.cpu(), [])
+        x, *vectors = trace.stand_ins([tl.zeros((1, 64, side, side)), *[tl.ones(64) for _ in range(4)]])
+        return [kernel.shape for kernel in kernels_of(trace.function([x.batch_norm(*vectors).relu()]))]
+
+    assert shapes(64) == [(1, 64, 1, 1), (1, 64, 64, 64)]
+    assert shapes(32) == [(1, 64, 32, 32)]
 
 
 def test_many_operands_are_several_kernels() -> None:

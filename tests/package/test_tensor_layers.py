@@ -96,6 +96,61 @@ def test_group_norm(device: Device, groups: int) -> None:
             close(x.group_norm(groups, weight, bias), normed * scale + shift, bound)
 
 
+# All norms of channels, of x, a weight, a bias, a running mean and a running variance.
+NORMS: dict[str, Callable[..., Any]] = {
+    "batch": lambda x, w, b, m, v: x.batch_norm(m, v, w, b, training=True, eps=0.1),
+    "given": lambda x, w, b, m, v: x.batch_norm(m, v, w, b, eps=0.1),
+    "group": lambda x, w, b, m, v: x.group_norm(2, w, b, 0.1),
+    "instance": lambda x, w, b, m, v: x.instance_norm(w, b, 0.1),
+}
+
+
+def _norm_operands(device: Device, shape: tuple[int, ...], dtype: str) -> list[Tensor]:
+    generator = np.random.default_rng(5)
+    x = Tensor(generator.normal(1, 2, shape), dtype, device)
+    return [x, *[Tensor(generator.uniform(0.5, 2, shape[1]), "f32", device) for _ in range(4)]]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("shape", [(2, 4, 9), (3, 8, 5, 4), (2, 4, 2, 3, 4), (2, 6, 1, 1)], ids=str)
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_every_memory_format(device: Device, name: str, shape: tuple[int, ...], dtype: str) -> None:
+    """Channels last stay so; a layout is copied that is neither; and gradients are those of contiguous elements."""
+    x, *vectors = _norm_operands(device, shape, dtype)
+    weights = Tensor(np.random.default_rng(6).normal(size=shape), dtype, device)
+    order = [*range(len(shape) - 1, -1, -1)]
+    expected, of_x = None, None
+    for each in (x, x.contiguous("channels_last"), x.permute(order).contiguous().permute(order)):
+        result = NORMS[name](each, *vectors[:2], *[vector.copy() for vector in vectors[2:]])
+        assert result.layout.is_channels_last == each.layout.is_channels_last
+        var = tl.Var(each)
+        gradient = (
+            (NORMS[name](var * 1, *vectors[:2], *[v.copy() for v in vectors[2:]]) * weights).sum().backward()[var]
+        )
+        if expected is None or of_x is None:
+            expected, of_x = result.numpy(), gradient.numpy()
+        bound = 2e-2 if dtype == "bf16" else 2e-5
+        for found, wanted in ((result, expected), (gradient, of_x)):
+            np.testing.assert_allclose(
+                found.numpy().astype(np.float64), wanted.astype(np.float64), rtol=bound, atol=bound
+            )
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_a_fused_batch_norm_has_the_bits_of_the_op(device: Device, dtype: str) -> None:
+    x, *vectors = _norm_operands(device, (2, 4, 5, 3), dtype)
+    fused = tl.fuse(lambda x, w, b, m, v: x.batch_norm(m, v, w, b).relu())
+    weight, bias, mean, var = vectors
+    same(fused(x, *vectors), x.batch_norm(mean, var, weight, bias).relu().numpy())
+
+
+@pytest.mark.parametrize("name", ["group", "instance"])
+def test_gradients_of_norms_of_items(gradcheck: Gradcheck, name: str) -> None:
+    x, weight, bias = rand(2, 4, 3), rand(4, seed=1), rand(4, seed=2)
+    gradcheck(lambda x, w, b: NORMS[name](x, w, b, None, None), x, weight, bias)
+    gradcheck(lambda x: NORMS[name](x.transpose(1, 2), None, None, None, None), rand(2, 3, 4), second=False)
+
+
 def test_dropout(device: Device) -> None:
     x = Tensor.full((40, 50), 3.0, device=device)
     device.set_seed(7)

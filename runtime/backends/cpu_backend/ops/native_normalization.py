@@ -110,24 +110,26 @@ def _launch(
     x = _in_rows(build, x)
     gradient = None if gradient is None else _in_rows(build, gradient)
     batch, channels, length = x.shape[0], x.shape[dim], x.shape[3 - dim]
-    compute, is_column = x.dtype.compute, dim == 2
-    parts = min(max(batch * channels * length // _PART_LENGTH, 1), _MAX_PARTS)
-    chunk = max(-(-length * batch // parts), 1) if is_column else length
-    splits = -(-length // chunk) if is_column else 1
-    has_sums = is_column or gradient is not None
-    sums = build.allocate(batch * splits * channels * _SUMS_BYTES) if has_sums else None
-    items = 1 if whole_batch else batch
-    factors = build.allocate(items * channels * _FACTORS * compute.itemsize) if is_column else None
+    vectors = 1 if whole_batch else batch
+    parts, chunk = vectors, length
+    if dim == 2:
+        most = min(max(batch * channels * length // _PART_LENGTH, 1), _MAX_PARTS)
+        chunk = max(-(-length * batch // most), 1)
+        parts = batch * -(-length // chunk)
+    sums = build.allocate(parts * channels * _SUMS_BYTES)
+    factors = build.allocate(vectors * channels * _FACTORS * x.dtype.compute.itemsize)
     weight, mean = operands.get("weight") or operands.get("bias"), operands["mean"]
     steps = x.strides[:2], (0, 0) if gradient is None else gradient.strides[:2]
+    # fmt: off
     packed = host_arguments.normalized_channels(
         source=x.address, gradient=address_of(gradient), sums=address_of(sums), factors=address_of(factors),
-        run_parts=RUN_PARTS, epsilon=number_bits(eps, compute), source_batch=steps[0][0], source_step=steps[0][1],
-        gradient_batch=steps[1][0], gradient_step=steps[1][1], batch=batch, channels=channels, length=length,
-        splits=splits, chunk=chunk, group_size=channels // groups, batch_groups=0 if whole_batch else groups,
-        wide_affine=_is_wide(x, weight), wide_statistics=_is_wide(x, mean), threads=THREADS,
-        **{field: address_of(operands.get(field)) for field in _ADDRESSES},
-    )  # fmt: skip
+        run_parts=RUN_PARTS, epsilon=number_bits(eps, x.dtype.compute), source_batch=steps[0][0],
+        source_step=steps[0][1], gradient_batch=steps[1][0], gradient_step=steps[1][1], batch=batch,
+        channels=channels, length=length, splits=parts // max(batch, 1), chunk=chunk, group_size=channels // groups,
+        batch_groups=0 if whole_batch else groups, wide_affine=_is_wide(x, weight), wide_statistics=_is_wide(x, mean),
+        threads=THREADS, **{field: address_of(operands.get(field)) for field in _ADDRESSES},
+    )
+    # fmt: on
     build.launch(_FAMILY, name, 1, packed, work=x.layout.elem_count)
 
 

@@ -21,7 +21,7 @@ _MAX_SPLITS: Final = 1024
 # A thread sums at most so many accesses, so that rounding errors stay small.
 _MAX_ACCESSES: Final = 512
 # A wave joins fewer parts of a group than these, a block more.
-_WAVE_PARTS: Final = 1024
+_WAVE_PARTS: Final = 64
 
 
 class _Grid(NamedTuple):
