@@ -136,6 +136,8 @@ class _Derivation:
             if step.dtype.is_float and not self._needed.isdisjoint(step.operands):
                 self._needed.update(step.names)
         self._gradients: dict[str, TracedTensor] = {}
+        # What elements add to the totals of row ops.
+        self._added: set[str] = set()
         for k, result in enumerate(results):
             if f"g{k}" in gradients:
                 self._add(result.name, whole[k] or result.layout, self._shown(gradients[f"g{k}"]))
@@ -174,6 +176,8 @@ class _Derivation:
         if step is not None and layout.shape != step.result_shape:
             gradient = self._summed(gradient, step.result_shape)
         before = self._gradients.get(name)
+        if before is not None and not self._added.isdisjoint((before._storage.name, gradient._storage.name)):
+            raise _NotFused  # Of an operand that is a vector of two row ops.
         self._gradients[name] = gradient if before is None else before + gradient
 
     def _summed(self, gradient: Any, shape: Shape) -> Any:
@@ -188,8 +192,8 @@ class _Derivation:
         gradients = [self._gradients.get(name) for name in step.names]
         if gradients == [None] * len(gradients):
             return
-        if len(gradients) > 1 or (step.dim is not None and not self._needed.isdisjoint(step.operands[1:])):
-            raise _NotFused  # Gradients of vectors along rows are sums over these.
+        if len(gradients) > 1:
+            raise _NotFused
         for place, gradient in self._contributions(step, gradients[0]):
             self._add(step.operands[place], step.layouts[place], gradient)
 
@@ -199,7 +203,7 @@ class _Derivation:
         elif step.is_reduction:
             yield from self._of_reduction(step, g)
         elif step.dim is not None:
-            yield 0, self._of_row(step, g)
+            yield from self._of_row(step, g)
         else:
             derivatives = _DERIVATIVES.get(step.op) or {}
             self._require_no_rounding(step, derivatives)
@@ -253,14 +257,19 @@ class _Derivation:
         value = self._function.numbers[name].value
         return TracedNumber(self._trace, value, _ANY) if callable(value) else value  # type: ignore[arg-type]
 
-    def _of_row(self, step: Step, g: Any) -> Any:
-        """The gradient of the operand of a row op."""
+    def _of_row(self, step: Step, g: Any) -> Iterator[tuple[int, Any]]:
+        """The gradients of the operands of a row op: those of vectors along rows are what elements add to them."""
         method = f"{step.op.value}_gradient"
         facts = ROWS.get(method)
         if facts is None or facts.results != 1 or step.dim is None:
             raise _NotFused
         operands = ["x", *operand_names(step.op.value)[1:]][: len(step.operands)]
-        of_gradient, totals = operand_names(method), facts.totals
+        of_gradient, totals = operand_names(method), 0
+        wanted = [name in self._needed and name in self._sources for name in step.operands[1:]]
+        if not self._needed.isdisjoint(step.operands[1:]) and (
+            len(wanted) != facts.totals or wanted != [name in self._needed for name in step.operands[1:]]
+        ):
+            raise _NotFused  # A gradient of what was computed of a vector is a sum over rows.
         arguments: list[Any] = []
         for name in inspect.signature(getattr(Storage, method)).parameters:
             if name == "self" or name.endswith("layout"):
@@ -276,37 +285,66 @@ class _Derivation:
                 else:
                     layout = part._layout
                     arguments += [part._storage, vector_along(layout, step.dim) if is_vector else layout]
-            elif totals:
-                arguments.append(False)
-                totals -= 1
+            elif totals < facts.totals:
+                arguments.append(totals < len(wanted) and wanted[totals])
+                totals += 1
             else:
                 arguments.append(self._part(step, [], name))
-        result = getattr(g._storage, method)(g._layout, *arguments)
-        return g._new(result[0] if isinstance(result, tuple) else result, g._layout.dense)
+        results = getattr(g._storage, method)(g._layout, *arguments)
+        first, *others = results if isinstance(results, tuple) else (results,)
+        yield 0, g._new(first, g._layout.dense)
+        for place, (is_wanted, part) in enumerate(zip(wanted, others, strict=False), 1):
+            if is_wanted:
+                self._added.add(part.name)
+                yield place, g._new(part, g._layout.dense)
 
     def _is_number(self, step: Step, operands: Sequence[str], name: str) -> bool:
         """Return True if an operand of an op of rows was left out."""
         return name in operands and step.operands[operands.index(name)] in self._function.numbers
+
+    def _result_for(self, source: Source, gradient: Any) -> tuple[Source, Result]:
+        """What is computed of a gradient, and what of the argument it is the gradient of.
+
+        Of what is broadcast along or across rows, the kernel of these sums it up.
+        """
+        layout, storage, shown = source.layout, gradient._storage, gradient.layout
+        steps = [dim for dim, step in enumerate(layout.strides) if step and layout.shape[dim] > 1]
+        dims = {step.dim for step in self._function.steps if step.dim is not None and step.shape == layout.shape}
+        if not layout.elem_count:
+            dims = set()
+        if layout.rank > 1 and len(steps) == 1 and steps[0] in dims:
+            vector = source._replace(layout=vector_along(layout, steps[0]))
+            return vector, Result(storage.named(shown), source.dtype, shown, steps[0])
+        if gradient.dtype is not source.dtype:
+            raise _NotFused
+        for dim in dims:
+            if layout.strides[dim] == 0 and layout.shape[dim] > 1:
+                gradient = gradient.sum(dim, keepdim=True)
+                source = source._replace(layout=layout.narrow(dim, 0, 1))
+                shown = gradient.layout
+        return source, Result(gradient._storage.named(shown), gradient.dtype, shown)
 
     def gradient(self) -> FusedGradient:
         """The function that computes the gradients, of the tensors that it needs."""
         if self._trace.read:
             raise _NotFused
         gradients: list[tuple[Source, int | None, int]] = []
-        computed: dict[str, TracedTensor] = {}
+        results: list[Result] = []
         for name, source in self._function.sources.items():
             gradient = self._gradients.get(name)
             if gradient is None:
                 continue
+            own, result = self._result_for(source, gradient)
             place = gradient._storage.place
-            if place is not None:
-                gradients.append((source, place, 0))
-            else:
-                computed.setdefault(gradient._storage.name, gradient)
-                gradients.append((source, None, [*computed].index(gradient._storage.name)))
-        if not computed:
+            if place is not None and own is source:
+                gradients.append((own, place, 0))
+                continue
+            if result not in results:
+                results.append(result)
+            gradients.append((own, None, results.index(result)))
+        if not results:
             return FusedGradient(None, [], gradients)
-        function = self._trace.function([*computed.values()])
+        function = self._trace.function_of(results)
         positions = sorted({source.position for source in function.sources.values()})
         function = function.of_tensors(positions)
         if excess(function) is not None:

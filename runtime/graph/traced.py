@@ -66,8 +66,10 @@ def operand_names(method: str) -> list[str]:
 class Trace:
     """One run of a function with what stands for its arguments."""
 
-    def __init__(self, name: str, device: Device, given: Sequence[float]) -> None:
+    def __init__(self, name: str, device: Device, given: Sequence[float], *, adds_up_rows: bool = False) -> None:
         self.name = name
+        self.adds_up_rows = adds_up_rows
+        """Whether row ops may be asked for totals: there are storages of what elements add to these."""
         self.device = device
         self.given = given
         """The numbers that the function is given."""
@@ -86,7 +88,7 @@ class Trace:
         cls, function: FusedFunction, tensors: Iterable[Layout], sources: Mapping[str, Source], given: Sequence[float]
     ) -> Trace:
         """A trace that goes on where a function ends, of more tensors; what is a source need not be computed."""
-        trace = cls(function.name, Device.cpu(), given)
+        trace = cls(function.name, Device.cpu(), given, adds_up_rows=True)
         trace.sources = {source: name for name, source in sources.items()}
         trace.numbers = dict(function.numbers)
         trace.steps = [step for step in function.steps if sources.keys().isdisjoint(step.names)]
@@ -156,7 +158,10 @@ class Trace:
 
     def function(self, tensors: Sequence[TracedTensor]) -> FusedFunction:
         """Describe the function that computes tensors."""
-        results = [Result(it._storage.named(it.layout), it.dtype, it.layout) for it in tensors]
+        return self.function_of([Result(it._storage.named(it.layout), it.dtype, it.layout) for it in tensors])
+
+    def function_of(self, results: Sequence[Result]) -> FusedFunction:
+        """Describe the function that has results."""
         sources = {name: source for source, name in sorted(self.sources.items(), key=lambda item: item[0].position)}
         return FusedFunction(self.name, self._tensors, sources, self.numbers, self.steps, results).in_memory_order()
 
@@ -349,6 +354,8 @@ class TracedStorage(Storage):
         """The result of an op of rows, or a tuple of several, after the checks that the method makes."""
         trace, op, facts, numbers = self.inner.trace, MethodOp(method), ROWS[method], dict(arguments)
         x, layout = self, numbers.pop("layout")
+        if facts.has_numbers:
+            trace.refuse(_OTHER)
         if self._is_without_dims(layout):
             trace.refuse(_CHANGES_SHAPE)
         others = [(numbers.pop(name), numbers.pop(f"{name}_layout")) for name in operand_names(method)[1:]]
@@ -369,7 +376,9 @@ class TracedStorage(Storage):
             check.dim_in_range(op.value, layout, dim)
         for vector in vectors:
             check.along_dim(op.value, layout, vector, dim)
-        if any(numbers.pop(name) for name in [*numbers][: facts.totals]):
+        asked = [numbers.pop(name) for name in [*numbers][: facts.totals]]
+        adds_up = any(asked)
+        if adds_up and not trace.adds_up_rows:
             trace.refuse(("adds up rows", "do it outside of the fused function"))
         sums: list[TracedStorage] = []
         if facts.adds_residual:
@@ -388,8 +397,9 @@ class TracedStorage(Storage):
                 names.append(storage.named(shown := _along(shown, layout.shape, dim)))
                 layouts.append(shown)
         parameters = trace.parameters(op, x.dtype, numbers)
-        step = trace.step(Step("", op, tuple(names), tuple(layouts), parameters, x.dtype, x.dtype, dim, facts.results))
-        made = tuple([self.made(trace, x.dtype, name=name, shape=step.shape) for name in step.names])
+        results = facts.results + facts.totals * adds_up
+        step = trace.step(Step("", op, tuple(names), tuple(layouts), parameters, x.dtype, x.dtype, dim, results))
+        made = tuple([self.made(trace, step.dtype_of(name), name=name, shape=step.shape) for name in step.names])
         return (*made, *sums) if facts.outputs > 1 else made[0]
 
     def _require_dtype(self, op: Any, dtypes: frozenset[DType]) -> None:

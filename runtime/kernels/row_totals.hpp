@@ -6,7 +6,7 @@
 #pragma once
 
 #include "column_sums.hpp"
-#include "row_vectors.hpp"
+#include "row_derived.hpp"
 
 namespace tallow {
 
@@ -67,6 +67,14 @@ TALLOW_INLINE void store_known(const Arguments& arguments, uint32_t number, cons
         known[j] = row.known[j];
 }
 
+template <typename Value> struct LoadElement {
+    const void* source;
+    Value& element;
+    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
+        element = convert<Value>(to_compute(*static_cast<const Type*>(source)));
+    }
+};
+
 // A thread for each position of each part of `chunk` rows.
 template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void add_up_rows(const Arguments& arguments) {
     using Value = compute_type<T>;
@@ -90,14 +98,20 @@ template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void a
 #pragma unroll
         for (uint32_t j = 0; j < Functor::known; ++j)
             row.known[j] = known[j];
-        Value elements[Functor::operands], outputs[row_outputs<Functor>];
+        Value elements[row_elements<Functor>], outputs[row_outputs<Functor>];
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k) {
-            const T* const source = pointer_to<const T>(arguments.sources[k]) + offsets[k];
-            elements[k] = is_absent<Functor>(k, arguments.sources[k])
-                              ? static_cast<Value>(absent_number<Functor>(k))
-                              : to_compute(source[arguments.varying >> k & 1 ? position : 0]);
+            const uint64_t offset = offsets[k] + (arguments.varying >> k & 1 ? position : 0);
+            const T* const source = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offset);
+            if constexpr (has_types<Functor>)
+                visit_type(typename Functor::Operands{}, k, LoadElement<Value>{source, elements[k]});
+            else
+                elements[k] = is_absent<Functor>(k, arguments.sources[k])
+                                  ? static_cast<Value>(absent_number<Functor>(k))
+                                  : to_compute(*source);
         }
+        DerivedValues<Functor, T, 1, 0>{}.template derive<Functor::passes>(row, elements, 0,
+                                                                           static_cast<Value>(position));
         Functor::template compute<T>(row, elements, position, outputs);
 #pragma unroll
         for (uint32_t t = 0; t < totals; ++t)

@@ -13,7 +13,8 @@ template <typename Functor>
 constexpr uint32_t results_of_rows<Functor, typename VoidOf<decltype(Functor::row_results)>::type> =
     Functor::row_results;
 template <typename Functor>
-constexpr bool has_results_of_elements = results_of_rows<Functor> != (1u << Functor::results) - 1;
+constexpr bool has_results_of_elements =
+    results_of_rows<Functor> != (1u << Functor::results) - 1 || row_totals<Functor> != 0;
 template <typename Functor> TALLOW_INLINE bool is_of_rows(uint32_t result) {
     return (results_of_rows<Functor> >> result & 1) != 0;
 }

@@ -35,7 +35,8 @@ class Step(NamedTuple):
     dim: int | None = None
     """That along which a row op computes, or a reduction."""
     results: int = 1
-    """How many results it has, all of the dtype and the shape."""
+    """How many results it has, all of the shape. Those behind the ones of a row op itself are what elements add to the
+    sums over rows that are its totals."""
 
     @property
     def shape(self) -> Shape:
@@ -56,6 +57,11 @@ class Step(NamedTuple):
     def result_shape(self) -> Shape:
         """The shape of the results: that of the operands, or of size 1 along the dim that is reduced."""
         return reduced_shape(self.shape, self.dim) if self.is_reduction else self.shape
+
+    def dtype_of(self, name: str) -> DType:
+        """The dtype of a result; what is added up is not rounded before."""
+        is_added = self.results > 1 and name in self.names[self.facts.results :]
+        return self.dtype.compute if is_added else self.dtype
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,11 +95,23 @@ class Number(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A result: the name of a source or a step, whose elements a layout shows."""
+    """A result: the name of a source or a step, whose elements a layout shows, or their sums over rows."""
 
     name: str
     dtype: DType
     layout: Layout
+    along: int | None = None
+    """Along which dim there is a sum for each position, over all other dims; None of the elements themselves."""
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the result."""
+        return self.layout.shape if self.along is None else Shape((self.layout.shape[self.along],))
+
+    @property
+    def summed_dims(self) -> tuple[int, ...]:
+        """The dims over which it is a sum."""
+        return tuple([dim for dim in range(self.layout.rank) if dim != self.along])
 
 
 class FusedFunction:
@@ -127,7 +145,7 @@ class FusedFunction:
         self.computed_numbers = [number.value for number in self.numbers.values() if callable(number.value)]
         """The functions that compute the numbers which differ between calls from those of the call."""
         self.order = order
-        self.computed_layouts = [Layout.contiguous(result.layout.shape) for result in results]
+        self.computed_layouts = [Layout.contiguous(result.shape) for result in results]
         """Those of the results, in the dims of the steps."""
         self.layouts = [it.permute(inverse(order)) if order else it for it in self.computed_layouts]
         """Those of the results for the caller."""

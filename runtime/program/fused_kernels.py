@@ -265,6 +265,12 @@ class _Division:
         """The part that writes a result: the one that computes it, or one of its shape that reads the same."""
         name, shape = result.name, result.layout.shape
         own = self._part_of.get(name)
+        if result.along is not None and own is None:
+            # A kernel of rows that reads it, or what it is computed of.
+            for part in self._parts:
+                is_along = part.rows is not None and part.rows.dim == result.along and part.shape == shape
+                if is_along and len(part.outputs) < part.most_results and name in self._read(part):
+                    return part
         is_whole = result.layout.is_contiguous
         if own is not None and is_whole and math.prod(self._steps[name].result_shape) == math.prod(shape):
             return own

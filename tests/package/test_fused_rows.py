@@ -164,10 +164,10 @@ def compared(device: tl.Device, function: Compute, dtype: str, shape: tuple[int,
     for of in (tl.fuse(function), function):
 
         def several(*arguments: Tensor, of: Compute = of) -> Sequence[Tensor]:
-            results: Any = of(*arguments, weight)
+            results: Any = of(*arguments)
             return results if isinstance(results, tuple) else (results,)
 
-        outputs = [*several(x, y), *gradients(several, [x, y], 0)]
+        outputs = [*several(x, y, weight), *gradients(several, [x, y, weight], 0)]
         pairs.append([output.to_dtype("f64").numpy() for output in outputs])
     return [*zip(*pairs, strict=True)]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .....dtype import DType
 from .....kernels.constants import ROWS
-from .....op import ElementwiseOp, MethodOp
+from .....op import ElementwiseOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.numbers import numbers
 from ....program.builder import ProgramBuilder
@@ -32,25 +32,41 @@ class FusedOps:
         return elementwise(build, op, *parts, result=result)
 
     def row(
-        self, build: ProgramBuilder, op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any]
+        self,
+        build: ProgramBuilder,
+        op: Any,
+        operands: Sequence[Any],
+        dim: int,
+        numbers: Sequence[Any],
+        asked: Sequence[bool],
     ) -> tuple[Buffer, ...]:
-        """The results of a row op of operands along a dim; one that was left out is None."""
-        count, x = ROWS[op.value].results, operands[0]
-        arguments = row_arguments(op, operands, dim, numbers)
-        results = [build.host(_row, number, op, *arguments) for number in range(count)]
-        return tuple([build.buffer_of(result, x.dtype, x.layout.elem_count) for result in results])
+        """The results of a row op of operands along a dim, and the totals that are asked for.
 
-    def reduce(self, build: ProgramBuilder, op: Any, x: Operand, dim: int, numbers: Sequence[Any]) -> Buffer | HostCall:
-        """The reduction of an operand along a dim."""
-        return reduce(build, op, x, (dim,), *numbers)
+        An operand that was left out is None.
+        """
+        count, x = ROWS[op.value].results, operands[0]
+        arguments = row_arguments(op, operands, dim, numbers, asked)
+        lengths = [x.layout.elem_count] * count + [x.shape[dim]] * sum(asked)
+        results = [build.host(_row, number, op, *arguments) for number in range(len(lengths))]
+        return tuple(
+            [build.buffer_of(result, x.dtype, length) for result, length in zip(results, lengths, strict=True)]
+        )
+
+    def reduce(
+        self, build: ProgramBuilder, op: Any, x: Any, dims: tuple[int, ...], numbers: Sequence[Any] = ()
+    ) -> Buffer | HostCall:
+        """The reduction of an operand along some dims."""
+        return reduce(build, op, x, dims, *numbers)
 
     def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
         """A number of each call as one element, on the device of another buffer."""
         return build.buffer_of(build.host(_stored, like, number, dtype), dtype, 1)
 
 
-def row_arguments(op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any]) -> list[Any]:
-    """What functions of row ops take, with no residual and no sums over rows."""
+def row_arguments(
+    op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any], asked: Sequence[bool]
+) -> list[Any]:
+    """What functions of row ops take, with no residual."""
     facts = ROWS[op.value]
     given = [
         operand.relaid(operand.shape[dim : dim + 1], operand.strides[dim : dim + 1])
@@ -59,7 +75,7 @@ def row_arguments(op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[
         for k, operand in enumerate(operands)
     ]
     residual, along = [None] * facts.adds_residual, [] if facts.last_dim else [dim]
-    return [*given, *residual, *along, *[False] * facts.totals, *numbers]
+    return [*given, *residual, *along, *(asked or [False] * facts.totals), *numbers]
 
 
 def _stored(like: Any, number: complex, dtype: DType) -> Any:
@@ -92,6 +108,8 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
         made = ops.elementwise(build, op, *operands, *parameters, result=result)
         return build.buffer_of(made, dtype, operands[0].layout.elem_count)
 
+    summed = {result.name for result in function.results if result.along is not None}
+    added_up: set[str] = set()
     for step in function.steps:
         parameters = [values[name] for name in step.parameters]
         if step.dim is None:
@@ -99,21 +117,31 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
             buffers[step.name] = compute(step.op, operands, parameters, step.dtype)
         elif step.is_reduction:
             x = operand(step.operands[0], step.layouts[0])
-            reduced = ops.reduce(build, step.op, x, step.dim, parameters)
+            reduced = ops.reduce(build, step.op, x, (step.dim,), parameters)
             buffers[step.name] = build.buffer_of(reduced, step.dtype, step.result_shape.elem_count)
         else:
             # A number stands for an operand that was left out.
             pairs = zip(step.operands, step.layouts, strict=True)
             parts = [None if name in function.numbers else operand(name, layout) for name, layout in pairs]
-            made = ops.row(build, step.op, parts, step.dim, parameters)
-            buffers |= zip(step.names, made, strict=True)
-    fresh = {buffers[name] for step in function.steps for name in step.names}
+            totals = step.names[step.facts.results :]
+            asked = [name in summed for name in totals]
+            names = [name for name in step.names if name in summed or name not in totals]
+            made = ops.row(build, step.op, parts, step.dim, parameters, asked)
+            buffers |= zip(names, made, strict=True)
+            added_up.update(totals)
+    fresh = {buffers[name] for step in function.steps for name in step.names if name in buffers}
     results: list[Buffer] = []
-    for name, dtype, layout in function.results:
+    for result in function.results:
+        name, dtype, layout, along = result
         buffer = buffers[name]
+        if along is not None and name not in added_up:
+            total = ops.reduce(build, ReduceOp.SUM, Operand(buffer, layout), result.summed_dims)
+            buffer = build.buffer_of(total, dtype, result.shape.elem_count)
+            fresh.add(buffer)
         # Results share no memory, neither with each other nor with an argument.
-        if buffer not in fresh or not layout.is_contiguous:
-            buffer = compute(MethodOp.TO_DTYPE, [Operand(buffer, layout)], [], dtype)
+        if buffer not in fresh or not (layout.is_contiguous or along is not None):
+            shown = layout if along is None else Layout.contiguous(result.shape)
+            buffer = compute(MethodOp.TO_DTYPE, [Operand(buffer, shown)], [], dtype)
         fresh.discard(buffer)
         results.append(buffer)
     return tuple(results)

@@ -31,20 +31,26 @@ class HostOps(FusedOps):
         return elementwise.elementwise(build, op, *parts, result=result) if made is None else made
 
     def row(
-        self, build: ProgramBuilder, op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any]
+        self,
+        build: ProgramBuilder,
+        op: Any,
+        operands: Sequence[Any],
+        dim: int,
+        numbers: Sequence[Any],
+        asked: Sequence[bool],
     ) -> tuple[Buffer, ...]:
-        kernels = self._kernels
-        made = (
-            None if kernels is None else native_row.row(build, kernels, op, *row_arguments(op, operands, dim, numbers))
-        )
+        kernels, arguments = self._kernels, row_arguments(op, operands, dim, numbers, asked)
+        made = None if kernels is None else native_row.row(build, kernels, op, *arguments)
         if made is None:
-            return super().row(build, op, operands, dim, numbers)
+            return super().row(build, op, operands, dim, numbers, asked)
         return (made,) if isinstance(made, Buffer) else made
 
-    def reduce(self, build: ProgramBuilder, op: Any, x: Any, dim: int, numbers: Sequence[Any]) -> Buffer | HostCall:
+    def reduce(
+        self, build: ProgramBuilder, op: Any, x: Any, dims: tuple[int, ...], numbers: Sequence[Any] = ()
+    ) -> Buffer | HostCall:
         kernels = self._kernels
-        made = None if kernels is None else native_reduce.reduce(build, kernels, op, x, (dim,), *numbers)
-        return super().reduce(build, op, x, dim, numbers) if made is None else made
+        made = None if kernels is None else native_reduce.reduce(build, kernels, op, x, dims, *numbers)
+        return super().reduce(build, op, x, dims, numbers) if made is None else made
 
     def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
         made, kernels = build.empty(dtype, 1), self._kernels

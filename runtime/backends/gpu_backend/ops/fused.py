@@ -10,10 +10,11 @@ from .....kernels import arguments
 from .....kernels.arguments import Geometry
 from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES
 from .....limits import MAX_RANK
+from .....op import ReduceOp
 from ....program.builder import ProgramBuilder
 from ....program.fused_kernels import kernels_of
 from ....program.values import NOWHERE, Buffer, KernelArguments, Number, Operand, Pointer, filled
-from . import fused_rows
+from . import fused_rows, reduce
 from .elementwise import Kernels, several
 from .fused_source import Statements, composed
 from .scalar import element_words
@@ -73,10 +74,21 @@ def fused(build: ProgramBuilder, function: FusedFunction, *given: Any) -> tuple[
             FUSED_NUMBERS,
             0,
         )
+        along = [result.along for result in kernel.results]
         if rows is None:
             results = _maps(build, kernel, operands, numbers)
         else:
+            along = [None if dim == rows.dim else dim for dim in along]
             results = fused_rows.fused_rows(build, kernel, shape, rows, operands, numbers)
+        # What the kernel of its elements does not add up.
+        results = tuple(
+            [
+                output
+                if dim is None
+                else reduce.reduce(build, ReduceOp.SUM, Operand(output, result.layout.dense), result.summed_dims)
+                for dim, output, result in zip(along, results, kernel.results, strict=True)
+            ]
+        )
         outputs.update(zip(positions, results, strict=True))
     return tuple([outputs[position] for position in range(len(function.results))])
 

@@ -17,11 +17,11 @@ from .fused_source import Statements, composed
 
 if TYPE_CHECKING:
     from ....core.shape import Shape
-    from ....program.fused_function import FusedFunction, Source, Step
+    from ....program.fused_function import FusedFunction, Result, Source, Step
     from ....program.fused_kernels import Rows
 
 _STRUCTS: Final = row.RowStructs(
-    arguments.fused_rows, arguments.fused_columns, FUSED_ROW_SOURCES, FUSED_ROW_RESULTS, has_totals=False
+    arguments.fused_rows, arguments.fused_columns, FUSED_ROW_SOURCES, FUSED_ROW_RESULTS, has_numbers=False
 )
 _SOURCE: Final = """
 namespace tallow {{
@@ -30,6 +30,7 @@ struct Composition {{
     {types}static constexpr bool is_composed = true;
     static constexpr uint32_t operands = {operands};
     static constexpr uint32_t results = {results};
+    static constexpr uint32_t totals = {totals};
     static constexpr uint32_t parameters = {parameters};
     static constexpr uint32_t passes = {passes};
     static constexpr uint32_t known = {known};
@@ -48,7 +49,7 @@ struct Composition {{
     }}
     template <typename T>
     static TALLOW_INLINE void compute(const RowOf<T, Composition>& row, const compute_type<T> (&elements)[{elements}],
-                                      compute_type<T> position, compute_type<T> (&outputs)[results]) {{
+                                      compute_type<T> position, compute_type<T> (&outputs)[results + totals]) {{
         {compute}
     }}
 }};
@@ -86,9 +87,23 @@ def fused_rows(
     numbers: Sequence[Number],
 ) -> tuple[Buffer, ...]:
     """Launch a kernel of row ops and reductions along one dim, and of maps around them."""
-    results = [result.dtype for result in kernel.results]
     formula = formula_of(kernel, shape, rows)
-    return row.typed_along(build, formula, _STRUCTS, rows.dim, rows.dtype, operands, results, numbers)
+    results, totals = of_elements_or_rows(kernel), totals_of(kernel)
+    dtypes = [result.dtype for result in (*results, *totals)]
+    asked = [True] * len(totals)
+    outputs = row.typed_along(build, formula, _STRUCTS, rows.dim, rows.dtype, operands, dtypes, numbers, asked)
+    made = dict(zip([*results, *totals], outputs, strict=True))
+    return tuple([made[result] for result in kernel.results])
+
+
+def of_elements_or_rows(kernel: FusedFunction) -> list[Result]:
+    """The results of a kernel that are no sums over rows."""
+    return [result for result in kernel.results if result.along is None]
+
+
+def totals_of(kernel: FusedFunction) -> list[Result]:
+    """The results of a kernel that are sums over rows."""
+    return [result for result in kernel.results if result.along is not None]
 
 
 class Pass(NamedTuple):
@@ -198,9 +213,10 @@ class _Composition:
 
     def formula(self) -> row.RowFormula:
         kernel, sources = self._kernel, [*self._kernel.sources.values()]
-        results = [result.dtype for result in kernel.results]
+        own, totals = of_elements_or_rows(kernel), totals_of(kernel)
+        results = [result.dtype for result in own]
         types: tuple[str, ...] = ()
-        if any(dtype is not self._dtype for dtype in (*results, *(source.dtype for source in sources))):
+        if not results or any(dtype is not self._dtype for dtype in (*results, *(source.dtype for source in sources))):
             types = (
                 f"using Operands = Types<{', '.join(source.dtype.cpp for source in sources)}>;",
                 f"using Results = Types<{', '.join(result.cpp for result in results)}>;",
@@ -208,6 +224,7 @@ class _Composition:
         by_pass = [[step for step, _ in each.ops] for each in self._passes]
         operands = [[name for step in steps for name in step.operands] for steps in by_pass]
         roots = [*operands, [name for name, *_ in kernel.results]]
+        self._derived: dict[str, int] = {}
         self._derived = self._derived_values(roots)
         stages = [self._needed(names) for names in roots]
         derivations = [
@@ -223,6 +240,7 @@ class _Composition:
             types="".join(f"{line}\n    " for line in types),
             operands=len(sources),
             results=len(results),
+            totals=len(totals),
             parameters=sum(number.words for number in kernel.numbers.values()),
             passes=len(self._passes),
             known=self._known_count,
@@ -234,7 +252,7 @@ class _Composition:
                 and (sum(name in each for each in reads) > 1 or any(name in each for each in derivations))
             ),
             rescaled=rescaled,
-            row_results=sum(1 << place for place, (name, *_) in enumerate(kernel.results) if self._is_of_row(name)),
+            row_results=sum(1 << place for place, (name, *_) in enumerate(own) if self._is_of_row(name)),
             derived=self._derived_text(derivations),
             elements="operands + derived" if self._derived else "operands",
             contributions=_by_pass([self._contribution(number, stage) for number, stage in enumerate(stages[:-1])]),
@@ -244,9 +262,12 @@ class _Composition:
             compute="\n        ".join(self._computed(stages[-1])),
             joins="\n".join(self._joins_text()),
         )
-        passes = tuple([(joins, 0) for joins in self._joins])
-        facts = RowFacts(len(results), passes, rescaled, (None,) * len(sources))
-        of_rows = tuple([self._is_of_row(name) for name, *_ in kernel.results])
+        ends = [*self._joined[1:], self._known_count]
+        passes = tuple(
+            [(joins, end - begin - joins) for joins, begin, end in zip(self._joins, self._joined, ends, strict=True)]
+        )
+        facts = RowFacts(len(results), passes, rescaled, (None,) * len(sources), totals=len(totals))
+        of_rows = tuple([self._is_of_row(name) for name, *_ in own])
         return row.RowFormula(family, family, facts, self._rows.operands, of_rows)
 
     def _needed(self, names: Iterable[str], derived: Iterable[str] = ()) -> set[str]:
@@ -263,7 +284,6 @@ class _Composition:
 
     def _derived_values(self, roots: Sequence[Sequence[str]]) -> dict[str, int]:
         """Values that take time to compute and are needed in several stages, by the first of these."""
-        self._derived: dict[str, int] = {}
         first: dict[str, int] = {}
         found: dict[str, int] = {}
         for stage, names in enumerate(roots):
@@ -344,7 +364,7 @@ class _Composition:
             call = f"{self._op(step)}::template compute<{step.dtype.cpp}>"
             lines.append(f"const auto {step.name}_made = {call}({operands});")
             lines += [
-                f"const auto {name} = convert<{step.dtype.cpp}>({step.name}_made.values[{place}]);"
+                f"const auto {name} = convert<{step.dtype_of(name).cpp}>({step.name}_made.values[{place}]);"
                 for place, name in enumerate(step.names)
                 if name not in derived
             ]
@@ -386,7 +406,7 @@ class _Composition:
         terms = self._statements.terms
         return self._values(needed) + [
             f"outputs[{place}] = convert<compute_type<T>>(to_compute({terms.get(name, name)}));"
-            for place, (name, *_) in enumerate(self._kernel.results)
+            for place, (name, *_) in enumerate([*of_elements_or_rows(self._kernel), *totals_of(self._kernel)])
         ]
 
     def _joins_text(self) -> Iterable[str]:
@@ -399,6 +419,9 @@ class _Composition:
             struct = "FusedColumns" if kernel.is_of_columns else "FusedRows"
             name, call = f"{{family}}_{self._dtype.value}_{kernel.name}", kernel.call.format("Composition")
             yield f"TALLOW_KERNEL({name}, {struct}, {call})"
+        if totals_of(self._kernel):
+            cpp = self._dtype.cpp
+            yield f"TALLOW_KERNEL({{family}}_{self._dtype.value}_totals, FusedRows, add_up_rows<Composition, {cpp}>)"
 
 
 def _by_pass(statements: Sequence[Sequence[str]]) -> str:

@@ -105,11 +105,11 @@ class RowStructs(NamedTuple):
     columns: Callable[..., KernelArguments]
     operands: int
     results: int
-    has_totals: bool
-    """Whether there is room for sums over rows, and for numbers of rows."""
+    has_numbers: bool
+    """Whether there is room for numbers of rows."""
 
 
-_STRUCTS: Final = RowStructs(arguments.along_rows, arguments.along_columns, 4, 3, has_totals=True)
+_STRUCTS: Final = RowStructs(arguments.along_rows, arguments.along_columns, 4, 3, has_numbers=True)
 # Numbers of rows that a struct has room for.
 _NUMBERS: Final = 4
 
@@ -265,17 +265,20 @@ def typed_along(
     parameters: Sequence[Number],
     asked: Sequence[bool] = (),
 ) -> tuple[Buffer, ...]:
-    """The same with operands and results of any dtypes, of rows that are reduced as those of `dtype` are."""
+    """The same with operands, results and totals of any dtypes, of rows that are reduced as those of `dtype` are."""
     x, facts = operands[0], formula.facts
     assert x is not None
     shape, count = x.shape, x.layout.elem_count
-    of_rows = [formula.is_of_rows(place) for place in range(len(results))]
+    of_rows = [formula.is_of_rows(place) for place in range(facts.results)]
+    dtypes = results[facts.results :] or [dtype] * facts.totals
     outputs = [
         build.empty(result, count // shape[dim] if is_of_rows and count else count)
-        for result, is_of_rows in zip(results, of_rows, strict=True)
+        for result, is_of_rows in zip(results, of_rows, strict=False)
     ]
     sums = [build.empty(dtype, count) for _ in range(facts.adds_residual) if operands[-1] is not None]
-    totals = [build.empty(dtype, shape[dim]) if is_asked else None for is_asked in asked]
+    totals = [
+        build.empty(total, shape[dim]) if is_asked else None for total, is_asked in zip(dtypes, asked, strict=False)
+    ]
     if count == 0:
         zeros = [total for total in totals if total is not None]
         for total in zeros:
@@ -393,19 +396,18 @@ def _along_rows(
             *[NOWHERE] * facts.totals,
             *[output.address + first * itemsize for output in outputs.sums],
         ]
+        nbytes = launch.rows * facts.known * dtype.compute.itemsize
+        known = build.allocate(nbytes) if totals and totals.are_apart else None
         fields = partial(
             structs.rows,
             results=_padded(targets, structs.results), sources=_padded(sources, structs.operands),
-            ends=_padded(ends, structs.operands), parts=address_of(parts), parameters=parameters, rows=launch.rows,
-            length=length, varying=varying, apart=apart, team=launch.team, splits=launch.splits,
+            ends=_padded(ends, structs.operands), parts=address_of(parts),
+            totals=totals.addresses[number] if totals else NOWHERE, known=address_of(known), parameters=parameters,
+            rows=launch.rows, length=length, varying=varying, apart=apart, team=launch.team, splits=launch.splits,
             geometry=launch.geometry,
         )  # fmt: skip
-        if structs.has_totals:
-            nbytes = launch.rows * facts.known * dtype.compute.itemsize
-            known = build.allocate(nbytes) if totals and totals.are_apart else None
-            address = totals.addresses[number] if totals else NOWHERE
-            own = (numbers or RowNumbers()).packed(launch.first)
-            fields = partial(fields, totals=address, known=address_of(known), **own)
+        if structs.has_numbers:
+            fields = partial(fields, **(numbers or RowNumbers()).packed(launch.first))
         has_sums = totals is not None and not totals.are_apart
         blocks = totals.parts[number] if totals is not None and has_sums else launch.blocks
         for stage in range(facts.stages + 1) if is_split else (facts.stages,):
@@ -450,12 +452,14 @@ class _Totals(NamedTuple):
     def join(self, build: ProgramBuilder, kernels: _Kernels, results: Sequence[Buffer | None]) -> None:
         """Launch the kernel that joins the parts."""
         count = kernels.formula.facts.totals
-        packed = arguments.join_totals(
-            results=_padded([address_of(result) for result in results], kernels.structs.results),
-            sums=self.addresses[0], totals=count, parts=sum(self.parts), length=self.length,
-        )  # fmt: skip
-        blocks = count * ceil_divide(self.length, JOINED_COLUMNS)
-        build.launch(kernels.formula.family, f"totals_{kernels.dtype.value}", blocks, packed)
+        for dtype in dict.fromkeys([result.dtype for result in results if result is not None]):
+            own = [NOWHERE if it is None or it.dtype is not dtype else it.address for it in results]
+            packed = arguments.join_totals(
+                results=_padded(own, _STRUCTS.results), sums=self.addresses[0], totals=count, parts=sum(self.parts),
+                length=self.length,
+            )  # fmt: skip
+            blocks = count * ceil_divide(self.length, JOINED_COLUMNS)
+            build.launch(_FAMILY, f"totals_{dtype.value}", blocks, packed)
 
 
 def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
