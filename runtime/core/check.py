@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ...dtype import DType
+from ...op import UnaryOp
 from ..base.error import DTypeMismatch, EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType, shown
 from .conv import Params, ParamsConvolution
 from .layout import Layout, distinct
@@ -21,7 +23,7 @@ from .result_shapes import group_statistics, reduced
 from .shape import Shape
 
 if TYPE_CHECKING:
-    from ...dtype import Array, DType
+    from ...dtype import Array
     from ...ggml_dtype import GgmlDType
     from ...op import BinaryOp, ReduceOp
     from .protocols import Blocks, DeviceLike, HasInner, OnDevice, Ranks, Sized, Typed
@@ -518,6 +520,13 @@ def convolution_shapes(
     if any(found != shape for _, found, shape in operands):
         reason = " and ".join(f"{what} {shape}" for what, _, shape in operands)
         raise ShapeMismatch(op, tuple(found for _, found, _ in operands), f"the parameters are for {reason}")
+
+
+def known_activation(op: str, activation: str | None) -> None:
+    """Check the name of an activation, which is an op of one float that gives a float."""
+    known = [each.value for each in UnaryOp if DType.F32 in each.dtypes and each.result_of(DType.F32) is DType.F32]
+    if activation is not None and activation not in known:
+        raise InvalidArgument(op, f"activation is one of {', '.join(known)}, or None, not {activation!r}")
 
 
 def pool_shapes(op: str, params: ParamsPool, inputs: Sequence[Layout], pooled: Sequence[Layout]) -> None:

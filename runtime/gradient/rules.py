@@ -17,12 +17,16 @@ from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, ROW_DERIVATIVE
 from ...op import BinaryOp, MethodOp
 from ..base.error import GradientError
 from ..base.error import shown as shown_value
-from ..core.conv import ParamsConvolution
-from ..core.layout import Layout, layout_of
+from ..core.layout import Layout
 from ..core.pool import ParamsPool, pool_of_images
 from ..custom.user_op import UserOp
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
+from .convolutions import channels_second as channels_second
+from .convolutions import convolution as convolution
+from .convolutions import convolution_input as convolution_input
+from .convolutions import convolution_weight as convolution_weight
+from .convolutions import fused_convolution as fused_convolution
 from .matrices import cofactors, solved
 from .node import (
     Contribution,
@@ -115,35 +119,6 @@ def _is_repeated(layout: Layout) -> bool:
 
 def _ones(layout: Layout) -> list[int]:
     return [1] * (layout.rank - 2)
-
-
-def channels_second(x: Tensor, params: ParamsConvolution) -> Tensor:
-    """The result of a convolution, or of a gradient of it, as (b, c, ..)."""
-    return x.movedim(-1, 1) if params.channels_last else x
-
-
-def convolution(x: Tensor, kernel: Tensor, params: ParamsConvolution) -> Tensor:
-    """A convolution, which is the gradient of the gradient of its input."""
-    return _convolved(x, "convolution", kernel, params, params.out_dims, x)
-
-
-def convolution_input(g: Tensor, kernel: Tensor, params: ParamsConvolution) -> Tensor:
-    """That of the input of a convolution."""
-    return _convolved(g, "convolution_gradient_input", kernel, params, params.input_dims, g)
-
-
-def convolution_weight(x: Tensor, g: Tensor, params: ParamsConvolution, kernel: Tensor) -> Tensor:
-    """That of the kernel of a convolution of x."""
-    return _convolved(x, "convolution_gradient_weight", g, params, params.kernel_dims, kernel)
-
-
-def _convolved(
-    x: Tensor, method: str, other: Tensor, params: ParamsConvolution, shape: tuple[int, ...], like: Tensor
-) -> Tensor:
-    """A convolution, or a gradient of one, which is channels last if `like` is."""
-    params = params._replace(channels_last=like._layout.is_channels_last)
-    made = getattr(x._storage, method)(x._layout, other._storage, other._layout, params)
-    return x._new(made, layout_of(shape, params.channels_last))
 
 
 def average(x: Tensor, params: ParamsPool) -> Tensor:

@@ -368,6 +368,11 @@ def dense(buffer: Buffer, shape: Sequence[int]) -> Operand:
     return Operand(buffer, Layout.contiguous(tuple(shape)))
 
 
+def along_channels(vector: Operand, dims: Sequence[int]) -> Operand:
+    """A vector with an element for each channel of (b, c, ..), in that shape."""
+    return vector.relaid(dims, (0, *vector.strides, *(0,) * (len(dims) - 2)))
+
+
 def address_of(operand: Operand | Buffer | Memory | None) -> Pointer:
     """The address of what may be left out, which is NOWHERE then."""
     return NOWHERE if operand is None else operand.address

@@ -374,9 +374,19 @@ BASES = {
         for dims, x in enumerate((_LINE, _IMAGE, _VOLUME), 1)
         for kind in ("avg", "max")
     },
-    "Tensor.conv1d": (_LINE, f"ramp(d, DType.F32, 2, 1, 2); (1, 0); 1; 1; 2; {_PAIR}"),
-    "Tensor.conv2d": (_IMAGE, f"ramp(d, DType.F32, 2, 1, 2, 2); (1, 0); 1; 1; 2; {_PAIR}"),
-    "Tensor.conv3d": (_VOLUME, f"ramp(d, DType.F32, 2, 1, 1, 2, 2); (1, 0, 0); 1; 1; 2; {_PAIR}"),
+    "Tensor.conv1d": (
+        _LINE,
+        f"ramp(d, DType.F32, 2, 1, 2); (1, 0); 1; 1; 2; {_PAIR}; {_PAIR}; ramp(d, DType.F32, 1, 2, 4); 'relu'",
+    ),
+    "Tensor.conv2d": (
+        _IMAGE,
+        f"ramp(d, DType.F32, 2, 1, 2, 2); (1, 0); 1; 1; 2; {_PAIR}; {_PAIR}; ramp(d, DType.F32, 1, 2, 5, 3); 'relu'",
+    ),
+    "Tensor.conv3d": (
+        _VOLUME,
+        f"ramp(d, DType.F32, 2, 1, 1, 2, 2); (1, 0, 0); 1; 1; 2; {_PAIR}; {_PAIR}; ramp(d, DType.F32, 1, 2, 4, 3, 3);"
+        "'relu'",
+    ),
     "Tensor.conv_transpose3d": (_VOLUME, f"ramp(d, DType.F32, 2, 1, 1, 2, 2); 1; 0; 2; 1; 2; {_PAIR}"),
     "Tensor.conv_transpose1d": (_LINE, f"ramp(d, DType.F32, 2, 1, 2); 1; 0; 2; 1; 2; {_PAIR}"),
     "Tensor.conv_transpose2d": (_IMAGE, f"ramp(d, DType.F32, 2, 1, 2, 2); 1; 0; 2; 1; 2; {_PAIR}"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, pool
+from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, conv_epilogue, pool
 from tallow.runtime.core.conv import ParamsConvolution
 from tallow.runtime.core.pool import ParamsPool
 from tallow.runtime.program.builder import OpCall
@@ -28,6 +28,10 @@ OPS: dict[Any, tuple[list[tuple[int, ...]], tuple[Any, ...], Any]] = {
     conv.by_library: ([PARAMS.input_dims, PARAMS.kernel_dims], (PARAMS,), conv.convolve),
     conv.transposed_by_library: ([PARAMS.out_dims, PARAMS.kernel_dims], (PARAMS,), conv.convolve_transposed),
     conv.weight_by_library: ([PARAMS.input_dims, PARAMS.out_dims], (PARAMS,), conv.gradient_weight),
+    **dict.fromkeys(
+        (conv_epilogue.by_images, conv_epilogue.by_fused_library),
+        ([PARAMS.input_dims, PARAMS.kernel_dims], (None, None, None, "relu", PARAMS), conv_epilogue.convolve),
+    ),
     pool.avg_pool_by_library: ([POOL.input_dims], (POOL,), pool.avg_pool),
     pool.avg_pool2d_by_library: ([(2, 3, 6, 6)], ((2, 2), (2, 2)), pool.avg_pool2d),
     attention.by_library: (ATTENDED, (None, None, True, 0.125), attention.scaled_dot_product_attention),
@@ -117,10 +121,10 @@ def test_a_library_that_refuses_the_first_call_leaves_it_to_the_next_cell(gpu, o
 
 
 def test_all_ops_whose_libraries_may_refuse_are_here():
-    refusing = {"Attention", "Convolution", "Pooling"}
+    refusing = {"Attention", "Convolution", "FusedConvolution", "Pooling"}
     found = {
         function
-        for module in (attention, attention_gradient, conv, pool)
+        for module in (attention, attention_gradient, conv, conv_epilogue, pool)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__
         and not name.startswith("_")

@@ -19,14 +19,15 @@ from ...core.layout import Layout, layout_of
 from ...core.shape import Shape
 from ...core.tensor_type import TensorType
 from ...storage.calls import live_autocasts
-from ..base import require_tensors
+from ..base import parts, require_tensors
 from ..create import CreationMethods
 from ..promotion import DTYPE_ERRORS, common_dtype, promote
-from ..shape.joining import cat
 
 # One number, or one for each dim, each of which may be a pair of those before and after; or "same" or "valid".
 Padding: TypeAlias = int | str | Sequence[Any]
 
+# No scale, no residual and no activation.
+_NOTHING: Final = None, None, None
 # The arguments beside the operands, as errors name them.
 _STEPS: Final = "padding", "stride", "dilation", "the number of groups", "output_padding"
 
@@ -44,12 +45,20 @@ class ConvolutionMethods(CreationMethods):
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: Self | None = None,
+        *,
+        scale: Self | None = None,
+        residual: Self | None = None,
+        activation: str | None = None,
     ) -> Self:
         """Convolve (b, c_in, l) with a kernel (c_out, c_in / groups, k), zero padded, and add a bias (c_out).
 
         The result is (b, c_out, (l + left + right - dilation * (k - 1) - 1) // stride + 1). Padding is one number for
         both ends, or (left, right), or "valid" for none, or "same" for a result as long as the input, which needs a
         stride of 1. With groups, each part of the input channels is convolved with its part of the kernels.
+
+        The result is activation(convolution * scale + bias + residual), of what is given. `scale` (c_out) and `bias`
+        are the affine of an inference batch norm, which may be f32 for short floats. `residual` has the shape of the
+        result, and `activation` is the name of an op such as "relu". It is one op, in f32 and rounded once.
 
         >>> x, kernel = tl.Tensor([[[1.0, 2.0, 3.0, 4.0]]]), tl.Tensor([[[1.0, -1.0]]])
         >>> x.conv1d(kernel)
@@ -63,9 +72,10 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[1., 2.],
                  [6., 7.]]], dtype=f32)
         """
+        epilogue = scale, residual, activation
         if isinstance(padding, Iterable) and not isinstance(padding, str):
-            return self._convolved("conv1d", kernel, (padding,), stride, dilation, groups, bias)
-        return self._convolved("conv1d", kernel, padding, stride, dilation, groups, bias)
+            return self._convolved("conv1d", kernel, (padding,), stride, dilation, groups, bias, epilogue)
+        return self._convolved("conv1d", kernel, padding, stride, dilation, groups, bias, epilogue)
 
     def conv2d(
         self,
@@ -75,6 +85,10 @@ class ConvolutionMethods(CreationMethods):
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: Self | None = None,
+        *,
+        scale: Self | None = None,
+        residual: Self | None = None,
+        activation: str | None = None,
     ) -> Self:
         """Convolve (b, c_in, h, w) with a kernel (c_out, c_in / groups, kh, kw), zero padded, and add a bias (c_out).
 
@@ -86,8 +100,12 @@ class ConvolutionMethods(CreationMethods):
         >>> x = tl.ones((1, 2, 4, 4))
         >>> x.conv2d(tl.ones((6, 1, 2, 2)), padding=(1, 0), stride=2, groups=2, bias=tl.zeros(6)).shape
         (1, 6, 3, 2)
+        >>> kernel, scale, bias = tl.ones((1, 2, 4, 4)), tl.Tensor([0.5]), tl.Tensor([-20.0])
+        >>> x.conv2d(kernel, scale=scale, bias=bias, activation="relu").item()
+        0.0
         """
-        return self._convolved("conv2d", kernel, padding, stride, dilation, groups, bias)
+        epilogue = scale, residual, activation
+        return self._convolved("conv2d", kernel, padding, stride, dilation, groups, bias, epilogue)
 
     def conv3d(
         self,
@@ -97,13 +115,18 @@ class ConvolutionMethods(CreationMethods):
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: Self | None = None,
+        *,
+        scale: Self | None = None,
+        residual: Self | None = None,
+        activation: str | None = None,
     ) -> Self:
         """Convolve (b, c_in, d, h, w) with a kernel (c_out, c_in / groups, kd, kh, kw), as `conv2d` does.
 
         >>> tl.ones((1, 2, 4, 8, 8)).conv3d(tl.ones((4, 2, 1, 3, 3)), padding=(0, 1, 1), stride=(1, 2, 2)).shape
         (1, 4, 4, 4, 4)
         """
-        return self._convolved("conv3d", kernel, padding, stride, dilation, groups, bias)
+        epilogue = scale, residual, activation
+        return self._convolved("conv3d", kernel, padding, stride, dilation, groups, bias, epilogue)
 
     def conv_transpose1d(
         self,
@@ -127,7 +150,9 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[1., 1.],
                  [6., 6.]]], dtype=f32)
         """
-        return self._convolved("conv_transpose1d", kernel, padding, stride, dilation, groups, bias, output_padding)
+        return self._convolved(
+            "conv_transpose1d", kernel, padding, stride, dilation, groups, bias, _NOTHING, output_padding
+        )
 
     def conv_transpose2d(
         self,
@@ -150,7 +175,9 @@ class ConvolutionMethods(CreationMethods):
         >>> x.conv_transpose2d(tl.ones((2, 3, 2, 2)), padding=1, stride=2, groups=2, bias=tl.zeros(6)).shape
         (1, 6, 6, 6)
         """
-        return self._convolved("conv_transpose2d", kernel, padding, stride, dilation, groups, bias, output_padding)
+        return self._convolved(
+            "conv_transpose2d", kernel, padding, stride, dilation, groups, bias, _NOTHING, output_padding
+        )
 
     def conv_transpose3d(
         self,
@@ -167,7 +194,9 @@ class ConvolutionMethods(CreationMethods):
         >>> tl.ones((1, 4, 2, 4, 4)).conv_transpose3d(tl.ones((4, 3, 1, 2, 2)), stride=(1, 2, 2)).shape
         (1, 3, 2, 8, 8)
         """
-        return self._convolved("conv_transpose3d", kernel, padding, stride, dilation, groups, bias, output_padding)
+        return self._convolved(
+            "conv_transpose3d", kernel, padding, stride, dilation, groups, bias, _NOTHING, output_padding
+        )
 
     def _convolved(
         self,
@@ -178,62 +207,73 @@ class ConvolutionMethods(CreationMethods):
         dilation: int | Sequence[int],
         groups: int,
         bias: Self | None,
+        epilogue: tuple[Self | None, Self | None, str | None],
         output_padding: int | Sequence[int] | None = None,
     ) -> Self:
         """A convolution, or with an output padding a transposed one, and a bias for each channel of the result."""
         require_tensors(op, kernel=kernel)
         if live_autocasts:
-            self, kernel, bias = extensions.narrowed(self, kernel, bias)
+            scale, residual, activation = epilogue
+            self, kernel, bias, residual = extensions.narrowed(self, kernel, bias, residual)
+            epilogue = scale, residual, activation
         steps = [
             value if type(value) is int or value is None else _plain(op, name, value)
             for name, value in zip(_STEPS, (padding, stride, dilation, groups, output_padding), strict=True)
         ]
         params, layout = _convolution(op, self.shape, kernel.shape, self._layout.is_channels_last, *steps)
-        if bias is None:
+        if bias is None and all(part is None for part in epilogue):
             try:
                 return self._convolved_alone(kernel, params, layout, output_padding)
             except DTYPE_ERRORS as error:
                 error.rename(op)
                 x, kernel = promote(error, self, kernel)
             return x._convolved_alone(kernel, params, layout, output_padding)
-        require_tensors(op, bias=bias)
-        dtype = common_dtype(op, self.dtype, kernel.dtype, bias.dtype)
-        self, kernel, bias = self.to_dtype(dtype), kernel.to_dtype(dtype), bias.to_dtype(dtype)
-        channels = layout.shape[1]
-        if bias.shape != (channels,):
-            reason = f"the bias is a vector of {channels} elements, one for each channel of the result"
-            raise ShapeMismatch(op, (self.shape, bias.shape), reason)
-        is_short = dtype.compute is not dtype and not params.is_empty
         try:
-            if is_short and output_padding is None and params.groups == 1:
-                return self._convolved_with_ones(kernel, bias, params, layout)
-            # Rounded once, with the bias in it.
-            wide = dtype.compute
-            result = self.to_dtype(wide)._convolved_alone(kernel.to_dtype(wide), params, layout, output_padding)
-            biased = result._binary(BinaryOp.ADD, bias.reshape(-1, *[1] * (self.rank - 2)))
-            return biased.to_dtype(dtype)
+            return self._convolved_with_epilogue(op, kernel, bias, *epilogue, params, layout, output_padding)
         except TallowError as error:
             error.rename(op)
             raise
 
-    def _convolved_with_ones(self, kernel: Self, bias: Self, params: ParamsConvolution, layout: Layout) -> Self:
-        """The convolution and a bias, rounded once: the bias is the weight of further channels, which are ones.
-
-        The padding of these is of ones too. A multiple of 8 channels remains one, which matrix cores need.
-        """
-        edges = [(before, max(after, 0)) for before, after in zip(params.padding, params.padding_after, strict=True)]
-        more = 8 if self.shape[1] % 8 == 0 else 1
-        source = self._padded(edges) if any(map(any, edges)) else self
-        batch, _, *sizes = source.shape
-        ones = self.ones((batch, more, *sizes), dtype=self.dtype, device=self.device)
-        weights = bias.reshape(-1, *[1] * (self.rank - 1))
-        weights = weights._padded([(0, more - 1), *[(0, size - 1) for size in params.kernel]])
-        source, kernel = cat([source, ones], 1), cat([kernel, weights], 1)
-        steps = (0,) * len(sizes), params.stride, params.dilation
-        joined = ParamsConvolution(
-            source.shape, kernel.shape, params.result_sizes, *steps, channels_last=params.channels_last
-        )
-        return source._convolved_alone(kernel, joined, layout, None)
+    def _convolved_with_epilogue(
+        self,
+        op: str,
+        kernel: Self,
+        bias: Self | None,
+        scale: Self | None,
+        residual: Self | None,
+        activation: str | None,
+        params: ParamsConvolution,
+        layout: Layout,
+        output_padding: int | Sequence[int] | None,
+    ) -> Self:
+        """activation(convolution * scale + bias + residual), rounded once."""
+        operands = {"scale": scale, "bias": bias, "residual": residual}
+        given = {name: it for name, it in operands.items() if it is not None}
+        require_tensors(op, **given)
+        dtype, channels = common_dtype(op, self.dtype, kernel.dtype), layout.shape[1]
+        for name, operand in given.items():
+            # Like weights of norms, the affine of short floats may be of f32.
+            if name == "residual" or scale is None or operand.dtype is not dtype.compute:
+                dtype = common_dtype(op, dtype, operand.dtype)
+            if name != "residual" and operand.shape != (channels,):
+                reason = f"the {name} is a vector of {channels} elements, one for each channel of the result"
+                raise ShapeMismatch(op, (self.shape, operand.shape), reason)
+        wide = dtype.compute
+        if output_padding is None and (dtype.is_float or {*given} != {"bias"} or activation is not None):
+            dtypes = wide, wide, dtype
+            rest: list[Any] = [
+                part
+                for (name, it), own in zip(operands.items(), dtypes, strict=True)
+                for part in parts(op, name, None if it is None else it.to_dtype(own))
+            ]
+            self, kernel = self.to_dtype(dtype), kernel.to_dtype(dtype)
+            fuse: Any = self._storage.fused_convolution
+            return self._new(fuse(self._layout, kernel._storage, kernel._layout, *rest, activation, params), layout)
+        assert bias is not None, "integers and transposed convolutions have no other epilogue"
+        # Rounded once, with the bias in it.
+        result = self.to_dtype(wide)._convolved_alone(kernel.to_dtype(wide), params, layout, output_padding)
+        biased = result._binary(BinaryOp.ADD, bias.to_dtype(wide).reshape(-1, *[1] * (self.rank - 2)))
+        return biased.to_dtype(dtype)
 
     def _convolved_alone(
         self, kernel: Self, params: ParamsConvolution, layout: Layout, output_padding: int | Sequence[int] | None

@@ -18,7 +18,7 @@ from .. import values
 from ..bench import Bench
 from ..oracle import convolutions
 from ..oracle import windows as oracle
-from ..oracle.formats import EXTENDED, FLOATS, Array, encode
+from ..oracle.formats import EXTENDED, FLOATS, Array, decode, encode
 from .reduction import check_sums
 
 
@@ -233,7 +233,48 @@ def convolution(bench: Bench) -> None:
             check_sums(bench.name, got, total, magnitude, terms, where)
 
 
+# By the names of operands those that are there, and the activation.
+EPILOGUES = (
+    (("scale", "bias", "residual"), "relu"),
+    (("bias",), None),
+    (("scale", "bias"), "sigmoid"),
+    (("residual",), "relu"),
+)
+
+
+def fused_convolution(bench: Bench) -> None:
+    """Each case with one epilogue, in both orders of memory."""
+    for number, case in enumerate((*GROUPED, LARGE_GROUPED) if bench.full else GROUPED):
+        names, activation = EPILOGUES[number % len(EPILOGUES)]
+        params, where = case.params, bench.where(case, f"{names} {activation}")
+        geometry = convolutions.Geometry(params.sizes, params.kernel, *params[2:7])
+        channels = (params.kernel_dims[0],)
+        wide = "f64" if bench.name == "f64" else "f32"
+        x, kernel = (
+            bench.place(values.modest(bench.generator, bench.name, shape), placement)
+            for shape, placement in zip((params.input_dims, params.kernel_dims), case.placements, strict=True)
+        )
+        shapes = {"scale": (wide, channels), "bias": (wide, channels), "residual": (bench.name, params.out_dims)}
+        operands = {
+            name: bench.place(values.modest(bench.generator, dtype, shape), name=dtype) if name in names else None
+            for name, (dtype, shape) in shapes.items()
+        }
+        given = [None if it is None else decode(shapes[name][0], it.values) for name, it in operands.items()]
+        found = convolutions.forward(bench.name, x.values, kernel.values, geometry)
+        total, magnitude = convolutions.epilogue(found, *given, activation)
+        rest = [part for it in operands.values() for part in ((None, None) if it is None else (it.storage, it.layout))]
+        for channels_last in (False, True):
+            result = x.storage.fused_convolution(
+                x.layout, kernel.storage, kernel.layout, *rest, activation, params._replace(channels_last=channels_last)
+            )
+            shape = (total.shape[0], *total.shape[2:], total.shape[1]) if channels_last else total.shape
+            got = bench.read(result, bench.name, shape, where)
+            got = np.moveaxis(got, -1, 1) if channels_last else got
+            check_sums(bench.name, got, total, magnitude, params.channels[0] * params.taps + 3, where)
+
+
 HANDLERS = {
+    "fused_convolution": fused_convolution,
     "convolution": convolution,
     "convolution_gradient_input": convolution,
     "convolution_gradient_weight": convolution,

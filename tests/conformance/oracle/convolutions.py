@@ -65,6 +65,21 @@ def forward(name: str, x: Array, kernel: Array, geometry: Geometry) -> tuple[Arr
     return _finished(name, *(total.reshape(len(x), outer, *geometry.result) for total in totals))
 
 
+def epilogue(
+    found: tuple[Array, Array], scale: Array | None, bias: Array | None, residual: Array | None, activation: str | None
+) -> tuple[Array, Array]:
+    """activation(total * scale + bias + residual) of a convolution, and the magnitude of its terms."""
+    total, magnitude = found
+    shape = (-1, *[1] * (total.ndim - 2))
+    if scale is not None:
+        total, magnitude = total * scale.reshape(shape), magnitude * np.abs(scale).reshape(shape)
+    for term in (None if bias is None else bias.reshape(shape), residual):
+        if term is not None:
+            total, magnitude = total + term, magnitude + np.abs(term)
+    with np.errstate(over="ignore"):
+        return {None: total, "relu": np.maximum(total, 0), "sigmoid": 1 / (1 + np.exp(-total))}[activation], magnitude
+
+
 def of_input(name: str, g: Array, kernel: Array, geometry: Geometry) -> tuple[Array, Array]:
     """The gradient of the input: every element of that of the result stamps the kernel on it."""
     g, kernel = _working(name, g), _working(name, kernel)

@@ -6,6 +6,8 @@ import itertools
 import math
 from typing import Any
 
+from .....array_functors import functors
+from .....op import UnaryOp
 from ....core.conv import Params, ParamsConvolution
 from ....core.layout import channels_last_order
 from . import cast
@@ -18,10 +20,45 @@ def convolve(operand: Operand, kernel: Operand, params: Params | ParamsConvoluti
     params, library = params.general, operand.library
     if params.is_empty:
         return operand.result(_zeros(operand, params.out_dims))
-    columns = _columns(operand, params)
-    product = multiply(library, _matrices(kernel, params), columns)
-    product = library.reshape(rounded(library, product, operand.dtype), params.out_dims)
+    product = rounded(library, _products(operand, kernel, params), operand.dtype)
     return operand.result(_stored(library, product, params))
+
+
+def fused(
+    operand: Operand,
+    kernel: Operand,
+    scale: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    activation: str | None,
+    params: ParamsConvolution,
+) -> Any:
+    """activation(convolution * scale + bias + residual), with a scale and a bias for each channel."""
+    library, dtype = operand.library, operand.dtype.compute
+    if params.is_empty:
+        result = library.full(params.out_dims, 0, library.DTYPES[dtype], operand.device.handle)
+    else:
+        result = _products(operand, kernel, params)
+    shape = (1, params.out_dims[1], *[1] * len(params.result_sizes))
+    vectors = [
+        None if vector is None else library.reshape(cast.convert(library, vector.array, vector.dtype, dtype), shape)
+        for vector in (scale, bias)
+    ]
+    if vectors[0] is not None:
+        result = result * vectors[0]
+    if vectors[1] is not None:
+        result = result + vectors[1]
+    if residual is not None:
+        result = result + _wide(residual)
+    if activation is not None:
+        result = functors(library).elementwise[UnaryOp(activation)].of(dtype)(result)
+    return operand.result(_stored(library, rounded(library, result, operand.dtype), params))
+
+
+def _products(operand: Operand, kernel: Operand, params: ParamsConvolution) -> Any:
+    """The convolution in the compute dtype."""
+    product = multiply(operand.library, _matrices(kernel, params), _columns(operand, params))
+    return operand.library.reshape(product, params.out_dims)
 
 
 def convolve_transposed(operand: Operand, kernel: Operand, params: Params | ParamsConvolution) -> Any:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from .....array_functors import functors
 from .....dtype import Array
+from .....op import UnaryOp
 from ....core.conv import Params, ParamsConvolution
 from ....core.layout import channels_last_order
 from ....helpers.host_memory import require_room
@@ -26,7 +28,35 @@ _LARGEST_ITEM = 8
 
 def convolve(x: Operand, kernel: Operand, params: Params | ParamsConvolution) -> Any:
     """(b, c_in, ..) with a kernel (c_out, c_in / groups, ..): `params.out_dims`."""
-    params = params.general
+    return _rounded(x, _products(x, kernel, params.general), params.general)
+
+
+def fused(
+    x: Operand,
+    kernel: Operand,
+    scale: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    activation: str | None,
+    params: ParamsConvolution,
+) -> Any:
+    """activation(convolution * scale + bias + residual), with a scale and a bias for each channel."""
+    result, dtype = _products(x, kernel, params), x.dtype.compute
+    shape = (-1, *[1] * len(params.result_sizes))
+    with np.errstate(all="ignore"):
+        if scale is not None:
+            result *= scale.array.astype(dtype.numpy).reshape(shape)
+        if bias is not None:
+            result += bias.array.astype(dtype.numpy).reshape(shape)
+        if residual is not None:
+            result += cast.widen(residual.array, residual.dtype)
+        if activation is not None:
+            result = functors(x.library).elementwise[UnaryOp(activation)].of(dtype)(result)
+    return _rounded(x, result, params)
+
+
+def _products(x: Operand, kernel: Operand, params: ParamsConvolution) -> Array:
+    """The convolution in the compute dtype."""
     require_room(x.dtype, params.out_dims)
     result = np.zeros(params.out_dims, x.dtype.compute.numpy)
     if not params.is_empty:
@@ -34,7 +64,7 @@ def convolve(x: Operand, kernel: Operand, params: Params | ParamsConvolution) ->
         for images, rows, columns in _parts(_padded(x, params), params):
             part = result[images, :, rows]
             part[...] = multiply(matrices, columns).reshape(part.shape)
-    return _rounded(x, result, params)
+    return result
 
 
 def convolve_transposed(x: Operand, kernel: Operand, params: Params | ParamsConvolution) -> Any:

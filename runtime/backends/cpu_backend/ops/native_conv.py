@@ -15,16 +15,17 @@ import numpy as np
 
 from .....dtype import DType
 from .....kernels import constants, host_arguments
+from .....op import BinaryOp, MethodOp, UnaryOp
 from ....core.conv import Params, ParamsConvolution
-from ....core.layout import Layout, channels_last_order
+from ....core.layout import Layout, channels_last_order, layout_of
 from ....core.shape import Shape
 from ....host.array import bits
 from ....program.builder import ProgramBuilder
 from ....program.program import Results
-from ....program.values import Address, Buffer, Constant, Operand, dense
+from ....program.values import Address, Buffer, Constant, Operand, along_channels, dense
 from ..values import PRODUCTS, RUN_PARTS, THREADS
 from . import conv
-from .native import contiguous
+from .native import contiguous, launch_map
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -101,6 +102,43 @@ def convolve(
     result = build.empty(x.dtype, math.prod(params.out_dims))
     is_done = _launch_convolution(build, kernels, "convolve", x, weights, result.address, params)
     return _stored(build, result, params.out_dims, params) if is_done else None
+
+
+def fused(
+    build: ProgramBuilder,
+    kernels: HostKernels,
+    x: Operand,
+    kernel: Operand,
+    scale: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    activation: str | None,
+    params: ParamsConvolution,
+) -> Buffer | None:
+    """As `conv.fused`; None where NumPy does it. Each step is in the compute dtype."""
+    wide = x.dtype.compute
+
+    def converted(x: Operand, dtype: DType) -> Operand:
+        if x.dtype is dtype:
+            return x
+        made = build.empty(dtype, x.layout.elem_count)
+        launch_map(build, MethodOp.TO_DTYPE.kernel(x.dtype, result=dtype), [dense(made, x.shape)], [x])
+        return dense(made, x.shape)
+
+    product = convolve(build, kernels, converted(x, wide), converted(kernel, wide), params)
+    if product is None:
+        return None
+    made = Operand(product, layout_of(params.out_dims, params.channels_last))
+    steps = [(BinaryOp.MUL, scale), (BinaryOp.ADD, bias), (BinaryOp.ADD, residual)]
+    for op, operand in steps:
+        if operand is not None:
+            other = converted(operand, wide)
+            shown = other if operand is residual else along_channels(other, params.out_dims)
+            launch_map(build, op.kernel(wide), [made], [made, shown])
+    if activation is not None:
+        launch_map(build, UnaryOp(activation).kernel(wide), [made], [made])
+    rounded: Buffer = converted(Operand(product, made.layout.ordered), x.dtype).storage
+    return rounded
 
 
 def _stored(build: ProgramBuilder, result: Buffer, dims: tuple[int, ...], params: ParamsConvolution) -> Buffer:

@@ -19,7 +19,13 @@ from ....program.values import Address, alignment_of
 from ...gpu_backend.driver import capture
 from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.driver.resource import release_with
-from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, ConvolutionKind, StreamLibrary
+from ...gpu_backend.libraries.library import (
+    AttentionGradientParams,
+    AttentionParams,
+    ConvolutionKind,
+    EpilogueParams,
+    StreamLibrary,
+)
 from ...gpu_backend.memory.allocator import Slice
 from ..context import Context
 from . import cudnn_graphs
@@ -34,9 +40,10 @@ _ADVICE: Final = (
     "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
 )
 
-Params = ParamsConvolution | AttentionParams | AttentionGradientParams
+Params = ParamsConvolution | tuple[ParamsConvolution, EpilogueParams] | AttentionParams | AttentionGradientParams
 _GRAPHS: Final[dict[str | ConvolutionKind, Callable[..., Plan | None]]] = {
     **{kind: partial(cudnn_graphs.convolution, kind) for kind in ConvolutionKind},
+    "fused_convolution": cudnn_graphs.fused_convolution,
     "attention": cudnn_graphs.attention,
     "attention_with_logsumexp": cudnn_graphs.attention_with_logsumexp,
     "attention_gradient": cudnn_graphs.attention_gradient,
@@ -80,6 +87,12 @@ class CuDnn(StreamLibrary):
     ) -> LibraryCall | None:  # fmt: skip
         """A convolution or a gradient of it. cuDNN chooses an algorithm without trying: the same one on every run."""
         return self._library_call(kind, dtype, params, *addresses)
+
+    def fused_convolution(
+        self, dtype: DType, params: ParamsConvolution, epilogue: EpilogueParams, *addresses: Address
+    ) -> LibraryCall | None:
+        """A convolution with its epilogue."""
+        return self._library_call("fused_convolution", dtype, (params, epilogue), *addresses)
 
     def attention(self, dtype: DType, params: AttentionParams, *addresses: Address) -> LibraryCall | None:
         """Scaled dot product attention."""

@@ -10,7 +10,7 @@ from .....dtype import DType
 from ....core.conv import ParamsConvolution
 from ....core.layout import layout_of
 from ....core.shape import Shape
-from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, ConvolutionKind
+from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, ConvolutionKind, EpilogueParams
 
 # cuDNN's names of the dtypes.
 _NAMES: Final = DType.known({"bf16": "BFLOAT16", "f16": "HALF", "f32": "FLOAT"})
@@ -64,6 +64,50 @@ def convolution(
         return None
     plan = graph.build()
     return None if is_padded and graph.engine not in _PADDED else plan
+
+
+def fused_convolution(
+    library: Any, handle: Any, dtype: DType, params: tuple[ParamsConvolution, EpilogueParams]
+) -> Plan | None:
+    """A convolution with its epilogue; None where cuDNN lacks the activation, or would leave out padding."""
+    of, epilogue = params
+    activation = _ACTIVATIONS.get(epilogue.activation)
+    if activation is None or not _has_equal_ends(of):
+        return None
+    of = of.as_images
+    graph = _Graph(library, handle, dtype)
+
+    def operand(dims: tuple[int, ...], kind: Any = None) -> Any:
+        return graph.operand(dims, layout_of(dims, of.channels_last).strides, kind)
+
+    image, kernel, wide = operand(of.input_dims), operand(of.kernel_dims), library.data_type.FLOAT
+    channels = 1, of.kernel_dims[0], *(1,) * len(of.result_sizes)
+    steps = {name: [*getattr(of, name)] for name in ("padding", "stride", "dilation")}
+    made = graph.frontend.conv_fprop(image=image, weight=kernel, **steps)
+    if epilogue.has_scale:
+        made = graph.frontend.mul(a=made, b=operand(channels, wide))
+    if epilogue.has_bias:
+        made = graph.frontend.add(a=made, b=operand(channels, wide))
+    if epilogue.has_residual:
+        made = graph.frontend.add(a=made, b=operand(of.out_dims))
+    made = activation(graph.frontend, made)
+    result = getattr(library.data_type, _NAMES[epilogue.result])
+    graph.give(made, of.out_dims, result, strides=layout_of(of.out_dims, of.channels_last).strides)
+    graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
+    if any(of.padding) and not _leave_padded(graph.frontend, of):
+        return None
+    return graph.build()
+
+
+# By the names of ours. Those of cuDNN that approximate, as its GELU does, are none of them.
+_ACTIVATIONS: Final[dict[str | None, Callable[[Any, Any], Any]]] = {
+    None: lambda _, x: x,
+    "relu": lambda graph, x: graph.relu(x),
+    "relu6": lambda graph, x: graph.relu(x, upper_clip=6.0),
+    "sigmoid": lambda graph, x: graph.sigmoid(x),
+    "silu": lambda graph, x: graph.swish(x),
+    "tanh": lambda graph, x: graph.tanh(x),
+}
 
 
 def _has_equal_ends(params: ParamsConvolution) -> bool:

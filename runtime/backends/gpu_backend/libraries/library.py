@@ -121,6 +121,29 @@ class Convolution(Protocol):
         """
 
 
+class EpilogueParams(NamedTuple):
+    """What follows a convolution: activation(x * scale + bias + residual), each where it is there."""
+
+    has_scale: bool
+    has_bias: bool
+    has_residual: bool
+    activation: str | None
+    """The name of an op of one float."""
+    result: DType
+
+
+class FusedConvolution(Convolution, Protocol):
+    """Convolutions with an epilogue, and without."""
+
+    def fused_convolution(
+        self, dtype: DType, params: ParamsConvolution, epilogue: EpilogueParams, *addresses: Address
+    ) -> LibraryCall | None:
+        """As `Convolution.convolution`, of input, kernel, the operands of the epilogue, and the result.
+
+        Scale and bias are contiguous and of the compute dtype. It is computed in that one and rounded once.
+        """
+
+
 class AttentionParams(NamedTuple):
     """Scaled dot product attention: dims and strides of query, keys and values, as (b, heads, n, size)."""
 

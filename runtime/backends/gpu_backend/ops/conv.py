@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .....dtype import INTEGER
 from .....kernels import arguments
@@ -33,19 +33,24 @@ _RANK: Final = 5
 
 
 def by_library(
-    build: ProgramBuilder, library: Convolution, x: Operand, kernel: Operand, params: AnyParams
+    build: ProgramBuilder,
+    library: Convolution,
+    x: Operand,
+    kernel: Operand,
+    params: AnyParams,
+    *,
+    otherwise: partial[Buffer] | None = None,
 ) -> Buffer | None:
     """The convolution by a library of images; None where there is nothing to do or it refuses.
 
-    Where it does not multiply the zeros of the padding, it gets them as elements.
+    Where it does not multiply the zeros of the padding, it gets them as elements. `otherwise` is what runs if the
+    library refuses at a run, where that is more than the convolution.
     """
-    otherwise, params = partial(convolve, x=x, kernel=kernel, params=params), params.general
+    otherwise, params = otherwise or partial(convolve, x=x, kernel=kernel, params=params), params.general
     result = _library_call(build, library, ConvolutionKind.FORWARD, x, kernel, params, otherwise)
-    if result is None and params.is_padded and not _is_own(params):
-        padded = params._replace(input_dims=_padded_dims(params), padding=(0,) * len(params.padding))
-        result = _library_call(
-            build, library, ConvolutionKind.FORWARD, _padded(build, x, params), kernel, padded, otherwise
-        )
+    if result is None and params.is_padded and not is_own(params):
+        x, params = with_padding(build, x, params)
+        result = _library_call(build, library, ConvolutionKind.FORWARD, x, kernel, params, otherwise)
     return result
 
 
@@ -74,24 +79,38 @@ def _library_call(
     params: ParamsConvolution,
     otherwise: partial[Buffer],
 ) -> Buffer | None:
-    if _is_own(params):
+    if is_own(params):
         return None
     is_last = first.layout.is_channels_last if kind is ConvolutionKind.WEIGHT else params.channels_last
-    dims = kind.result_dims(params)
     # In the order that the images have, and in row-major order where the library lacks that one.
     for channels_last in [True, False] if is_last else [False]:
         problem = params._replace(channels_last=channels_last)
-        result = build.empty(first.dtype, math.prod(dims))
-        one, other = _in_order(build, first, channels_last), _in_order(build, second, channels_last)
-        call = library.convolution(kind, first.dtype, problem, one.address, other.address, result.address)
-        if build.append(call, otherwise):
-            made = Operand(result, layout_of(dims, problem.channels_last))
-            ordered: Buffer = _in_order(build, made, params.channels_last).storage
+        made: Any = build.attempt(_in_one_order, library, kind, first, second, problem, otherwise)
+        if made is not None:
+            dims = kind.result_dims(params)
+            result = Operand(made, layout_of(dims, channels_last))
+            ordered: Buffer = in_order(build, result, params.channels_last).storage
             return ordered
     return None
 
 
-def _in_order(build: ProgramBuilder, x: Operand, channels_last: bool) -> Operand:
+def _in_one_order(
+    build: ProgramBuilder,
+    library: Convolution,
+    kind: ConvolutionKind,
+    first: Operand,
+    second: Operand,
+    params: ParamsConvolution,
+    otherwise: partial[Buffer],
+) -> Buffer | None:
+    """A call of a library, of operands in the order of memory of the parameters; None where it refuses."""
+    result = build.empty(first.dtype, math.prod(kind.result_dims(params)))
+    one, other = [in_order(build, each, params.channels_last) for each in (first, second)]
+    call = library.convolution(kind, first.dtype, params, one.address, other.address, result.address)
+    return result if build.append(call, otherwise) else None
+
+
+def in_order(build: ProgramBuilder, x: Operand, channels_last: bool) -> Operand:
     """The elements of (b, c, ..) in the order (b, .., c) or (b, c, ..) of memory."""
     if not channels_last:
         return copy.contiguous(build, x)
@@ -102,24 +121,19 @@ def _stored(build: ProgramBuilder, result: Buffer, dims: tuple[int, ...], params
     """A row-major result in the order that the parameters ask for."""
     if not params.channels_last:
         return result
-    stored: Buffer = _in_order(build, dense(result, dims), channels_last=True).storage
+    stored: Buffer = in_order(build, dense(result, dims), channels_last=True).storage
     return stored
 
 
-def _is_own(params: ParamsConvolution) -> bool:
+def is_own(params: ParamsConvolution) -> bool:
     """Whether kernels of this package are quicker than libraries, or there is nothing to do."""
     return params.is_empty or depthwise.is_depthwise(params)
 
 
-def _padded_dims(params: ParamsConvolution) -> tuple[int, ...]:
-    """The shape of the input as far as windows reach, with the zeros around it."""
-    sizes = zip(params.padding, params.sizes, params.padding_after, strict=True)
-    return (*params.input_dims[:2], *(sum(each) for each in sizes))
-
-
-def _padded(build: ProgramBuilder, x: Operand, params: ParamsConvolution) -> Operand:
-    """The input as far as windows reach, with the zeros around it."""
-    dims = _padded_dims(params)
+def with_padding(build: ProgramBuilder, x: Operand, params: ParamsConvolution) -> tuple[Operand, ParamsConvolution]:
+    """The input as far as windows reach, with the zeros around it as elements, and the parameters for that."""
+    reach = zip(params.padding, params.sizes, params.padding_after, strict=True)
+    dims = (*params.input_dims[:2], *(sum(each) for each in reach))
     padded = Operand(build.empty(x.dtype, math.prod(dims)), layout_of(dims, params.channels_last))
     build.zero(padded.storage)
     source, target = x.layout, padded.layout
@@ -127,7 +141,7 @@ def _padded(build: ProgramBuilder, x: Operand, params: ParamsConvolution) -> Ope
         count = max(min(size, whole - before), 0)
         source, target = source.narrow(dim, 0, count), target.narrow(dim, before if count else 0, count)
     copy.copy(build, Operand(x.storage, source), Operand(padded.storage, target))
-    return padded
+    return padded, params._replace(input_dims=dims, padding=(0,) * len(params.padding))
 
 
 def convolve(build: ProgramBuilder, x: Operand, kernel: Operand, params: AnyParams) -> Buffer:
