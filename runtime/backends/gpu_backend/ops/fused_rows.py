@@ -283,7 +283,10 @@ class _Composition:
         return found
 
     def _derived_values(self, roots: Sequence[Sequence[str]]) -> dict[str, int]:
-        """Values that take time to compute and are needed in several stages, by the first of these."""
+        """Values that are needed in several stages, by the first of these: the ones that are worth their registers.
+
+        A value costs none if it takes the place of operands that are needed for nothing else from then on.
+        """
         first: dict[str, int] = {}
         found: dict[str, int] = {}
         for stage, names in enumerate(roots):
@@ -294,23 +297,35 @@ class _Composition:
                 if step is None or name in seen or name in self._of_row:
                     continue
                 seen.add(name)
-                if first.get(name, stage) < stage and self._is_worth_registers(step):
+                if first.get(name, stage) < stage and (step.dim is None or self._takes_time(name)):
                     found[name] = first[name]
                 else:
                     left += step.operands
             for name in self._needed(names):
                 first.setdefault(name, stage)
-        return dict([*found.items()][-_MAX_DERIVED:])
+        self._derived = found
+        stages = [self._needed(names) for names in roots]
 
-    def _is_worth_registers(self, step: Step) -> bool:
-        """Return True for more than a few multiplications, and for what is computed of several operands."""
-        needed = self._needed((), step.names)
-        steps = {self._steps[name] for name in needed if name in self._steps}
-        sources = [source for name, source in self._kernel.sources.items() if name in needed]
-        return sum(not self._is_shared(source) for source in sources) > 1 or any(
-            each.op.value not in _CHEAP_OPS if each.dim is None else each.facts.rescaled
-            for each in steps
-            if each.name not in self._of_row
+        def is_worth_registers(name: str) -> bool:
+            own, later = self._own_sources(name), set[str]().union(*stages[found[name] + 1 :])
+            sizes = [self._kernel.sources[source].dtype.itemsize for source in own]
+            is_free = own.isdisjoint(later) and self._steps[name].dtype.itemsize <= sum(sizes)
+            return is_free or len(own) > 1 or self._takes_time(name)
+
+        return dict([item for item in found.items() if is_worth_registers(item[0])][-_MAX_DERIVED:])
+
+    def _own_sources(self, name: str) -> set[str]:
+        """The sources of which a value is computed, but for vectors that all rows share."""
+        needed = self._needed((), [name])
+        return {name for name, source in self._kernel.sources.items() if name in needed and not self._is_shared(source)}
+
+    def _takes_time(self, name: str) -> bool:
+        """Return True if a value, with what it is computed of, is more than a few multiplications."""
+        steps = [self._steps[each] for each in self._needed((), [name]) if each in self._steps]
+        return any(
+            step.op.value not in _CHEAP_OPS if step.dim is None else step.facts.rescaled
+            for step in steps
+            if step.name not in self._of_row
         )
 
     def _derived_text(self, derivations: Sequence[set[str]]) -> str:

@@ -373,7 +373,7 @@ def _along_rows(
     apart = sum(1 << k for k, steps in enumerate(strides) if any(steps))
     launches = _launches(
         x.shape, strides, structs.operands, formula.operands or len(operands), itemsize, unit,
-        build.facts.multiprocessors, facts.totals > 0,
+        build.facts.multiprocessors, facts.totals > 0, formula.family != _FAMILY,
     )  # fmt: skip
     totals = _Totals.of(build, kernels, length, launches) if any(outputs.totals) else None
     for number, launch in enumerate(launches):
@@ -490,6 +490,7 @@ def _launches(
     unit: int,
     multiprocessors: int,
     has_totals: bool,
+    is_composed: bool,
 ) -> tuple[_Launch, ...]:
     """Launches over operands of these strides, of which their struct has room for the `most`.
 
@@ -503,6 +504,8 @@ def _launches(
     options, preferred = _options(access, length, itemsize, in_order)
     if access == "vector" and has_totals:
         options = options[:_VECTORS_WITH_TOTALS]
+        # Composed formulas have more besides.
+        preferred = options[0] if is_composed else preferred
     in_registers = _in_registers(vectors, options, preferred)
     team = power_of_two(ceil_divide(vectors, in_registers)) if in_registers else 0
     launches = []
