@@ -9,31 +9,35 @@ namespace tallow {
 constexpr uint32_t convolution_rows = 64;
 static_assert(convolution_rows * (convolution_columns + 32) <= tile_sums && convolution_rows <= tile_rows);
 
-// Elements of a plane of the source: `length` of rows of `width`, each `step_h` and `step_w` elements of the source
-// apart, from (y, x) of the source on. What is outside of it is 0.
+// How many steps reach from `begin` up to `end`. Few steps are of more than 2 elements: a division takes long.
+TALLOW_INLINE int64_t count_steps(int64_t begin, int64_t end, int64_t step) {
+    const int64_t distance = end - begin;
+    return distance <= 0 ? 0 : step == 1 ? distance : step == 2 ? (distance + 1) / 2 : (distance + step - 1) / step;
+}
+
+// Elements of a plane of the source: `line_length` of rows of `line_width`, each `step_h` and `step_w` elements of the
+// source apart, from (y, x) of the source on. What is outside of it is 0.
 template <typename T, typename Arguments>
 TALLOW_INLINE void take_line(const Arguments& arguments, const T* plane, int64_t y, int64_t x,
                              compute_type<T>* target) {
-    const auto step = static_cast<int64_t>(arguments.step_w);
-    const auto within = static_cast<int64_t>(arguments.width);
+    const auto step = static_cast<int64_t>(arguments.step_w), step_h = static_cast<int64_t>(arguments.step_h);
     const auto width = static_cast<int64_t>(arguments.line_width);
-    // The columns that are inside: from `first` up to `end`.
-    const int64_t first = x < 0 ? (-x + step - 1) / step : 0;
-    const int64_t end = x < within ? (within - x + step - 1) / step : 0;
-    const auto step_h = static_cast<int64_t>(arguments.step_h);
+    const auto height = static_cast<int64_t>(arguments.height);
+    const auto length = static_cast<int64_t>(arguments.line_length);
+    // The columns that are inside, from `first` up to `end`.
+    const int64_t first = count_steps(x, 0, step);
+    const int64_t inside = count_steps(x, static_cast<int64_t>(arguments.width), step);
+    const int64_t end = inside < width ? inside : width;
     // One fill for all rows: their ends are short.
-    for (uint64_t i = 0; i < arguments.line_length; ++i)
+    for (int64_t i = 0; i < length; ++i)
         target[i] = 0;
-    for (auto left = static_cast<int64_t>(arguments.line_length); left > 0;
-         left -= width, target += width, y += step_h) {
-        const int64_t count = left < width ? left : width;
-        const bool is_inside = y >= 0 && y < static_cast<int64_t>(arguments.height);
-        const int64_t from = is_inside && first < count ? first : count;
-        const int64_t to = end < from ? from : end < count ? end : count;
-        if (from < to)
-            widen_strided(static_cast<uint64_t>(to - from), target + from,
-                          plane + y * arguments.stride_h + (x + from * step) * arguments.stride_w,
-                          step * arguments.stride_w);
+    const T* source = plane + y * arguments.stride_h + (x + first * step) * arguments.stride_w;
+    for (int64_t left = length; left > first && y < height; left -= width, y += step_h) {
+        const int64_t to = end < left ? end : left;
+        if (y >= 0 && first < to)
+            widen_strided(static_cast<uint64_t>(to - first), target + first, source, step * arguments.stride_w);
+        target += width;
+        source += step_h * arguments.stride_h;
     }
 }
 
@@ -94,10 +98,14 @@ template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Argu
                 const auto terms = static_cast<uint32_t>(rest < tile_terms ? rest : tile_terms);
                 for (uint32_t i = 0; i < rows; ++i)
                     widen_span(terms, tile.lhs + i * tile.lhs_stride, weights + (row + i) * all_weights + first);
-                for (uint32_t i = 0; i < terms; ++i)
-                    tile.places[i] = static_cast<uint32_t>(
-                        (first + i) / arguments.weights * arguments.lines * arguments.line_length +
-                        static_cast<uint64_t>(weight_places[(first + i) % arguments.weights]));
+                uint64_t lines = first / arguments.weights * arguments.lines * arguments.line_length;
+                for (uint64_t i = 0, weight = first % arguments.weights; i < terms; ++i) {
+                    tile.places[i] = static_cast<uint32_t>(lines + static_cast<uint64_t>(weight_places[weight]));
+                    if (++weight == arguments.weights) {
+                        weight = 0;
+                        lines += arguments.lines * arguments.line_length;
+                    }
+                }
                 multiply_tile(tile, rows, columns, terms, tile.sums, stride);
             }
         }

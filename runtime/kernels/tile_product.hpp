@@ -162,30 +162,44 @@ template <typename T> TALLOW_INLINE void narrow_span(uint64_t count, T* result, 
     else
         copy_span(count, result, source);
 }
-// The elements of two vectors with an even number.
-template <typename Lanes, uint32_t... I>
-TALLOW_INLINE Lanes even_lanes(const Lanes& left, const Lanes& right, Numbers<I...>) {
+// Every other element of two vectors, from element `First` on.
+template <uint32_t First, typename Lanes, uint32_t... I>
+TALLOW_INLINE Lanes every_other(const Lanes& left, const Lanes& right, Numbers<I...>) {
 #if defined(__clang__)
-    return __builtin_shufflevector(left, right, (2 * I)...);
+    return __builtin_shufflevector(left, right, (2 * I + First)...);
 #else
-    return __builtin_shuffle(left, right, decltype(left < right){2 * I...});
+    return __builtin_shuffle(left, right, decltype(left < right){2 * I + First...});
 #endif
 }
 
-// Elements that are `step` apart. Vectors of every other one end in front of the last, behind which there may be none.
-template <typename T> TALLOW_INLINE void copy_strided(uint64_t count, T* result, const T* source, int64_t step) {
-    constexpr uint32_t lanes = vector_bytes / sizeof(T);
-    const typename CountUp<lanes>::type order;
-    uint64_t i = 0;
-    if (step == 2)
-        for (; i + lanes < count; i += lanes) {
-            Vector<T, vector_bytes> halves[2];
+// Every other element. The last vector ends with the last element, behind which there may be none, and overlaps the one
+// before it; few elements take shorter vectors.
+template <uint32_t Lanes, typename T> TALLOW_INLINE void copy_every_other(uint64_t count, T* result, const T* source) {
+    if (count > Lanes) {
+        const typename CountUp<Lanes>::type order;
+        Vector<T, Lanes * sizeof(T)> halves[2];
+        for (uint64_t i = 0; i + Lanes < count; i += Lanes) {
             __builtin_memcpy(halves, source + 2 * i, sizeof halves);
-            halves[0] = even_lanes(halves[0], halves[1], order);
+            halves[0] = every_other<0>(halves[0], halves[1], order);
             __builtin_memcpy(result + i, halves, sizeof halves[0]);
         }
-    for (; i < count; ++i)
-        result[i] = source[static_cast<int64_t>(i) * step];
+        __builtin_memcpy(halves, source + 2 * (count - Lanes) - 1, sizeof halves);
+        halves[0] = every_other<1>(halves[0], halves[1], order);
+        __builtin_memcpy(result + count - Lanes, halves, sizeof halves[0]);
+    } else if constexpr (Lanes > 2)
+        copy_every_other<Lanes / 2>(count, result, source);
+    else
+        for (uint64_t i = 0; i < count; ++i)
+            result[i] = source[2 * i];
+}
+
+// Elements that are `step` apart.
+template <typename T> TALLOW_INLINE void copy_strided(uint64_t count, T* result, const T* source, int64_t step) {
+    if (step == 2)
+        copy_every_other<vector_bytes / sizeof(T)>(count, result, source);
+    else
+        for (uint64_t i = 0; i < count; ++i)
+            result[i] = source[static_cast<int64_t>(i) * step];
 }
 template <typename T>
 TALLOW_INLINE void widen_strided(uint64_t count, compute_type<T>* result, const T* source, int64_t step) {
