@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.gpu.machine import without_garbage_collection
+
 from .layers import STATISTICS, Array
 from .networks import Network
 from .results import COMPILED, GRAPHS, TRAINING, TUNED, Task
@@ -35,11 +37,11 @@ def torch_step(way: str, task: Task, network: Network, weights: dict[str, Array]
         weight.requires_grad_(is_training and not name.endswith(STATISTICS))
     net = TorchLayers(own, training=is_training)
     inputs = tensor(x)
-    with torch.inference_mode(not is_training):
-        y = network.apply(net, inputs)
+    with torch.no_grad():
+        shape = tuple(network.apply(net, inputs).shape)
     apply: Callable[[torch.Tensor], torch.Tensor] = lambda x: network.apply(net, x)  # noqa: E731
     if is_training:
-        array = network.targets(tuple(y.shape))
+        array = network.targets(shape)
         targets = torch.from_numpy(array).to(device, inputs.dtype if array.dtype.kind == "f" else torch.int64)
         step = _training_step(lambda: loss(apply(inputs), targets), net.weights, way)
     else:
@@ -88,7 +90,8 @@ def _captured(step: Step) -> Step:
             step()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Memory that others release meanwhile must not end the capture.
+    with without_garbage_collection(), torch.cuda.graph(graph, capture_error_mode="relaxed"):
         results = step()
 
     def replay() -> list[torch.Tensor]:
