@@ -73,6 +73,16 @@ def test_only_so_much_is_kept() -> None:
     assert kept.take(11) is None and kept.take(3) is None
 
 
+def test_a_key_that_another_size_has_now_is_no_match() -> None:
+    kept = buffer_pool.Released(10)
+    piece = np.empty(4, np.uint8)
+    kept.put(piece)
+    kept._keys[8].append(id(piece))
+    assert kept.take(8) is None
+    assert kept.take(4) is piece and kept.take(4) is None
+    assert kept._held == 0
+
+
 def test_what_is_kept_is_let_go_where_memory_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer_pool.empty(LARGE, np.float32)
     numpy_empty, asked = np.empty, []

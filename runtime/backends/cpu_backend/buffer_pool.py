@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict
+from contextlib import suppress
 from itertools import cycle
 from typing import Any, Final
 
@@ -10,53 +13,91 @@ import numpy as np
 from ....dtype import Array
 from ...helpers.size_class import size_class
 
-LARGE: Final = 1 << 22
-"""NumPy returns allocations of this size to the system, which clears new pages: that takes as long as an exp."""
+LARGE: Final = 1 << 19
+"""From this size on memory is kept. The C library returns it to the system, which clears what it gives back.
+
+A network of many layers frees more than the C library keeps, also where no result has a megabyte.
+"""
 # Fewer bytes are not worth the effort.
 _SMALL: Final = 1 << 16
 # Vectors that begin with a line of the cache, of so many bytes, take one of them. Memory begins at a number of lines
 # from a page: processors wait where what is read and what is written are at the same place in their pages.
 _LINE, _PAGE = 64, 4096
 _places: Final = cycle(range(0, _PAGE, 9 * _LINE))
-# The most bytes that are kept.
-_MOST: Final = 1 << 28
+# The most bytes that are kept: of the machine's memory one part in eight, between these bounds. A step of training
+# frees all that its backward needed, and the next one wants it again.
+_FEWEST_KEPT, _MOST_KEPT = 1 << 28, 1 << 32
 
 
 class Released:
     """Pieces of memory that nothing uses, at most so many bytes in all, the oldest first.
 
-    Releasing may happen anywhere, in the middle of these methods too, so there is no lock: what they do with the dict
-    are single steps.
+    Releasing may happen anywhere, in the middle of these methods too, so there is no lock: what they do with a dict, a
+    list or the sum, which contains no call, are single steps for the interpreter.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._held = 0
         self._memory: dict[int, Array] = {}
+        # The keys of the memory of each size, the newest last.
+        self._keys: defaultdict[int, list[int]] = defaultdict(list)
 
     def take(self, nbytes: int) -> Array | None:
         """Memory of so many bytes, if there is any: what was released last may still be in the cache."""
-        for key, memory in reversed(self._memory.copy().items()):
-            if memory.nbytes == nbytes and self._memory.pop(key, None) is not None:
-                return memory
+        keys = self._keys[nbytes]
+        while keys:
+            try:
+                key = keys.pop()
+            except IndexError:
+                return None
+            memory = self._memory.pop(key, None)
+            if memory is not None:
+                self._held -= memory.nbytes
+                if memory.nbytes == nbytes:
+                    return memory
+                # Its key was that of a piece which another thread let go of meanwhile.
+                self.put(memory)
         return None
 
     def put(self, memory: Array) -> None:
         """Keep memory, and let go of the oldest where this is too much."""
-        self._memory[id(memory)] = memory
-        held = self._memory.copy()
-        excess = sum(each.nbytes for each in held.values()) - self._most
-        for key, each in held.items():
-            if excess <= 0:
+        key, nbytes = id(memory), memory.nbytes
+        self._memory[key] = memory
+        self._keys[nbytes].append(key)
+        self._held += nbytes
+        if self._held > self._most:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        for key, memory in self._memory.copy().items():
+            if self._held <= self._most:
                 return
-            self._memory.pop(key, None)
-            excess -= each.nbytes
+            nbytes = memory.nbytes
+            if self._memory.pop(key, None) is not None:
+                self._held -= nbytes
+                with suppress(ValueError):
+                    self._keys[nbytes].remove(key)
 
     def clear(self) -> None:
         """Let go of everything."""
-        self._memory.clear()
+        while self._memory:
+            with suppress(KeyError):
+                _, memory = self._memory.popitem()
+                nbytes = memory.nbytes
+                self._held -= nbytes
+        self._keys.clear()
 
 
-_released: Final = Released(_MOST)
+def _most_kept() -> int:
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return _FEWEST_KEPT
+    return min(max(memory // 8, _FEWEST_KEPT), _MOST_KEPT)
+
+
+_released: Final = Released(_most_kept())
 
 
 class _Block:
