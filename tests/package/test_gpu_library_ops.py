@@ -8,6 +8,7 @@ from tallow.dtype import DType
 from tallow.kernels import arguments
 from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, matmul
 from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.core.layout import layout_of
 from tallow.runtime.program.program import Launch, LibraryCall
 from tallow.runtime.program.values import Operand
 
@@ -38,6 +39,46 @@ def test_products_go_to_a_library_where_it_takes_them():
     (launch,) = Run(built(matmul.matmul, Operand(y, layout((2, 8, 4))), Operand(y, right), sizes)).launches
     assert launch.kernel == "matmul_i32"
     assert arguments.MATMUL.unpack(launch.packed)[3:14] == (4, 1, 1, 4, 0, 0, 8, 16, 4, 2, 1)
+
+
+class OrderedImages:
+    """A library of convolutions that notes what it is asked for, and takes all in row-major order at least."""
+
+    def __init__(self, has_channels_last=True):
+        self.asked = []
+        self._has_channels_last = has_channels_last
+
+    def convolution(self, kind, dtype, params, first, second, result):
+        self.asked.append((params.channels_last, params.stride))
+        if params.channels_last and not self._has_channels_last:
+            return None
+        return LibraryCall(self.convolution, (first, second, result))
+
+
+@pytest.mark.parametrize("kind", ["forward", "input", "weight"])
+def test_convolutions_get_images_in_the_order_that_is_quick(kind):
+    op = {"forward": conv.by_library, "input": conv.transposed_by_library, "weight": conv.weight_by_library}[kind]
+
+    def converted(dtype, taps, stride, *, images=layout_of, has_channels_last=True):
+        x = Stored(dtype, 1 << 20)
+        sizes = {"b_size": 2, "i_h": 16, "i_w": 16, "c_in": 8, "c_out": 16, "k_h": taps, "k_w": taps}
+        params = ParamsConv2D(**sizes, padding=0, stride=stride, dilation=1).general
+        dims = {"forward": (params.input_dims, params.kernel_dims), "input": (params.out_dims, params.kernel_dims),
+                "weight": (params.input_dims, params.out_dims)}[kind]  # fmt: skip
+        last = images is not layout_of
+        library = OrderedImages(has_channels_last)
+        operands = [Operand(x, layout_of(each, last)) for each in dims]
+        program = built(op, library, *operands, params._replace(channels_last=last))
+        return library.asked, len(kernels(program))
+
+    assert converted(DType.F16, 3, 1) == ([(True, (1, 1))], 3)
+    assert converted(DType.F16, 3, 1, images="last") == ([(True, (1, 1))], 0)
+    assert converted(DType.F16, 3, 1, has_channels_last=False) == ([(True, (1, 1)), (False, (1, 1))], 0)
+    assert converted(DType.F16, 1, 1) == ([(False, (1, 1))], 0)
+    assert converted(DType.F32, 3, 2) == ([(False, (2, 2))], 0)
+    # Of f32 the zeros between products are not multiplied.
+    steps, copies = ((1, 1), 1) if kind == "input" else ((2, 2), 0)
+    assert converted(DType.F32, 1, 2) == ([(False, steps)], copies)
 
 
 def test_convolutions_are_products_where_these_pay():
