@@ -247,6 +247,9 @@ class KernelFamily:
         "True if the kernels read what no kernel writes before they wait for the one in front of them, by "
         "await_previous_kernel(); others wait before they begin.",
     ]
+    cooperative: Annotated[
+        bool, "True if blocks of a launch wait for each other: a device that cannot run all of them at once refuses it."
+    ]
     headers: Annotated[
         Mapping[Annotated[str, names_of("header", token=r"[\w./]+")], Location],
         Mark.OPTIONAL,

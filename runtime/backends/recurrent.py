@@ -20,8 +20,18 @@ class Cell(NamedTuple):
     """1 if the hidden state is the only one, 2 if there is a cell state too."""
 
 
-LSTM: Final = Cell("lstm", 4, 2)
-GRU: Final = Cell("gru", 3, 1)
+_LSTM: Final = Cell("lstm", 4, 2)
+_GRU: Final = Cell("gru", 3, 1)
+
+
+def kind_of_step(gates: Operand, state: Operand) -> Cell:
+    """The kind of cell whose gates (b, gates * h) and state (b, h) have these shapes."""
+    return _LSTM if gates.shape[-1] == _LSTM.gates * state.shape[-1] else _GRU
+
+
+def kind_of(initial: Operand) -> Cell:
+    """The kind of cell that has these states (states, b, h)."""
+    return _LSTM if initial.shape[0] == _LSTM.states else _GRU
 
 
 class Step(NamedTuple):
@@ -94,16 +104,21 @@ def select(operand: Operand, *indexes: int) -> Operand:
     return Operand(operand.storage, Layout(type(layout.shape)(shape), strides, layout.start_offset + offset))
 
 
+def states_of(operand: Operand) -> tuple[Operand, Operand | None]:
+    """The hidden states, and the cell states of an LSTM, along the first dim of an operand."""
+    return select(operand, 0), select(operand, 1) if operand.shape[0] > 1 else None
+
+
 def cell_step(
     build: ProgramBuilder,
     kernels: Kernels,
-    cell: Cell,
     gates: Operand,
     products: Operand,
     bias: Operand | None,
     last: Operand,
 ) -> Buffer:
     """The states after one step from the last cell state, or from the last hidden state of a GRU."""
+    cell = kind_of_step(gates, last)
     result = _new(build, last, (cell.states, *last.shape))
     if last.layout.elem_count:
         states = [kernels.contiguous(last)] * cell.states
@@ -116,7 +131,6 @@ def cell_step(
 def cell_gradient(
     build: ProgramBuilder,
     kernels: Kernels,
-    cell: Cell,
     gates: Operand,
     products: Operand,
     bias: Operand | None,
@@ -124,6 +138,8 @@ def cell_gradient(
     gradient: Operand,
 ) -> tuple[Buffer, ...]:
     """The gradients of the gates, of the products of a GRU, and of the last state."""
+    # That of both states of an LSTM has one more dim.
+    cell = _LSTM if len(gradient.shape) > len(last.shape) else _GRU
     has_cell, of_last, of_gates = cell.states > 1, _new(build, last, last.shape), _new(build, gates, gates.shape)
     of_products = of_gates if has_cell else _new(build, gates, gates.shape)
     if last.layout.elem_count:
@@ -138,16 +154,16 @@ def cell_gradient(
 def sequence(
     build: ProgramBuilder,
     kernels: Kernels,
-    cell: Cell,
     gates: Operand,
     weight: Operand,
     bias: Operand | None,
     initial: Operand,
     lengths: Operand | None,
     reverse: bool,
-    keep_products: bool = True,
+    keep_products: bool,
 ) -> tuple[Buffer, ...]:
     """The states after each step, and the products of all steps or, if they are not kept, of the last one."""
+    cell = kind_of(initial)
     states = _new(build, gates, (cell.states, gates.shape[0], *initial.shape[1:]))
     products = _new(build, gates, gates.shape[0 if keep_products else 1 :])
     if states.layout.elem_count:
@@ -168,19 +184,9 @@ def sequence(
     return states.storage, products.storage
 
 
-def sequence_states(
-    build: ProgramBuilder, kernels: Kernels, cell: Cell, gates: Operand, weight: Operand, bias: Operand | None,
-    initial: Operand, lengths: Operand | None, reverse: bool,
-) -> Buffer:  # fmt: skip
-    """The states after each step alone."""
-    states, _ = sequence(build, kernels, cell, gates, weight, bias, initial, lengths, reverse, keep_products=False)
-    return states
-
-
 def sequence_gradient(
     build: ProgramBuilder,
     kernels: Kernels,
-    cell: Cell,
     gates: Operand,
     weight: Operand,
     bias: Operand | None,
@@ -192,6 +198,7 @@ def sequence_gradient(
     reverse: bool,
 ) -> tuple[Buffer, ...]:
     """The gradients of the gates, of the products of a GRU, and of the initial states."""
+    cell = kind_of(initial)
     has_cell, of_initial, of_gates = cell.states > 1, _new(build, gates, initial.shape), _new(build, gates, gates.shape)
     of_products = of_gates if has_cell else _new(build, gates, gates.shape)
     if not states.layout.elem_count:

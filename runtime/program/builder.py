@@ -53,6 +53,8 @@ class Facts(NamedTuple):
     """The address of counters that are 0 between launches, by which the blocks of one find the last of them."""
     has_kernels: Callable[[str], bool]
     """Whether the device has the kernels of a family: some targets lack the instructions."""
+    concurrent_blocks: int = 1
+    """How many blocks of one launch can wait for each other."""
     library: Any = None
     """The words of the library of arrays that computes, and its own name of the device."""
     handle: Any = None

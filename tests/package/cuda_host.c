@@ -14,6 +14,7 @@ enum {
     OUT_OF_MEMORY = 2,
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
+    TOO_LARGE = 720,
     PEER_ACCESS_UNSUPPORTED = 217,
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
@@ -180,7 +181,7 @@ EXPORT int cuDeviceGetName(char* name, int size, int device) {
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
     BEGIN("%d %d", attribute, device);
     static const int values[] = {[2] = 1024,  [3] = 1024,  [4] = 64, [5] = 2147483647, [6] = 65535, [7] = 65535,
-                                 [10] = 32,   [16] = 132,  [75] = 9, [76] = 0,         [97] = 232448};
+                                 [10] = 32,   [16] = 132,  [75] = 9, [76] = 0,         [95] = 1,    [97] = 232448};
     *value = attribute < (int)(sizeof values / sizeof *values) ? values[attribute] : -1;
     return OK;
 }
@@ -529,19 +530,9 @@ static void saxpy(float* y, const float* x, float a, unsigned count) {
     for (unsigned index = 0; index < count; index++)
         y[index] += a * x[index];
 }
-EXPORT int cuLaunchKernel(Function* function, unsigned x, unsigned y, unsigned z, unsigned block_x, unsigned block_y,
-                          unsigned block_z, unsigned shared, void* stream, void** parameters, void** extra) {
-    if (!current)
-        return INVALID_CONTEXT;
-    if (function->object.device != current->device)
-        return INVALID_HANDLE;
-    static int quiet = -1;
-    if (quiet < 0)
-        quiet = getenv("CUDA_HOST_QUIET") != NULL;
-    if (!quiet)
-        BEGIN("%s %u %u %u %u %u %u %u %p", function->name, x, y, z, block_x, block_y, block_z, shared, stream);
+static int launch(Function* function, void* stream, void** parameters) {
     NEED_STREAM(stream);
-    if (extra || !parameters)
+    if (!parameters)
         return INVALID_VALUE;
     Graph* captured = (uintptr_t)stream > 2 ? ((Stream*)stream)->captured : NULL;
     if (captured) {
@@ -561,6 +552,29 @@ EXPORT int cuLaunchKernel(Function* function, unsigned x, unsigned y, unsigned z
             ((uint32_t*)fill.address)[index] = fill.value;
     }
     return OK;
+}
+EXPORT int cuLaunchKernel(Function* function, unsigned x, unsigned y, unsigned z, unsigned block_x, unsigned block_y,
+                          unsigned block_z, unsigned shared, void* stream, void** parameters, void** extra) {
+    if (!current)
+        return INVALID_CONTEXT;
+    if (function->object.device != current->device)
+        return INVALID_HANDLE;
+    static int quiet = -1;
+    if (quiet < 0)
+        quiet = getenv("CUDA_HOST_QUIET") != NULL;
+    if (!quiet)
+        BEGIN("%s %u %u %u %u %u %u %u %p", function->name, x, y, z, block_x, block_y, block_z, shared, stream);
+    return extra ? INVALID_VALUE : launch(function, stream, parameters);
+}
+EXPORT int cuLaunchCooperativeKernel(Function* function, unsigned x, unsigned y, unsigned z, unsigned block_x,
+                                     unsigned block_y, unsigned block_z, unsigned shared, void* stream,
+                                     void** parameters) {
+    if (!current)
+        return INVALID_CONTEXT;
+    if (function->object.device != current->device)
+        return INVALID_HANDLE;
+    BEGIN("%s %u %u %u %u %u %u %u %p", function->name, x, y, z, block_x, block_y, block_z, shared, stream);
+    return x * y * z > 132 ? TOO_LARGE : launch(function, stream, parameters);
 }
 
 // NVRTC looks for tables of functions that no document names.

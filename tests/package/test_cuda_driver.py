@@ -161,6 +161,20 @@ for asked, given in ((98304, 98304), (1 << 20, 232448)):
     (launch,) = [arguments for call, arguments in calls() if call == "cuLaunchKernel"]
     assert launch == f"fill_b32_contiguous 1 1 1 256 1 1 {given} {hex(device.driver.stream)}"
     assert storage.to_numpy().tolist() == [7] * 4
+# Blocks that wait for each other are launched together or not at all, from a thread without a context too.
+enqueue = device.driver.cooperative_function(module, "fill_b32_contiguous", 256, 32)
+storage = device.empty(DType.U32, 4)
+packed = fill_contiguous(result=storage.memory.address, count=4, value=(8, 0)).packed()
+thread = threading.Thread(target=enqueue, args=(132, packed))
+calls()
+thread.start()
+thread.join()
+assert ("cuLaunchCooperativeKernel", f"fill_b32_contiguous 132 1 1 256 1 1 0 {hex(device.driver.stream)}") in calls()
+assert storage.to_numpy().tolist() == [8] * 4
+with pytest.raises(CudaError, match="CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"):
+    enqueue(133, packed)
+with pytest.raises(InvalidArgument, match="its arguments are 32 bytes, not 31"):
+    enqueue(1, bytes(31))
 for cut in (0, 4, 40, 1000, len(code) - 1):
     with pytest.raises(InvalidArgument, match=f"fill.co is cut short: it has {cut} of"):
         device.driver.load(code[:cut], "fill.co")

@@ -13,7 +13,7 @@ from tallow.runtime.backends.gpu_backend.ops import recurrent
 from tallow.runtime.program.program import LibraryCall
 
 from .gradcheck import Gradcheck, rand
-from .programs import Stored, at, built, kernels
+from .programs import LARGE, Stored, at, built, call_of, grids, kernels
 
 GATES = {"lstm": 4, "gru": 3}
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {"lstm": tl.lstm, "gru": tl.gru}
@@ -275,23 +275,54 @@ def test_errors(device: Device) -> None:
         tl.lstm(x, own, lengths=Tensor([5, 1, 1], device=device))[0].numpy()
 
 
+METHODS = ("sequence", "sequence_with_products", "sequence_gradient")
+
+
+def operands_of(kind: str, steps: int, batch: int, units: int) -> tuple[tuple[Any, ...], ...]:
+    """The operands of each of METHODS."""
+    x, width, count = Stored(DType.F32, 1 << 24), GATES[kind] * units, 1 if kind == "gru" else 2
+    gates, weight, bias = at(x, (steps, batch, width)), at(x, (width, units)), at(x, (width,))
+    initial, states = at(x, (count, batch, units)), at(x, (count, steps, batch, units))
+    forward = gates, weight, bias, initial, None, False
+    return forward, forward, (gates, weight, bias, initial, states, gates, None, states, False)
+
+
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_a_step_on_a_gpu_is_a_product_and_a_kernel(kind: str) -> None:
     class Library:
         def multiply(self, *arguments: Any) -> LibraryCall:
             return LibraryCall(self.multiply, arguments)
 
-    steps, batch, units, count = 5, 3, 8, 1 if kind == "gru" else 2
-    x, width = Stored(DType.F32, 4096), GATES[kind] * units
-    gates, weight, bias = at(x, (steps, batch, width)), at(x, (width, units)), at(x, (width,))
-    initial, states = at(x, (count, batch, units)), at(x, (count, steps, batch, units))
-    forward = gates, weight, bias, initial, None, False
-    backward = gates, weight, bias, initial, states, gates, None, states, False
-    for method, operands in ((kind, forward), (f"{kind}_with_products", forward), (f"{kind}_gradient", backward)):
+    steps = 5
+    for method, operands in zip(METHODS, operands_of(kind, steps, 3, 16), strict=True):
         program = built(getattr(recurrent, f"{method}_by_library"), Library(), *operands)
         kernel = f"{kind}_{'gradient' if method.endswith('gradient') else 'step'}_f32_1"
         own = sum(isinstance(step, LibraryCall) for step in program.steps)
         assert own == steps
         # The direct gradient of the initial state of a GRU is added at the end.
         assert kernels(program)[:steps] == [kernel] * steps
-        assert len(kernels(program)) - steps == (method == "gru_gradient")
+        assert len(kernels(program)) - steps == (method == "sequence_gradient" and kind == "gru")
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("batch", "units", "blocks", "keys"),
+    [
+        (1, 128, 16, 4),
+        (64, 128, 8 * 16, 4),  # 8 groups of 8 sequences
+        (9, 129, 5 * 17, 8),
+        (128, 512, 2 * 64, 16),
+        (129, 512, 0, 0),  # more sequences than so many blocks take
+        (1, 513, 0, 0),  # more weights than registers hold
+    ],
+)
+def test_all_steps_are_one_launch_of_blocks_that_run_together(
+    kind: str, batch: int, units: int, blocks: int, keys: int
+) -> None:
+    facts = LARGE._replace(concurrent_blocks=132)
+    for method, operands in zip(METHODS, operands_of(kind, 2, batch, units), strict=True):
+        program = built(getattr(recurrent, method), *operands, facts=facts)
+        by_library = call_of(getattr(recurrent, f"{method}_by_library"), None, *operands)
+        assert not blocks or by_library.program(facts, may_refuse=True) is None
+        kernel = f"{kind}_sequence{'_gradient' if method == 'sequence_gradient' else ''}_f32_{keys}"
+        assert grids(program) == [(kernel, blocks)] if blocks else len(grids(program)) > 2

@@ -540,6 +540,7 @@ def _arguments(spec: Spec, *, host: bool) -> View:
             for target in backend.code_objects.targets
         ],
         families={family.name: tuple(family.targets) for family in families if family.kernels},
+        cooperative=[family.name for family in families if family.cooperative],
         tuples=list(map(_tuple, spec.tuples)),
     )
 

@@ -66,6 +66,7 @@ class Driver(GpuDriver[Module]):
         self.target = "sm_90a" if target == "sm_90" else target
         self.wave_size = device.attribute("WARP_SIZE")
         self.multiprocessors = device.attribute("MULTIPROCESSOR_COUNT")
+        self.concurrent_blocks = self.multiprocessors if device.attribute("COOPERATIVE_LAUNCH") else 1
         self.compiler = Nvrtc()
 
     def _new_buffer(self, nbytes: int) -> CudaBuffer:
@@ -91,6 +92,9 @@ class Driver(GpuDriver[Module]):
 
     def function(self, module: Module, name: str, block: int, argument_size: int, shared_bytes: int = 0) -> Function:
         return CudaKernel(module, name, self.queue, block, argument_size, shared_bytes).enqueue
+
+    def cooperative_function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
+        return CudaKernel(module, name, self.queue, block, argument_size, 0, is_cooperative=True).enqueue_together
 
     def launcher(self, module: Module, name: str) -> Launcher:
         return cuda_launcher(module, name, self.queue)

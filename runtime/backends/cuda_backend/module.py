@@ -69,11 +69,20 @@ class CudaKernel:
     )
 
     def __init__(
-        self, module: CudaModule, name: str, queue: StreamHandle, block: int, argument_size: int, shared_bytes: int
+        self,
+        module: CudaModule,
+        name: str,
+        queue: StreamHandle,
+        block: int,
+        argument_size: int,
+        shared_bytes: int,
+        is_cooperative: bool = False,
     ) -> None:
         self.module = module
         self._function = module.function(name)
-        waiting_kernels[int(self._function)] = self
+        # The blocks of a cooperative launch begin together.
+        if not is_cooperative:
+            waiting_kernels[int(self._function)] = self
         self._name = name
         self._queue = queue
         self._stream = queue.own_handle
@@ -96,6 +105,28 @@ class CudaKernel:
         if status:
             launch = self._function, blocks, 1, 1, self._block, 1, 1, self._shared_bytes, stream, parameters, 0
             _launch_again(status, self.module, self._name, launch)
+
+    def enqueue_together(self, blocks: int, arguments: bytes) -> None:
+        """The same for blocks that wait for each other: CUDA refuses a launch if not all of them can run at once."""
+        if len(arguments) != self._argument_size:
+            reason = f"its arguments are {self._argument_size} bytes, not {len(arguments)}"
+            raise InvalidArgument(f"launch of {self._name}", reason)
+        # CUDA wants an array with the address of each parameter. There is one, and this object is that array.
+        launch = (
+            self._function,
+            blocks,
+            1,
+            1,
+            self._block,
+            1,
+            1,
+            self._shared_bytes,
+            self._queue.handle,
+            c_char_p(arguments),
+        )
+        (status,) = cuda.cuLaunchCooperativeKernel(*launch)
+        if status:
+            _launch_again(status, self.module, self._name, launch, cuda.cuLaunchCooperativeKernel)
 
 
 def cuda_launcher(module: CudaModule, name: str, queue: StreamHandle) -> Launcher:
@@ -156,13 +187,15 @@ def _parameter_sizes(function: Any) -> tuple[int, ...] | None:
         sizes.append(int(size))
 
 
-def _launch_again(status: Any, module: CudaModule, name: str, launch: tuple[Any, ...]) -> None:
+def _launch_again(
+    status: Any, module: CudaModule, name: str, launch: tuple[Any, ...], function: Callable[..., tuple[Any]] = _launch
+) -> None:
     """Launch once more after `status` where the context was not current; else raise CudaError."""
     # Trying first costs nothing where the context is current; asking before every launch would cost a third of it.
     if not module.context.is_current():
         with module.context.activated():
-            (status,) = _launch(*launch)
-    check("cuLaunchKernel", (status,), f"{name} on {module.context.label}")
+            (status,) = function(*launch)
+    check(function.__name__, (status,), f"{name} on {module.context.label}")
 
 
 def _along_axes(attribute: Callable[[str], int], name: str) -> Dim3:

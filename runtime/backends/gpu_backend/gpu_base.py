@@ -88,7 +88,14 @@ class GpuBase(BackendDevice):
     def facts(self) -> Facts:
         """What ops know of the device."""
         driver = self.driver
-        return Facts(driver.label, driver.multiprocessors, driver.wave_size, self.counters, self.kernels.has)
+        return Facts(
+            driver.label,
+            driver.multiprocessors,
+            driver.wave_size,
+            self.counters,
+            self.kernels.has,
+            driver.concurrent_blocks,
+        )
 
     def reserve(self, blocks: int) -> Reserved:
         """Reserve blocks of the random stream: that of the device, or of this thread's capture."""

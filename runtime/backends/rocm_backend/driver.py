@@ -54,6 +54,7 @@ class Driver(GpuDriver[Module]):
         self.target = properties.target
         self.wave_size = properties.wave_size
         self.multiprocessors = properties.multi_processor_count
+        self.concurrent_blocks = self.multiprocessors if properties.cooperative_launch else 1
         self.compiler = Hiprtc()
 
     def examine(self) -> Iterator[Finding]:
@@ -90,6 +91,9 @@ class Driver(GpuDriver[Module]):
     ) -> Function:
         # Python's own partial, since it calls faster than a method does.
         return partial(_kernel(module, name, argument_size).enqueue, self.queue, block)
+
+    def cooperative_function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
+        return partial(_kernel(module, name, argument_size).enqueue_together, self.queue, block)
 
     def launcher(self, module: Module, name: str) -> Launcher:
         return _kernel(module, name, None).launcher(self.queue)

@@ -123,6 +123,7 @@ hipDeviceProp_t properties_of(int device) {
     properties.integrated = 1;
     properties.canMapHostMemory = 1;
     properties.concurrentKernels = 1;
+    properties.cooperativeLaunch = 1;
     properties.pciBusID = device + 1;
     properties.unifiedAddressing = 1;
     properties.l2CacheSize = 4 << 20;

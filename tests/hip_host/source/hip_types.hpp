@@ -30,6 +30,7 @@ enum hipError_t {
     hipErrorPeerAccessAlreadyEnabled = 704,
     hipErrorPeerAccessNotEnabled = 705,
     hipErrorLaunchFailure = 719,
+    hipErrorCooperativeLaunchTooLarge = 720,
     hipErrorNotSupported = 801,
     hipErrorStreamCaptureUnsupported = 900,
     hipErrorStreamCaptureInvalidated = 901,

@@ -195,8 +195,17 @@ hipError_t check_shape(const hip_host_kernel& kernel, hip_host_index grid, hip_h
     return shared > max_shared_memory ? hipErrorInvalidValue : hipSuccess;
 }
 
+// The blocks of a cooperative launch, each on a thread of its own: they may wait for each other.
+void run_together(Grid& grid) {
+    std::vector<std::thread> threads;
+    for (std::uint64_t block = 0; block < grid.blocks; ++block)
+        threads.emplace_back([&grid] { grid.work(); });
+    for (std::thread& thread : threads)
+        thread.join();
+}
+
 hipError_t run_grid(const ihipModuleSymbol_t& function, hip_host_index grid, hip_host_index block, unsigned shared,
-                    const Arguments& arguments) {
+                    const Arguments& arguments, bool cooperative) {
     static const auto seed = static_cast<std::uint64_t>(setting("HIP_HOST_SHUFFLE", 0));
     const hip_host_kernel& kernel = *function.kernel;
     const KernelTurn turn(function.module->device);
@@ -205,9 +214,52 @@ hipError_t run_grid(const ihipModuleSymbol_t& function, hip_host_index grid, hip
     const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
     const std::uint64_t chunk =
         std::clamp<std::uint64_t>(blocks / (8u * static_cast<unsigned>(multiprocessor_count())), 1, 64);
-    Grid work{call, blocks, BlockOrder(blocks, seed), chunk};
-    pool().run(work);
+    Grid work{call, blocks, BlockOrder(blocks, seed), cooperative ? 1 : chunk};
+    if (cooperative)
+        run_together(work);
+    else
+        pool().run(work);
     return work.failed ? sticky_error() : hipSuccess;
+}
+
+hipError_t launch(const char* name, hipFunction_t function, hip_host_index grid, hip_host_index block,
+                  unsigned dynamic_shared, hipStream_t stream, void** parameters, void** extra, bool cooperative) {
+    return api(name, hipErrorLaunchFailure, [&] {
+        if (!functions().contains(function))
+            return hipErrorInvalidDeviceFunction;
+        if (!stream_is_live(stream))
+            return hipErrorInvalidHandle;
+        // HIP 7 takes a launch for the current device only. The handles are compared before anything else, as there.
+        const int device = current_device();
+        if (device_of(stream) != device || function->module->device != device)
+            return hipErrorInvalidHandle;
+        const hip_host_kernel& kernel = *function->kernel;
+        hipError_t error = check_shape(kernel, grid, block, dynamic_shared);
+        if (error)
+            return error;
+        if (cooperative && std::uint64_t{grid.x} * grid.y * grid.z > static_cast<unsigned>(multiprocessor_count()))
+            return hipErrorCooperativeLaunchTooLarge;
+        if ((parameters && extra) || (!parameters && !extra && kernel.parameter_count))
+            return hipErrorInvalidValue;
+        Arguments arguments(*function);
+        if (parameters)
+            error = arguments.take_parameters(parameters);
+        else if (extra)
+            error = arguments.take_buffer(extra);
+        if (error)
+            return error;
+        LogLine(name)
+            .text("kernel", kernel.name)
+            .list("grid", std::initializer_list<unsigned>{grid.x, grid.y, grid.z})
+            .list("block", std::initializer_list<unsigned>{block.x, block.y, block.z})
+            .integer("shared", dynamic_shared)
+            .address("stream", stream);
+        if (!lazy() && !stream_is_captured(stream))
+            return run_grid(*function, grid, block, dynamic_shared, arguments, cooperative);
+        return submit(stream, [=, arguments = std::make_shared<Arguments>(std::move(arguments))] {
+            return run_grid(*function, grid, block, dynamic_shared, *arguments, cooperative);
+        });
+    });
 }
 
 } // namespace
@@ -219,39 +271,14 @@ HIP_HOST_API hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned g
                                               unsigned block_x, unsigned block_y, unsigned block_z,
                                               unsigned dynamic_shared, hipStream_t stream, void** parameters,
                                               void** extra) {
-    return api("hipModuleLaunchKernel", hipErrorLaunchFailure, [&] {
-        if (!functions().contains(function))
-            return hipErrorInvalidDeviceFunction;
-        if (!stream_is_live(stream))
-            return hipErrorInvalidHandle;
-        // HIP 7 takes a launch for the current device only. The handles are compared before anything else, as there.
-        const int device = current_device();
-        if (device_of(stream) != device || function->module->device != device)
-            return hipErrorInvalidHandle;
-        const hip_host_kernel& kernel = *function->kernel;
-        const hip_host_index grid{grid_x, grid_y, grid_z}, block{block_x, block_y, block_z};
-        hipError_t error = check_shape(kernel, grid, block, dynamic_shared);
-        if (error)
-            return error;
-        if ((parameters && extra) || (!parameters && !extra && kernel.parameter_count))
-            return hipErrorInvalidValue;
-        Arguments arguments(*function);
-        if (parameters)
-            error = arguments.take_parameters(parameters);
-        else if (extra)
-            error = arguments.take_buffer(extra);
-        if (error)
-            return error;
-        LogLine("hipModuleLaunchKernel")
-            .text("kernel", kernel.name)
-            .list("grid", std::initializer_list<unsigned>{grid_x, grid_y, grid_z})
-            .list("block", std::initializer_list<unsigned>{block_x, block_y, block_z})
-            .integer("shared", dynamic_shared)
-            .address("stream", stream);
-        if (!lazy() && !stream_is_captured(stream))
-            return run_grid(*function, grid, block, dynamic_shared, arguments);
-        return submit(stream, [=, arguments = std::make_shared<Arguments>(std::move(arguments))] {
-            return run_grid(*function, grid, block, dynamic_shared, *arguments);
-        });
-    });
+    return launch("hipModuleLaunchKernel", function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z},
+                  dynamic_shared, stream, parameters, extra, false);
+}
+
+HIP_HOST_API hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y,
+                                                         unsigned grid_z, unsigned block_x, unsigned block_y,
+                                                         unsigned block_z, unsigned dynamic_shared, hipStream_t stream,
+                                                         void** parameters) {
+    return launch("hipModuleLaunchCooperativeKernel", function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z},
+                  dynamic_shared, stream, parameters, nullptr, true);
 }

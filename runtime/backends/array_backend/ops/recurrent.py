@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .....array_functors import functors
 from .....dtype import DType
 from .....op import UnaryOp
 from . import cast
 from .operand import Operand
-
-LSTM_GATES = 4
-GRU_GATES = 3
 
 
 class _Gates(NamedTuple):
@@ -41,41 +38,30 @@ class _Functions(NamedTuple):
         return 4 * self.slope(2 * x)
 
 
-def lstm_cell(gates: Operand, products: Operand, bias: Operand | None, cell: Operand) -> Any:
-    """The hidden state and the cell state."""
+def cell(gates: Operand, products: Operand, bias: Operand | None, last: Operand) -> Any:
+    """The new states of a cell from the last cell state, or from the last hidden state of a GRU."""
     library = gates.library
-    hidden, state = _lstm_step(library, _gates(gates, products, bias, LSTM_GATES), _wide(cell))
-    shape = (1, *cell.layout.shape)
-    both = library.concat([library.reshape(each, shape) for each in (hidden, state)], 0)
-    return gates.result(cast.narrow(library, both, gates.dtype))
+    kind = _LSTM if gates.layout.shape[-1] == _LSTM.gates * last.layout.shape[-1] else _GRU
+    new = kind.step(library, _gates(gates, products, bias, kind.gates), _wide(last))
+    return gates.result(cast.narrow(library, _stacked(library, new) if len(new) > 1 else new[0], gates.dtype))
 
 
-def lstm_cell_gradient(
-    gates: Operand, products: Operand, bias: Operand | None, cell: Operand, gradient: Operand
+def cell_gradient(
+    gates: Operand, products: Operand, bias: Operand | None, last: Operand, gradient: Operand
 ) -> tuple[Any, ...]:
-    """The gradients of the gates and of the last cell state."""
-    library = gates.library
-    both = _lstm_gradient(library, _gates(gates, products, bias, LSTM_GATES), _wide(cell), *_each(_wide(gradient)))
-    return tuple([gates.result(cast.narrow(library, each, gates.dtype)) for each in both])
+    """The gradients of the gates, of the products of a GRU, and of the last state."""
+    library, upstream = gates.library, _wide(gradient)
+    # That of both states of an LSTM has one more dim.
+    is_lstm = gradient.layout.rank > last.layout.rank
+    kind, of_states = (_LSTM, _each(upstream)) if is_lstm else (_GRU, [upstream])
+    of_gates, of_products, of_last = kind.gradient(
+        library, _gates(gates, products, bias, kind.gates), _wide(last), of_states
+    )
+    results = (of_gates, of_last[-1]) if is_lstm else (of_gates, of_products, of_last[-1])
+    return tuple([gates.result(cast.narrow(library, each, gates.dtype)) for each in results])
 
 
-def gru_cell(gates: Operand, products: Operand, bias: Operand | None, hidden: Operand) -> Any:
-    """The hidden state."""
-    library = gates.library
-    new = _gru_step(library, _gates(gates, products, bias, GRU_GATES), _wide(hidden))
-    return gates.result(cast.narrow(library, new, gates.dtype))
-
-
-def gru_cell_gradient(
-    gates: Operand, products: Operand, bias: Operand | None, hidden: Operand, gradient: Operand
-) -> tuple[Any, ...]:
-    """The gradients of the gates of the input, of the products and of the last hidden state."""
-    library = gates.library
-    all_three = _gru_gradient(library, _gates(gates, products, bias, GRU_GATES), _wide(hidden), _wide(gradient))
-    return tuple([gates.result(cast.narrow(library, each, gates.dtype)) for each in all_three])
-
-
-def lstm(
+def sequence(
     gates: Operand,
     weight: Operand,
     bias: Operand | None,
@@ -84,10 +70,10 @@ def lstm(
     reverse: bool,
 ) -> Any:
     """The states after each step."""
-    return _sequence(_lstm_states, LSTM_GATES, gates, weight, bias, initial, lengths, reverse)[0]
+    return sequence_with_products(gates, weight, bias, initial, lengths, reverse)[0]
 
 
-def lstm_with_products(
+def sequence_with_products(
     gates: Operand,
     weight: Operand,
     bias: Operand | None,
@@ -95,109 +81,8 @@ def lstm_with_products(
     lengths: Operand | None,
     reverse: bool,
 ) -> tuple[Any, ...]:
-    """The states after each step, and the products."""
-    return _sequence(_lstm_states, LSTM_GATES, gates, weight, bias, initial, lengths, reverse)
-
-
-def lstm_gradient(
-    gates: Operand,
-    weight: Operand,
-    bias: Operand | None,
-    initial: Operand,
-    states: Operand,
-    products: Operand,
-    lengths: Operand | None,
-    gradient: Operand,
-    reverse: bool,
-) -> tuple[Any, ...]:
-    """The gradients of the gates and of the initial states."""
-    inputs = _Inputs(gates, weight, bias, initial, states, products, lengths)
-    of_gates, _, of_initial = _sequence_gradient(_lstm_parts, LSTM_GATES, inputs, gradient, reverse)
-    return of_gates, of_initial
-
-
-def gru(
-    gates: Operand,
-    weight: Operand,
-    bias: Operand | None,
-    initial: Operand,
-    lengths: Operand | None,
-    reverse: bool,
-) -> Any:
-    """The states after each step."""
-    return _sequence(_gru_states, GRU_GATES, gates, weight, bias, initial, lengths, reverse)[0]
-
-
-def gru_with_products(
-    gates: Operand,
-    weight: Operand,
-    bias: Operand | None,
-    initial: Operand,
-    lengths: Operand | None,
-    reverse: bool,
-) -> tuple[Any, ...]:
-    """The states after each step, and the products."""
-    return _sequence(_gru_states, GRU_GATES, gates, weight, bias, initial, lengths, reverse)
-
-
-def gru_gradient(
-    gates: Operand,
-    weight: Operand,
-    bias: Operand | None,
-    initial: Operand,
-    states: Operand,
-    products: Operand,
-    lengths: Operand | None,
-    gradient: Operand,
-    reverse: bool,
-) -> tuple[Any, ...]:
-    """The gradients of the gates of the input, of the products and of the initial state."""
-    inputs = _Inputs(gates, weight, bias, initial, states, products, lengths)
-    return _sequence_gradient(_gru_parts, GRU_GATES, inputs, gradient, reverse)
-
-
-class _Inputs(NamedTuple):
-    """The operands of the gradient of a sequence."""
-
-    gates: Operand
-    weight: Operand
-    bias: Operand | None
-    initial: Operand
-    states: Operand
-    products: Operand
-    lengths: Operand | None
-
-
-def _lstm_states(library: Any, gates: _Gates, last: list[Any]) -> list[Any]:
-    return [*_lstm_step(library, gates, last[1])]
-
-
-def _gru_states(library: Any, gates: _Gates, last: list[Any]) -> list[Any]:
-    return [_gru_step(library, gates, last[0])]
-
-
-def _lstm_parts(library: Any, gates: _Gates, last: list[Any], upstream: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """The gradients of both parts of the gates, and the direct gradients of the last states."""
-    of_gates, of_cell = _lstm_gradient(library, gates, last[1], upstream[0], upstream[1])
-    return of_gates, of_gates, [0 * of_cell, of_cell]
-
-
-def _gru_parts(library: Any, gates: _Gates, last: list[Any], upstream: list[Any]) -> tuple[Any, Any, list[Any]]:
-    of_gates, of_products, of_hidden = _gru_gradient(library, gates, last[0], upstream[0])
-    return of_gates, of_products, [of_hidden]
-
-
-def _sequence(
-    step: Callable[..., list[Any]],
-    count: int,
-    gates: Operand,
-    weight: Operand,
-    bias: Operand | None,
-    initial: Operand,
-    lengths: Operand | None,
-    reverse: bool,
-) -> tuple[Any, ...]:
-    """Run steps one after another, each of which rounds its products and states."""
+    """The states after each step, and the products. Each step rounds both."""
+    kind = _kind_of(initial)
     library, dtype, x = gates.library, gates.dtype, _wide(gates)
     steps, shape = gates.layout.shape[0], tuple(initial.layout.shape)
     if 0 in (steps, *shape):
@@ -215,7 +100,9 @@ def _sequence(
         own = own if wide_bias is None else own + wide_bias
         new = [
             _rounded(library, state, dtype)
-            for state in step(library, _Gates(_split(x[position, ...], count), _split(own, count)), last)
+            for state in kind.step(
+                library, _Gates(_split(x[position, ...], kind.gates), _split(own, kind.gates)), last[-1]
+            )
         ]
         last = _where(library, _runs(lengths, position), new, last)
         results.append((products, last))
@@ -225,43 +112,49 @@ def _sequence(
     return gates.result(states), gates.result(_stacked(library, [products for products, _ in ordered]))
 
 
-def _sequence_gradient(
-    parts: Callable[..., tuple[Any, Any, list[Any]]], count: int, inputs: _Inputs, gradient: Operand, reverse: bool
-) -> tuple[Any, Any, Any]:
-    """The gradients of both parts of gates, and of the initial states."""
-    gates, library, dtype = inputs.gates, inputs.gates.library, inputs.gates.dtype
-    steps, shape = gates.layout.shape[0], tuple(inputs.initial.layout.shape)
+def sequence_gradient(
+    gates: Operand,
+    weight: Operand,
+    bias: Operand | None,
+    initial: Operand,
+    states: Operand,
+    products: Operand,
+    lengths: Operand | None,
+    gradient: Operand,
+    reverse: bool,
+) -> tuple[Any, ...]:
+    """The gradients of the gates, of the products of a GRU, and of the initial states."""
+    kind, library, dtype = _kind_of(initial), gates.library, gates.dtype
+    steps, shape = gates.layout.shape[0], tuple(initial.layout.shape)
     if 0 in (steps, *shape):
         zeros = library.full(shape, 0, library.DTYPES[dtype], gates.device.handle)
-        return gates.result(gates.array), gates.result(gates.array), gates.result(zeros)
+        return (*[gates.result(gates.array) for _ in range(3 - kind.states)], gates.result(zeros))
 
-    x, h, upstream, states, initial, weight = (
-        _wide(each) for each in (gates, inputs.products, gradient, inputs.states, inputs.initial, inputs.weight)
-    )
-    bias = None if inputs.bias is None else _wide(inputs.bias)
-    carried = _each(0 * initial)
+    x, h, upstream, after, start, matrix = map(_wide, (gates, products, gradient, states, initial, weight))
+    wide_bias = None if bias is None else _wide(bias)
+    carried = _each(0 * start)
     results = []
     for position in range(steps) if reverse else reversed(range(steps)):
         previous = position + 1 if reverse else position - 1
-        last = _each(states[:, previous, ...] if 0 <= previous < steps else initial)
-        own = h[position, ...] if bias is None else h[position, ...] + bias
+        last = after[-1, previous, ...] if 0 <= previous < steps else start[-1, ...]
+        own = h[position, ...] if wide_bias is None else h[position, ...] + wide_bias
         of_states = [one + other for one, other in zip(_each(upstream[:, position, ...]), carried, strict=True)]
-        both = _Gates(_split(x[position, ...], count), _split(own, count))
-        of_gates, of_products, direct = parts(library, both, last, of_states)
-        runs = _runs(inputs.lengths, position)
+        both = _Gates(_split(x[position, ...], kind.gates), _split(own, kind.gates))
+        of_gates, of_products, direct = kind.gradient(library, both, last, of_states)
+        runs = _runs(lengths, position)
         of_gates, of_products = (
             _rounded(library, each, dtype)
             for each in _where(library, runs, [of_gates, of_products], [0 * of_gates, 0 * of_products])
         )
         direct = _where(library, runs, direct, of_states)
-        carried = [direct[0] + library.matmul(of_products, weight), *direct[1:]]
+        carried = [direct[0] + library.matmul(of_products, matrix), *direct[1:]]
         results.append((of_gates, of_products))
     ordered = results if reverse else results[::-1]
     every = [_stacked(library, [step[part] for step in ordered]) for part in (0, 1)]
     of_gates, of_products, of_initial = (
         gates.result(cast.narrow(library, each, dtype)) for each in (*every, _stacked(library, carried))
     )
-    return of_gates, of_products, of_initial
+    return (of_gates, of_initial) if kind.states > 1 else (of_gates, of_products, of_initial)
 
 
 def _runs(lengths: Operand | None, position: int) -> Any:
@@ -279,43 +172,60 @@ def _stacked(library: Any, arrays: list[Any]) -> Any:
     return library.concat([library.reshape(each, (1, *each.shape)) for each in arrays], 0)
 
 
-def _lstm_step(library: Any, gates: _Gates, cell: Any) -> tuple[Any, Any]:
-    """The hidden state and the cell state from the last cell state."""
+def _lstm_step(library: Any, gates: _Gates, cell: Any) -> list[Any]:
     own, (i, f, g, o) = _functions(library), gates.sums
     cell = own.sigmoid(f) * cell + own.sigmoid(i) * own.tanh(g)
-    return own.sigmoid(o) * own.tanh(cell), cell
+    return [own.sigmoid(o) * own.tanh(cell), cell]
 
 
-def _lstm_gradient(library: Any, gates: _Gates, cell: Any, of_hidden: Any, of_cell: Any) -> tuple[Any, Any]:
-    """The gradients of the sums of the gates, and of the last cell state."""
-    own, (i, f, g, o) = _functions(library), gates.sums
+def _lstm_gradient(library: Any, gates: _Gates, cell: Any, of_states: list[Any]) -> tuple[Any, Any, list[Any]]:
+    own, (i, f, g, o), (of_hidden, of_cell) = _functions(library), gates.sums, of_states
     new = own.sigmoid(f) * cell + own.sigmoid(i) * own.tanh(g)
     of_new = of_hidden * own.sigmoid(o) * own.tanh_slope(new) + of_cell
-    of_gates = [
+    of_each = [
         of_new * own.tanh(g) * own.slope(i),
         of_new * cell * own.slope(f),
         of_new * own.sigmoid(i) * own.tanh_slope(g),
         of_hidden * own.tanh(new) * own.slope(o),
     ]
-    return library.concat(of_gates, len(cell.shape) - 1), of_new * own.sigmoid(f)
+    of_gates = library.concat(of_each, len(cell.shape) - 1)
+    return of_gates, of_gates, [0 * of_new, of_new * own.sigmoid(f)]
 
 
-def _gru_step(library: Any, gates: _Gates, hidden: Any) -> Any:
-    """The hidden state from the last one."""
+def _gru_step(library: Any, gates: _Gates, hidden: Any) -> list[Any]:
     own, (x, h) = _functions(library), gates
     candidate = own.tanh(x[2] + own.sigmoid(x[0] + h[0]) * h[2])
-    return candidate + own.sigmoid(x[1] + h[1]) * (hidden - candidate)
+    return [candidate + own.sigmoid(x[1] + h[1]) * (hidden - candidate)]
 
 
-def _gru_gradient(library: Any, gates: _Gates, hidden: Any, of_hidden: Any) -> tuple[Any, Any, Any]:
-    """The gradients of the gates of the input, of the products, and the direct one of the last hidden state."""
-    own, (x, h), (r, z, _) = _functions(library), gates, gates.sums
+def _gru_gradient(library: Any, gates: _Gates, hidden: Any, of_states: list[Any]) -> tuple[Any, Any, list[Any]]:
+    own, (x, h), (r, z, _), (of_hidden,) = _functions(library), gates, gates.sums, of_states
     total = x[2] + own.sigmoid(r) * h[2]
     of_total = of_hidden * own.sigmoid(-z) * own.tanh_slope(total)
     both = [of_total * h[2] * own.slope(r), of_hidden * (hidden - own.tanh(total)) * own.slope(z)]
     axis = len(hidden.shape) - 1
     of_gates, of_products = (library.concat([*both, each], axis) for each in (of_total, of_total * own.sigmoid(r)))
-    return of_gates, of_products, of_hidden * own.sigmoid(z)
+    return of_gates, of_products, [of_hidden * own.sigmoid(z)]
+
+
+class _Kind(NamedTuple):
+    """A kind of cell."""
+
+    gates: int
+    states: int
+    step: Callable[..., list[Any]]
+    """The new states from the gates and the last state: the cell state of an LSTM."""
+    gradient: Callable[..., tuple[Any, Any, list[Any]]]
+    """The gradients of both parts of the gates and the direct ones of the last states, from those of the new states."""
+
+
+_LSTM: Final = _Kind(4, 2, _lstm_step, _lstm_gradient)
+_GRU: Final = _Kind(3, 1, _gru_step, _gru_gradient)
+
+
+def _kind_of(initial: Operand) -> _Kind:
+    """The kind of cell that has these states (states, b, h)."""
+    return _LSTM if initial.layout.shape[0] == _LSTM.states else _GRU
 
 
 def _functions(library: Any) -> _Functions:

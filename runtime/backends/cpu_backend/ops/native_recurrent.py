@@ -12,7 +12,7 @@ from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Address, Buffer, Operand, address_of
 from ... import recurrent as shared
-from ...recurrent import GRU, LSTM, Cell, Gradient, Results, Step
+from ...recurrent import Gradient, Results, Step
 from ..values import RUN_PARTS, THREADS
 from . import native, native_copy, native_few_rows, native_matmul
 
@@ -25,95 +25,51 @@ _MANY_STEPS: Final = 8
 _COLUMN_ROWS: Final = 3
 
 
-def lstm_cell(
-    build: ProgramBuilder, kernels: HostKernels, gates: Operand, products: Operand, bias: Operand | None, cell: Operand
+def cell(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, products: Operand, bias: Operand | None, last: Operand
 ) -> Buffer | None:
-    """As `recurrent.lstm_cell`; None if NumPy computes it."""
+    """As `recurrent.cell`; None if NumPy computes it."""
     own = _of(build, kernels, gates)
-    return None if own is None else shared.cell_step(build, own, LSTM, gates, products, bias, cell)
+    return None if own is None else shared.cell_step(build, own, gates, products, bias, last)
 
 
-def lstm_cell_gradient(
+def cell_gradient(
     build: ProgramBuilder, kernels: HostKernels, gates: Operand, products: Operand, bias: Operand | None,
-    cell: Operand, gradient: Operand,
+    last: Operand, gradient: Operand,
 ) -> tuple[Buffer, ...] | None:  # fmt: skip
-    """As `recurrent.lstm_cell_gradient`; None if NumPy computes it."""
+    """As `recurrent.cell_gradient`; None if NumPy computes it."""
     own = _of(build, kernels, gates)
-    return None if own is None else shared.cell_gradient(build, own, LSTM, gates, products, bias, cell, gradient)
+    return None if own is None else shared.cell_gradient(build, own, gates, products, bias, last, gradient)
 
 
-def gru_cell(
-    build: ProgramBuilder, kernels: HostKernels, gates: Operand, products: Operand, bias: Operand | None,
-    hidden: Operand,
-) -> Buffer | None:  # fmt: skip
-    """As `recurrent.gru_cell`; None if NumPy computes it."""
-    own = _of(build, kernels, gates)
-    return None if own is None else shared.cell_step(build, own, GRU, gates, products, bias, hidden)
-
-
-def gru_cell_gradient(
-    build: ProgramBuilder, kernels: HostKernels, gates: Operand, products: Operand, bias: Operand | None,
-    hidden: Operand, gradient: Operand,
-) -> tuple[Buffer, ...] | None:  # fmt: skip
-    """As `recurrent.gru_cell_gradient`; None if NumPy computes it."""
-    own = _of(build, kernels, gates)
-    return None if own is None else shared.cell_gradient(build, own, GRU, gates, products, bias, hidden, gradient)
-
-
-def lstm(
+def sequence(
     build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
     initial: Operand, lengths: Operand | None, reverse: bool,
 ) -> Buffer | None:  # fmt: skip
-    """As `recurrent.lstm`; None if NumPy computes it."""
-    results = _sequence(build, kernels, LSTM, gates, weight, bias, initial, lengths, reverse, keep_products=False)
+    """As `recurrent.sequence`; None if NumPy computes it."""
+    results = _sequence(build, kernels, gates, weight, bias, initial, lengths, reverse, keep_products=False)
     return None if results is None else results[0]
 
 
-def lstm_with_products(
+def sequence_with_products(
     build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
     initial: Operand, lengths: Operand | None, reverse: bool,
 ) -> tuple[Buffer, ...] | None:  # fmt: skip
-    """As `recurrent.lstm_with_products`; None if NumPy computes it."""
-    return _sequence(build, kernels, LSTM, gates, weight, bias, initial, lengths, reverse, keep_products=True)
+    """As `recurrent.sequence_with_products`; None if NumPy computes it."""
+    return _sequence(build, kernels, gates, weight, bias, initial, lengths, reverse, keep_products=True)
 
 
-def lstm_gradient(
+def sequence_gradient(
     build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
     initial: Operand, states: Operand, products: Operand, lengths: Operand | None, gradient: Operand, reverse: bool,
 ) -> tuple[Buffer, ...] | None:  # fmt: skip
-    """As `recurrent.lstm_gradient`; None if NumPy computes it."""
+    """As `recurrent.sequence_gradient`; None if NumPy computes it."""
     own, operands = _of(build, kernels, gates), (gates, weight, bias, initial, states, products, lengths, gradient)
-    return None if own is None else shared.sequence_gradient(build, own, LSTM, *operands, reverse)
-
-
-def gru(
-    build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
-    initial: Operand, lengths: Operand | None, reverse: bool,
-) -> Buffer | None:  # fmt: skip
-    """As `recurrent.gru`; None if NumPy computes it."""
-    results = _sequence(build, kernels, GRU, gates, weight, bias, initial, lengths, reverse, keep_products=False)
-    return None if results is None else results[0]
-
-
-def gru_with_products(
-    build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
-    initial: Operand, lengths: Operand | None, reverse: bool,
-) -> tuple[Buffer, ...] | None:  # fmt: skip
-    """As `recurrent.gru_with_products`; None if NumPy computes it."""
-    return _sequence(build, kernels, GRU, gates, weight, bias, initial, lengths, reverse, keep_products=True)
-
-
-def gru_gradient(
-    build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
-    initial: Operand, states: Operand, products: Operand, lengths: Operand | None, gradient: Operand, reverse: bool,
-) -> tuple[Buffer, ...] | None:  # fmt: skip
-    """As `recurrent.gru_gradient`; None if NumPy computes it."""
-    own, operands = _of(build, kernels, gates), (gates, weight, bias, initial, states, products, lengths, gradient)
-    return None if own is None else shared.sequence_gradient(build, own, GRU, *operands, reverse)
+    return None if own is None else shared.sequence_gradient(build, own, *operands, reverse)
 
 
 def _sequence(
-    build: ProgramBuilder, kernels: HostKernels, cell: Cell, gates: Operand, weight: Operand, bias: Operand | None,
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
     initial: Operand, lengths: Operand | None, reverse: bool, keep_products: bool,
 ) -> tuple[Buffer, ...] | None:  # fmt: skip
     """The states after each step, and the products; None if NumPy computes them."""
@@ -122,9 +78,9 @@ def _sequence(
         return None
     steps, rows, units = (*gates.shape[:2], initial.shape[2])
     if rows > FEW_ROWS or 0 in (steps, rows, units):
-        return shared.sequence(build, own, cell, gates, weight, bias, initial, lengths, reverse, keep_products)
-    dtype, work = gates.dtype, gates.layout.elem_count
-    states = build.empty(dtype, cell.states * steps * rows * units)
+        return shared.sequence(build, own, gates, weight, bias, initial, lengths, reverse, keep_products)
+    kind, dtype, work = shared.kind_of(initial), gates.dtype, gates.layout.elem_count
+    states = build.empty(dtype, kind.states * steps * rows * units)
     products = build.empty(dtype, work if keep_products else work // steps)
     gates = shared.contiguous_rows(own, gates)
     held = NOWHERE if dtype.compute is dtype else build.empty(DType.F32, rows * units).address
@@ -136,7 +92,7 @@ def _sequence(
         product_bytes=work // steps * gates.itemsize if keep_products else 0, steps=steps, rows=rows, length=units,
         reverse=reverse, threads=THREADS,
     )  # fmt: skip
-    build.launch("host_recurrent", f"{cell.name}_sequence_{dtype.value}", 1, packed, work=work)
+    build.launch("host_recurrent", f"{kind.name}_sequence_{dtype.value}", 1, packed, work=work)
     return states, products
 
 

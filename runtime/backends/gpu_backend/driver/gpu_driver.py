@@ -49,6 +49,8 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     wave_size: int
     """The threads that run in step."""
     multiprocessors: int
+    concurrent_blocks: int
+    """How many blocks of one launch surely run at the same time, so that they can wait for each other."""
     queue: Stream[Any]
     """The stream."""
     opens_in_captures: ClassVar[bool]
@@ -226,6 +228,10 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         Raises InvalidKernel where the module does not have it. What is returned raises InvalidArgument for a struct of
         another size.
         """
+
+    @abstractmethod
+    def cooperative_function(self, module: LoadedModule, name: str, block: int, argument_size: int) -> Function:
+        """The same for blocks that wait for each other, of which a launch has at most `concurrent_blocks`."""
 
     @abstractmethod
     def launcher(self, module: LoadedModule, name: str) -> Launcher:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .....kernels.arguments import FAMILIES
+from .....kernels.arguments import COOPERATIVE, FAMILIES
 from .....kernels.constants import BLOCK_SIZE
 from ....base.error import InvalidArgument
 from ....kernels import code_object
@@ -65,7 +65,11 @@ class Kernels:
                 module = self._prebuilt_module(family)
                 if module is None:
                     module = self._compiled(family, name, lambda code: self._driver.load(code, name))
-                function = self._driver.function(module, name, BLOCK_SIZE, argument_size, shared_bytes)
+                kernel = module, name, BLOCK_SIZE, argument_size
+                if family in COOPERATIVE:
+                    function = self._driver.cooperative_function(*kernel)
+                else:
+                    function = self._driver.function(*kernel, shared_bytes)
                 self._functions[name] = function
         return function
 

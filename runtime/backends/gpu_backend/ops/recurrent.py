@@ -1,18 +1,19 @@
-"""Recurrent layers: a matrix product and the launch of a cell kernel per step."""
+"""Recurrent layers: all steps in one launch where its blocks can run at once, else a product and a kernel per step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE
+from .....kernels.constants import BLOCK_SIZE, SEQUENCE_ROWS, SEQUENCE_UNITS
 from .....op import BinaryOp
 from ....base.error import InvalidArgument
-from ....program.builder import ProgramBuilder
-from ....program.values import Address, Buffer, Operand
+from ....program.builder import Facts, ProgramBuilder
+from ....program.values import NOWHERE, Address, Buffer, Operand, address_of, dense
 from ... import recurrent as shared
-from ...recurrent import GRU, LSTM, Gradient, Results, Step
+from ...recurrent import Gradient, Results, Step
 from ..driver.grid import are_few, ceil_divide
 from . import copy, elementwise, matmul
 from .geometry import LIMIT
@@ -22,152 +23,180 @@ if TYPE_CHECKING:
 
 # Consecutive units per thread, by the bytes of an element.
 _UNITS: Final = {2: 4, 4: 4, 8: 2}
+# The terms of a product that a thread of a sequence has: as many as registers hold weights.
+_KEYS: Final = (4, 8, 16)
+_TEAM: Final = 32
 
 
-def lstm_cell(build: ProgramBuilder, gates: Operand, products: Operand, bias: Operand | None, cell: Operand) -> Buffer:
-    """The hidden state and the cell state."""
-    return shared.cell_step(build, _Kernels(build), LSTM, gates, products, bias, cell)
+def cell(build: ProgramBuilder, gates: Operand, products: Operand, bias: Operand | None, last: Operand) -> Buffer:
+    """The new states of a cell."""
+    return shared.cell_step(build, _Kernels(build), gates, products, bias, last)
 
 
-def lstm_cell_gradient(
-    build: ProgramBuilder, gates: Operand, products: Operand, bias: Operand | None, cell: Operand, gradient: Operand
+def cell_gradient(
+    build: ProgramBuilder, gates: Operand, products: Operand, bias: Operand | None, last: Operand, gradient: Operand
 ) -> tuple[Buffer, ...]:
-    """The gradients of the gates and of the last cell state."""
-    return shared.cell_gradient(build, _Kernels(build), LSTM, gates, products, bias, cell, gradient)
+    """The gradients of the gates, of the products of a GRU, and of the last state."""
+    return shared.cell_gradient(build, _Kernels(build), gates, products, bias, last, gradient)
 
 
-def gru_cell(build: ProgramBuilder, gates: Operand, products: Operand, bias: Operand | None, hidden: Operand) -> Buffer:
-    """The hidden state."""
-    return shared.cell_step(build, _Kernels(build), GRU, gates, products, bias, hidden)
-
-
-def gru_cell_gradient(
-    build: ProgramBuilder, gates: Operand, products: Operand, bias: Operand | None, hidden: Operand, gradient: Operand
-) -> tuple[Buffer, ...]:
-    """The gradients of the gates of the input, of the products and of the last hidden state."""
-    return shared.cell_gradient(build, _Kernels(build), GRU, gates, products, bias, hidden, gradient)
-
-
-def lstm(
+def sequence(
     build: ProgramBuilder, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool,
 ) -> Buffer:  # fmt: skip
     """The states after each step."""
-    return shared.sequence(
-        build, _Kernels(build), LSTM, gates, weight, bias, initial, lengths, reverse, keep_products=False
-    )[0]
+    operands, grid = (gates, weight, bias, initial, lengths, reverse), _grid(build.facts, gates, initial)
+    if grid is None:
+        return shared.sequence(build, _Kernels(build), *operands, keep_products=False)[0]
+    return _together(build, grid, *operands, keep_products=False)[0]
 
 
-def lstm_by_library(
+def sequence_by_library(
     build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool,
-) -> Buffer:  # fmt: skip
-    """As `lstm`, with products by a library."""
-    return shared.sequence(
-        build, _Kernels(build, library), LSTM, gates, weight, bias, initial, lengths, reverse, keep_products=False
-    )[0]
+) -> Buffer | None:  # fmt: skip
+    """The same with the products of each step by a library; None where one launch makes all steps."""
+    if _grid(build.facts, gates, initial) is not None:
+        return None
+    operands = gates, weight, bias, initial, lengths, reverse
+    return shared.sequence(build, _Kernels(build, library), *operands, keep_products=False)[0]
 
 
-def lstm_with_products(
+def sequence_with_products(
     build: ProgramBuilder, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool,
 ) -> tuple[Buffer, ...]:  # fmt: skip
     """The states after each step, and the products."""
-    return shared.sequence(build, _Kernels(build), LSTM, gates, weight, bias, initial, lengths, reverse)
+    operands, grid = (gates, weight, bias, initial, lengths, reverse), _grid(build.facts, gates, initial)
+    if grid is None:
+        return shared.sequence(build, _Kernels(build), *operands, keep_products=True)
+    return _together(build, grid, *operands, keep_products=True)
 
 
-def lstm_with_products_by_library(
+def sequence_with_products_by_library(
     build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool,
-) -> tuple[Buffer, ...]:  # fmt: skip
-    """As `lstm_with_products`, with products by a library."""
-    return shared.sequence(build, _Kernels(build, library), LSTM, gates, weight, bias, initial, lengths, reverse)
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """The same with the products of each step by a library; None where one launch makes all steps."""
+    if _grid(build.facts, gates, initial) is not None:
+        return None
+    operands = gates, weight, bias, initial, lengths, reverse
+    return shared.sequence(build, _Kernels(build, library), *operands, keep_products=True)
 
 
-def lstm_gradient(
+def sequence_gradient(
     build: ProgramBuilder, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand, states: Operand,
     products: Operand, lengths: Operand | None, gradient: Operand, reverse: bool,
 ) -> tuple[Buffer, ...]:  # fmt: skip
-    """The gradients of the gates and of the initial states."""
-    operands = gates, weight, bias, initial, states, products, lengths, gradient
-    return shared.sequence_gradient(build, _Kernels(build), LSTM, *operands, reverse)
+    """The gradients of the gates, of the products of a GRU, and of the initial states."""
+    operands = gates, weight, bias, initial, states, products, lengths, gradient, reverse
+    grid = _grid(build.facts, gates, initial)
+    if grid is None:
+        return shared.sequence_gradient(build, _Kernels(build), *operands)
+    return _gradient_together(build, grid, *operands)
 
 
-def lstm_gradient_by_library(
+def sequence_gradient_by_library(
     build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     states: Operand, products: Operand, lengths: Operand | None, gradient: Operand, reverse: bool,
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """The same with the products of each step by a library; None where one launch makes all steps."""
+    if _grid(build.facts, gates, initial) is not None:
+        return None
+    operands = gates, weight, bias, initial, states, products, lengths, gradient, reverse
+    return shared.sequence_gradient(build, _Kernels(build, library), *operands)
+
+
+def _together(
+    build: ProgramBuilder, grid: _Grid, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
+    lengths: Operand | None, reverse: bool, *, keep_products: bool,
 ) -> tuple[Buffer, ...]:  # fmt: skip
-    """As `lstm_gradient`, with products by a library."""
-    operands = gates, weight, bias, initial, states, products, lengths, gradient
-    return shared.sequence_gradient(build, _Kernels(build, library), LSTM, *operands, reverse)
+    """The states after each step, and the products if they are kept, by one launch."""
+    kernels = _Kernels(build)
+    kind, (steps, rows, units) = shared.kind_of(initial), (gates.shape[0], *initial.shape[1:])
+    result = dense(build.empty(gates.dtype, steps * initial.layout.elem_count), (kind.states, steps, rows, units))
+    hidden, cells = shared.states_of(result)
+    products = build.empty(gates.dtype, gates.layout.elem_count if keep_products else 0)
+    last_hidden, last_cell = shared.states_of(kernels.contiguous(initial))
+    gates = shared.contiguous_rows(kernels, gates)
+    packed = arguments.recurrent_sequence(
+        hidden=hidden.address, cell=address_of(cells), products=products.address if keep_products else NOWHERE,
+        gates=gates.address, weight=kernels.contiguous(weight).address,
+        bias=address_of(shared.optional_contiguous(kernels, bias)), last_hidden=last_hidden.address,
+        last_cell=address_of(last_cell), lengths=address_of(shared.optional_contiguous(kernels, lengths)),
+        words=_words(build, rows * units), gates_step=gates.strides[0], gates_stride=gates.strides[1], steps=steps,
+        rows=rows, units=units, group_rows=grid.rows, reverse=reverse,
+    )  # fmt: skip
+    build.launch("recurrent_sequence", f"{kind.name}_sequence_{gates.dtype.value}_{grid.keys}", grid.blocks, packed)
+    return result.storage, products
 
 
-def gru(
-    build: ProgramBuilder, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
-    lengths: Operand | None, reverse: bool,
-) -> Buffer:  # fmt: skip
-    """The states after each step."""
-    return shared.sequence(
-        build, _Kernels(build), GRU, gates, weight, bias, initial, lengths, reverse, keep_products=False
-    )[0]
-
-
-def gru_by_library(
-    build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
-    lengths: Operand | None, reverse: bool,
-) -> Buffer:  # fmt: skip
-    """As `gru`, with products by a library."""
-    return shared.sequence(
-        build, _Kernels(build, library), GRU, gates, weight, bias, initial, lengths, reverse, keep_products=False
-    )[0]
-
-
-def gru_with_products(
-    build: ProgramBuilder, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
-    lengths: Operand | None, reverse: bool,
-) -> tuple[Buffer, ...]:  # fmt: skip
-    """The states after each step, and the products."""
-    return shared.sequence(build, _Kernels(build), GRU, gates, weight, bias, initial, lengths, reverse)
-
-
-def gru_with_products_by_library(
-    build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
-    lengths: Operand | None, reverse: bool,
-) -> tuple[Buffer, ...]:  # fmt: skip
-    """As `gru_with_products`, with products by a library."""
-    return shared.sequence(build, _Kernels(build, library), GRU, gates, weight, bias, initial, lengths, reverse)
-
-
-def gru_gradient(
-    build: ProgramBuilder, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand, states: Operand,
-    products: Operand, lengths: Operand | None, gradient: Operand, reverse: bool,
-) -> tuple[Buffer, ...]:  # fmt: skip
-    """The gradients of the gates of the input, of the products and of the initial state."""
-    operands = gates, weight, bias, initial, states, products, lengths, gradient
-    return shared.sequence_gradient(build, _Kernels(build), GRU, *operands, reverse)
-
-
-def gru_gradient_by_library(
-    build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
+def _gradient_together(
+    build: ProgramBuilder, grid: _Grid, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     states: Operand, products: Operand, lengths: Operand | None, gradient: Operand, reverse: bool,
 ) -> tuple[Buffer, ...]:  # fmt: skip
-    """As `gru_gradient`, with products by a library."""
-    operands = gates, weight, bias, initial, states, products, lengths, gradient
-    return shared.sequence_gradient(build, _Kernels(build, library), GRU, *operands, reverse)
+    """The gradients of the gates, of the products of a GRU, and of the initial states, by one launch."""
+    kernels = _Kernels(build)
+    kind, (steps, rows, units) = shared.kind_of(initial), (gates.shape[0], *initial.shape[1:])
+    of_gates, of_initial = (build.empty(gates.dtype, each.layout.elem_count) for each in (gates, initial))
+    of_products = of_gates if kind.states > 1 else build.empty(gates.dtype, gates.layout.elem_count)
+    of_hidden, of_cell = shared.states_of(kernels.contiguous(gradient))
+    gates = shared.contiguous_rows(kernels, gates)
+    last, after = (shared.select(kernels.contiguous(each), kind.states - 1) for each in (initial, states))
+    packed = arguments.recurrent_sequence_gradient(
+        of_gates=of_gates.address, of_products=of_products.address, of_initial=of_initial.address,
+        gates=gates.address, weight=kernels.contiguous(weight).address,
+        bias=address_of(shared.optional_contiguous(kernels, bias)), initial=last.address, states=after.address,
+        products=kernels.contiguous(products).address,
+        lengths=address_of(shared.optional_contiguous(kernels, lengths)), gradient=of_hidden.address,
+        cell_gradient=address_of(of_cell), words=_words(build, rows * gates.shape[2]), gates_step=gates.strides[0],
+        gates_stride=gates.strides[1], steps=steps, rows=rows, units=units, group_rows=grid.rows, reverse=reverse,
+    )  # fmt: skip
+    name = f"{kind.name}_sequence_gradient_{gates.dtype.value}_{grid.keys}"
+    build.launch("recurrent_sequence", name, grid.blocks, packed)
+    return (of_gates, of_initial) if of_products is of_gates else (of_gates, of_products, of_initial)
+
+
+def _words(build: ProgramBuilder, count: int) -> Address:
+    """The words in which blocks exchange so many numbers in each step."""
+    words = build.empty(DType.U64, 2 * count)
+    build.zero(words)
+    return words.address
+
+
+class _Grid(NamedTuple):
+    """How a sequence is divided into blocks: each has some units of up to `rows` sequences."""
+
+    blocks: int
+    rows: int
+    keys: int
+
+
+def _grid(facts: Facts, gates: Operand, initial: Operand) -> _Grid | None:
+    """The grid of a launch of all steps; None if registers cannot hold the weight, or too few blocks run at once."""
+    steps, (rows, units) = gates.shape[0], initial.shape[1:]
+    keys = next((keys for keys in _KEYS if units <= keys * _TEAM), None)
+    across = ceil_divide(units, SEQUENCE_UNITS)
+    if keys is None or gates.dtype is DType.F64 or 0 in (steps, rows, units) or facts.concurrent_blocks < across:
+        return None
+    of_group = ceil_divide(rows, facts.concurrent_blocks // across)
+    if of_group > SEQUENCE_ROWS or steps >= LIMIT:
+        return None
+    return _Grid(across * ceil_divide(rows, of_group), of_group, keys)
 
 
 class _Kernels:
     """The kernels for cells, and a library or kernels for matrix products."""
 
     def __init__(self, build: ProgramBuilder, library: Blas | None = None) -> None:
-        self._build = build
+        self.build = build
         self._library = library
 
     def contiguous(self, operand: Operand) -> Operand:
-        return copy.contiguous(self._build, operand)
+        return copy.contiguous(self.build, operand)
 
     def zero(self, operand: Operand) -> None:
-        self._build.zero(operand.storage)
+        self.build.zero(operand.storage)
 
     def prepare(self, matrix: Operand, *_: int) -> Operand:
         return matrix
@@ -176,9 +205,9 @@ class _Kernels:
         (m, k), n = lhs.shape, rhs.shape[1]
         sizes = 1, m, n, k
         if self._library is None:
-            matmul.multiply_by_kernel(self._build, lhs, rhs, sizes, result)
+            matmul.multiply_by_kernel(self.build, lhs, rhs, sizes, result)
         else:
-            matmul.multiply(self._build, self._library, lhs, rhs, sizes, result)
+            matmul.multiply(self.build, self._library, lhs, rhs, sizes, result)
 
     def step(self, step: Step, last: Sequence[Operand], new: Sequence[Operand]) -> None:
         self._launch("step", step, arguments.recurrent_step, shared.step_fields(step, last, new))
@@ -188,7 +217,7 @@ class _Kernels:
         self._launch("gradient", step, arguments.recurrent_gradient, fields)
 
     def add(self, target: Operand, source: Operand) -> None:
-        elementwise.binary_assign(self._build, BinaryOp.ADD, target, source)
+        elementwise.binary_assign(self.build, BinaryOp.ADD, target, source)
 
     def _launch(self, kind: str, step: Step, pack: Any, fields: dict[str, Any]) -> None:
         count, dtype = step.rows * step.units, step.gates.dtype
@@ -197,7 +226,7 @@ class _Kernels:
         units, bytes_together = _UNITS[dtype.itemsize], _UNITS[dtype.itemsize] * dtype.itemsize
         addresses = [value for value in fields.values() if isinstance(value, Address)]
         if (
-            are_few(count, self._build.facts.multiprocessors)
+            are_few(count, self.build.facts.multiprocessors)
             or step.units % units
             or step.gates.strides[0] % units
             or not all(address.is_aligned(bytes_together) for address in addresses)
@@ -205,4 +234,4 @@ class _Kernels:
             units = 1
         packed = pack(units=step.units, **fields)
         name = f"{step.cell.name}_{kind}_{dtype.value}_{units}"
-        self._build.launch("recurrent", name, ceil_divide(count // units, BLOCK_SIZE), packed)
+        self.build.launch("recurrent", name, ceil_divide(count // units, BLOCK_SIZE), packed)

@@ -59,6 +59,7 @@ class HipDeviceProp:
     pci: str
     wave_size: int
     multi_processor_count: int
+    cooperative_launch: bool
     max_threads_per_block: int
     max_threads_dim: Dim3
     max_grid: Dim3
@@ -210,6 +211,7 @@ def _properties(ordinal: int) -> HipDeviceProp:
         pci=f"{found.pciDomainID:04x}:{found.pciBusID:02x}:{found.pciDeviceID:02x}.0",
         wave_size=found.warpSize,
         multi_processor_count=found.multiProcessorCount,
+        cooperative_launch=bool(found.cooperativeLaunch),
         max_threads_per_block=found.maxThreadsPerBlock,
         max_threads_dim=(threads_x, threads_y, threads_z),
         max_grid=(grid_x, grid_y, grid_z),

@@ -56,6 +56,7 @@ REQUIRED_FUNCTIONS: Final = (
     "hipMemsetD32Async",
     "hipMemsetD8Async",
     "hipModuleGetFunction",
+    "hipModuleLaunchCooperativeKernel",
     "hipModuleLaunchKernel",
     "hipModuleLoadData",
     "hipModuleUnload",

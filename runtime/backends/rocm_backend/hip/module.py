@@ -149,6 +149,16 @@ class HipKernel:
         if status:
             self._launch_again(stream, status, (blocks, 1, 1), (block, 1, 1), 0, (arguments,))
 
+    def enqueue_together(self, stream: HipStream, block: int, blocks: int, arguments: bytes) -> None:
+        """The same for blocks that wait for each other: HIP refuses a launch if not all of them can run at once."""
+        if len(arguments) != self.argument_size:
+            raise self._refusal("", arguments)
+        with stream.device.activated():
+            launch = self._function, blocks, 1, 1, block, 1, 1, 0, stream.handle, (arguments,)
+            (status,) = hip.hipModuleLaunchCooperativeKernel(*launch)
+        if status:
+            raise failure("hipModuleLaunchCooperativeKernel", status, f"{self.name} on {self.module.device.label}")
+
     def launcher(self, stream: HipStream) -> Launcher:
         """What launches the kernel with any parameters, in a stream of one's own that stays open."""
         return Launcher(
