@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 from ..base.error import InvalidArgument
 from .argument import boolean, integers
@@ -153,11 +153,18 @@ class ParamsPool(_Pool):
         )
 
 
-def pool_of_images(shape: Sequence[int], kernel_size: tuple[int, int], stride: tuple[int, int]) -> ParamsPool:
-    """The pool of (b, c, h, w) without padding, in whole windows."""
-    counts = [(size - window) // step + 1 for size, window, step in zip(shape[2:], kernel_size, stride, strict=True)]
+PoolParams: TypeAlias = ParamsPool | tuple[int, int]
+"""The parameters of a pool, or the size of its window."""
+
+
+def pool_of(shape: Sequence[int], params: PoolParams, stride: tuple[int, int] | None = None) -> ParamsPool:
+    """The parameters of a pool; those of (b, c, h, w) without padding, in whole windows, are a window and a stride."""
+    if isinstance(params, ParamsPool) or stride is None:
+        assert isinstance(params, ParamsPool), "a window has a stride"
+        return params
+    counts = [(size - window) // step + 1 for size, window, step in zip(shape[2:], params, stride, strict=True)]
     steps = [min(step, LONGEST_STEP) for step in stride]
-    return ParamsPool(shape, counts, kernel_size, (0, 0), steps, (1, 1))
+    return ParamsPool(shape, counts, params, (0, 0), steps, (1, 1))
 
 
 def pooled_size(op: str, size: int, window: int, padding: int, stride: int, dilation: int, *, ceil_mode: bool) -> int:

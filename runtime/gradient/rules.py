@@ -18,7 +18,7 @@ from ...op import BinaryOp, MethodOp
 from ..base.error import GradientError
 from ..base.error import shown as shown_value
 from ..core.layout import Layout
-from ..core.pool import ParamsPool, pool_of_images
+from ..core.pool import ParamsPool, pool_of
 from ..custom.user_op import UserOp
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
@@ -150,7 +150,7 @@ def largest_tangents(x: Tensor, tangent: Tensor, params: ParamsPool) -> Tensor:
 
 def image_pool(layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> ParamsPool:
     """The parameters of a pool of images without padding."""
-    return pool_of_images(layout.shape, kernel_size, stride)
+    return pool_of(layout.shape, kernel_size, stride)
 
 
 def stretched(g: Tensor, shape: Sequence[int]) -> Tensor:

@@ -33,7 +33,6 @@ OPS: dict[Any, tuple[list[tuple[int, ...]], tuple[Any, ...], Any]] = {
         ([PARAMS.input_dims, PARAMS.kernel_dims], (None, None, None, "relu", PARAMS), conv_epilogue.convolve),
     ),
     pool.avg_pool_by_library: ([POOL.input_dims], (POOL,), pool.avg_pool),
-    pool.avg_pool2d_by_library: ([(2, 3, 6, 6)], ((2, 2), (2, 2)), pool.avg_pool2d),
     attention.by_library: (ATTENDED, (None, None, True, 0.125), attention.scaled_dot_product_attention),
     attention.by_library_with_logsumexp: (
         ATTENDED,

@@ -132,7 +132,7 @@ def test_no_elements_launch_nothing():
         (copy.copy_strided_src, empty, x, 0),
         (copy.copy2d, x, x, 0, 4, 4, 4, 0, 0),
         (matmul.matmul, matrices, matrices, (0, 3, 3, 3)),
-        (pool.max_pool2d, images, (2, 2), (1, 1)),
+        (pool.max_pool, images, (2, 2), (1, 1)),
         (upsample.upsample_nearest2d, images, 4, 4),
         (gather, at(x, (3, 3)), indexes, 0),
         (sums.scatter_add, empty, indexes, empty, 0),

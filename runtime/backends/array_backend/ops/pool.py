@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from .....dtype import DType
-from ....core.pool import ParamsPool, Window, pool_of_images
+from ....core.pool import ParamsPool, PoolParams, Window, pool_of
 from . import cast
 from .operand import Operand
 
 Pair = tuple[int, int]
 
 
-def avg_pool(x: Operand, params: ParamsPool) -> Any:
+def avg_pool(x: Operand, window: PoolParams, stride: Pair | None = None) -> Any:
     """The mean of each window, rounded once."""
+    params = pool_of(x.shape, window, stride)
     if params.is_empty:
         return _zeros(x, params.out_dims)
     library = x.library
@@ -38,8 +39,9 @@ def avg_pool_gradient(g: Operand, params: ParamsPool) -> Any:
     return g.result(cast.narrow(library, shares, g.dtype))
 
 
-def max_pool(x: Operand, params: ParamsPool) -> Any:
+def max_pool(x: Operand, window: PoolParams, stride: Pair | None = None) -> Any:
     """The largest element of each window; NaN wins."""
+    params = pool_of(x.shape, window, stride)
     if params.is_empty:
         return _zeros(x, params.out_dims)
     library = x.library
@@ -78,16 +80,6 @@ def max_pool_gradient(x: Operand, pooled: Operand, g: Operand, params: ParamsPoo
         shares = library.reshape(shares, (*before, number * length, *after))
         shares = _summed(library, shares, axis, _covering(windows, size, length))
     return x.result(cast.narrow(library, shares, x.dtype))
-
-
-def avg_pool2d(x: Operand, kernel_size: Pair, stride: Pair) -> Any:
-    """`avg_pool` of images without padding."""
-    return avg_pool(x, pool_of_images(x.shape, kernel_size, stride))
-
-
-def max_pool2d(x: Operand, kernel_size: Pair, stride: Pair) -> Any:
-    """`max_pool` of images without padding."""
-    return max_pool(x, pool_of_images(x.shape, kernel_size, stride))
 
 
 def _zeros(operand: Operand, shape: tuple[int, ...]) -> Any:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from .....kernels import host_arguments
-from ....core.pool import ParamsPool, pool_of_images
+from ....core.pool import ParamsPool, PoolParams, pool_of
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Buffer, Operand
 from ..values import RUN_PARTS, THREADS
@@ -22,28 +22,18 @@ _RANK: Final = 5
 _LIMIT: Final = 1 << 31
 
 
-def avg_pool(build: ProgramBuilder, kernels: HostKernels, x: Operand, params: ParamsPool) -> Buffer | None:
+def avg_pool(
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, window: PoolParams, stride: Pair | None = None
+) -> Buffer | None:
     """The mean of each window; None where NumPy does it."""
-    return _pool(build, kernels, "avg_pool", x, params)
+    return _pool(build, kernels, "avg_pool", x, pool_of(x.shape, window, stride))
 
 
-def max_pool(build: ProgramBuilder, kernels: HostKernels, x: Operand, params: ParamsPool) -> Buffer | None:
+def max_pool(
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, window: PoolParams, stride: Pair | None = None
+) -> Buffer | None:
     """The largest element of each window; None where NumPy does it."""
-    return _pool(build, kernels, "max_pool", x, params)
-
-
-def avg_pool2d(
-    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel_size: Pair, stride: Pair
-) -> Buffer | None:
-    """`avg_pool` of images without padding."""
-    return avg_pool(build, kernels, x, pool_of_images(x.shape, kernel_size, stride))
-
-
-def max_pool2d(
-    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel_size: Pair, stride: Pair
-) -> Buffer | None:
-    """`max_pool` of images without padding."""
-    return max_pool(build, kernels, x, pool_of_images(x.shape, kernel_size, stride))
+    return _pool(build, kernels, "max_pool", x, pool_of(x.shape, window, stride))
 
 
 def max_pool_tangent(

@@ -10,7 +10,7 @@ from ..... import results
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE
 from ....base.error import InvalidArgument
-from ....core.pool import ParamsPool, PoolAxis, pool_of_images
+from ....core.pool import ParamsPool, PoolAxis, PoolParams, pool_of
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Address, Buffer, Operand
 from ..driver.grid import ceil_divide
@@ -26,8 +26,11 @@ Pair = tuple[int, int]
 _RANK: Final = 5
 
 
-def avg_pool_by_library(build: ProgramBuilder, library: Pooling, x: Operand, params: ParamsPool) -> Buffer | None:
+def avg_pool_by_library(
+    build: ProgramBuilder, library: Pooling, x: Operand, window: PoolParams, stride: Pair | None = None
+) -> Buffer | None:
     """The mean of each window by a library of images; None where there is nothing to do or it refuses."""
+    params = pool_of(x.shape, window, stride)
     if params.is_empty or len(params.sizes) != 2 or params.adaptive or not all(map(_is_plain, params.axes)):
         return None
     source, result = copy.contiguous(build, x), build.output(results.avg_pool(x, params))
@@ -36,7 +39,7 @@ def avg_pool_by_library(build: ProgramBuilder, library: Pooling, x: Operand, par
     down, right = [axis.stride if axis.windows > 1 else axis.size for axis in params.axes]
     dims = x.shape, params.out_dims
     call = library.avg_pool2d(x.dtype, *dims, (height, width), (down, right), source.address, result.address)
-    return result if build.append(call, partial(avg_pool, x=x, params=params)) else None
+    return result if build.append(call, partial(avg_pool, x=x, window=params)) else None
 
 
 def _is_plain(axis: PoolAxis) -> bool:
@@ -45,31 +48,14 @@ def _is_plain(axis: PoolAxis) -> bool:
     return axis.padding == 0 and axis.dilation == 1 and end <= axis.size
 
 
-def avg_pool2d_by_library(
-    build: ProgramBuilder, library: Pooling, x: Operand, kernel_size: Pair, stride: Pair
-) -> Buffer | None:
-    """`avg_pool_by_library` of images without padding."""
-    return avg_pool_by_library(build, library, x, pool_of_images(x.shape, kernel_size, stride))
-
-
-def avg_pool(build: ProgramBuilder, x: Operand, params: ParamsPool) -> Buffer:
+def avg_pool(build: ProgramBuilder, x: Operand, window: PoolParams, stride: Pair | None = None) -> Buffer:
     """The mean of each window."""
-    return _pool(build, "avg_pool", x, params)
+    return _pool(build, "avg_pool", x, pool_of(x.shape, window, stride))
 
 
-def max_pool(build: ProgramBuilder, x: Operand, params: ParamsPool) -> Buffer:
+def max_pool(build: ProgramBuilder, x: Operand, window: PoolParams, stride: Pair | None = None) -> Buffer:
     """The largest element of each window."""
-    return _pool(build, "max_pool", x, params)
-
-
-def avg_pool2d(build: ProgramBuilder, x: Operand, kernel_size: Pair, stride: Pair) -> Buffer:
-    """`avg_pool` of images without padding."""
-    return avg_pool(build, x, pool_of_images(x.shape, kernel_size, stride))
-
-
-def max_pool2d(build: ProgramBuilder, x: Operand, kernel_size: Pair, stride: Pair) -> Buffer:
-    """`max_pool` of images without padding."""
-    return max_pool(build, x, pool_of_images(x.shape, kernel_size, stride))
+    return _pool(build, "max_pool", x, pool_of(x.shape, window, stride))
 
 
 def max_pool_tangent(build: ProgramBuilder, x: Operand, tangent: Operand, params: ParamsPool) -> Buffer:
