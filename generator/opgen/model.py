@@ -823,6 +823,13 @@ class Functor:
             if defaults[position] is None and any(default is not None for default in defaults[:position]):
                 message = f"parameter '{name}' without a default follows one with a default; move it before that one"
                 yield ("parameters", name, None), message
+        if self.per_row and len(self.operands) > 1:
+            yield "per_row", f"{what} has a number for each row of {self.operands[0]} alone; remove the other operands"
+        if self.index is not None and self.has_front:
+            yield (
+                "",
+                f"{what} has an index, which tensor methods check; write 'tensor: false', and one in the runtime",
+            )
         if self.is_method and not self.has_front and any(default is not None for default in defaults):
             message = f"{what} has a default of a parameter, but no tensor method that takes it; write null"
             yield "parameters", message

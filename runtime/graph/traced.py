@@ -467,7 +467,9 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 
 for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
-        _is_kept = _name in ELEMENTWISE_METHODS or _name in ROWS or _name in _REDUCTIONS
+        # A function has no operands or results with an element for each row.
+        _is_row = _name in ROWS and not ROWS[_name].has_numbers
+        _is_kept = _name in ELEMENTWISE_METHODS or _is_row or _name in _REDUCTIONS
         setattr(TracedStorage, _name, (_kept if _is_kept else _refused)(_name))
 
 

@@ -262,6 +262,11 @@ class TensorBase(KernelOperand):
         rest = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
         return self._new(method(layout, *rest, layout.shape.dim(op, dim), *numbers), layout.dense)
 
+    def _of_each_row(self, numbers: Storage, dim: int) -> Self:
+        """Numbers of the rows along a dim, in the compute dtype, in the dtype of this tensor."""
+        shape = [size for axis, size in enumerate(self._layout.shape) if axis != dim]
+        return self._new(numbers, Layout.contiguous(shape)).to_dtype(self._storage.inner.dtype)
+
     def _scan(self, op: MethodOp, dim: int, *options: bool) -> Self:
         """A scan along a dim, in its directions."""
         return self._like(getattr(self._storage, op.value)(self._layout, dim, *options))

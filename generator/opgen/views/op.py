@@ -252,6 +252,20 @@ def _along_dim(name: str, arguments: Sequence[str], *, is_widened: bool = False,
     return "\n        ".join(lines)
 
 
+def _number_of_row(name: str, arguments: Sequence[str]) -> str:
+    """The statements of a tensor method with a number for each row along a dim."""
+    call = ", ".join(["layout", "dim", *arguments])
+    lines = [
+        f"if axis is not None: dim = argument.dim_of({quoted(name)}, dim, axis)",
+        "if live_autocasts: (self,) = extensions.widened(self)",
+        "layout = self._layout",
+        f"dim = layout.shape.dim({quoted(name)}, dim)",
+        f"made, *_ = self._storage.{name}({call})",
+        "return self._of_each_row(made, dim)",
+    ]
+    return "\n        ".join(lines)
+
+
 def tensor_ops(spec: Spec) -> View:
     """The tensor methods of all functors, and the constants that have the functors' members."""
     chosen = [(kind, functor) for kind in spec.functors.values() for functor in kind.chosen]
@@ -286,6 +300,8 @@ def tensor_methods(spec: Spec) -> View:
             options = [name for name in front.arguments if name not in ("dim", "axis")]
             body = _along_dim(method.name, options, is_widened=functor.widened, is_pair=functor.positions)
             returns = "tuple[Self, Self]" if functor.positions else returns
+        elif functor is not None and functor.per_row:
+            body = _number_of_row(method.name, [*functor.parameters])
         elif functor is not None and functor.is_of_rows and len(method.operands) == 1:
             body = _along_dim(method.name, [*functor.parameters])
         elif functor is not None and functor.is_of_rows:

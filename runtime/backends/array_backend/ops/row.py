@@ -101,8 +101,7 @@ def _with_numbers(op: MethodOp, *arguments: Any) -> Any:
         return x.result(cast.narrow(library, made, x.dtype))
     made = [library.reshape(library.broadcast_to(each, column), rows) for each in found]
     made[1:1] = [] if counts is None else [library.reshape(counts, rows)]
-    results = [x.result(library.astype(each, library.DTYPES[compute]), compute) for each in made]
-    return _several(len(results), results)
+    return tuple([x.result(library.astype(each, library.DTYPES[compute]), compute) for each in made])
 
 
 def _indexes(op: str, index: Operand, ignored: int, size: int) -> tuple[Any, Any]:

@@ -105,7 +105,7 @@ def _with_numbers(
         number_strides=filled([each.strides[0] for each in numbers], _NUMBERS, 0), **fields,
     )  # fmt: skip
     if made:
-        return tuple(results) if made > 1 else results[0]
+        return tuple(results)
     return elements[0]
 
 

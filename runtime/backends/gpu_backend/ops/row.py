@@ -178,7 +178,7 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[An
         if targets is not None:
             build.expect_error()
     if facts.number_results:
-        return tuple(numbers.results) if made > 1 else numbers.results[0]
+        return tuple(numbers.results)
     return moved_back(build, results[0], shape, dim)
 
 
