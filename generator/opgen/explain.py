@@ -20,7 +20,7 @@ from opgen.comparison.records import ORDER, records
 from opgen.errors import errors_of
 from opgen.format import formatted
 from opgen.formula import shared, text_of
-from opgen.gradient_ops import by_size, op_of
+from opgen.gradient_ops import by_size, op_of, op_of_numbers, saved_numbers, second_gradients
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launch_ops import MODULE
 from opgen.launched import launched
@@ -221,17 +221,21 @@ class Explainer:
 
     def _gradient(self, functor: Functor) -> Iterator[Fact]:
         """The gradients of an op's operands; what they have more than once has a name."""
-        if not is_differentiable(self.spec, functor):
+        op_of_rows = op_of_numbers(self.spec, functor)
+        if op_of_rows is None and not is_differentiable(self.spec, functor):
             yield Fact("gradient", "none")
             return
-        for operand, node in derivatives(self.spec, functor).items():
+        for name, node in saved_numbers(self.spec, op_of_rows or functor).items():
+            yield Fact("number of each row", f"{name} is {text_of(readable(node))}", functor.location)
+        found = second_gradients(self.spec, op_of_rows) if op_of_rows else derivatives(self.spec, functor)
+        for operand, node in found.items():
             written = functor.gradient.get(operand) or functor.computed or functor
             how = "" if operand in functor.gradient else ", which follows from the formula"
             parts, whole = shared(readable(node))
-            found = op_of(functor, node, by_size(self.spec.every_functor))
+            known = op_of(functor, node, by_size(self.spec.every_functor))
             facts = [Fact(f"where {name} is", text_of(part)) for name, part in parts.items()]
-            if found is not None:
-                op, given = found
+            if known is not None:
+                op, given = known
                 facts.insert(0, Fact("one op", f"{op.name}({', '.join(given)})", op.location))
             yield Fact("gradient", f"of {operand}, {text_of(whole)}{how}", written.location, tuple(facts))
 

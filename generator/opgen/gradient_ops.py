@@ -131,6 +131,13 @@ def saved_numbers(spec: Spec, functor: Functor) -> Mapping[str, Node]:
     return {f"saved_{number}": node for number, node in enumerate(dict.fromkeys(found), 1)}
 
 
+def op_of_numbers(spec: Spec, functor: Functor) -> Functor | None:
+    """Return the op with a number for each row whose gradient op a functor is; None of another functor."""
+    if functor.kind != ROW_GRADIENT or not functor.numbers:
+        return None
+    return spec.functor_kind(ROW).by_name[functor.name.removesuffix(GRADIENT_ENDING)]
+
+
 @memoize(lambda spec, functor: decisive(spec, functor))
 def second_gradients(spec: Spec, functor: Functor) -> Mapping[str, Node]:
     """The gradients of the gradient op of an op with a number for each row: of its elements, and of its `gradient`."""

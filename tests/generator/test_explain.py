@@ -186,6 +186,8 @@ def test_launches_are_told(checked: Checked) -> None:
 @pytest.mark.parametrize(
     ("name", "scope", "label", "text"),
     [
+        ("cross_entropy", Scope("cpu"), "number of each row", "saved_2 is detach(max(x))"),
+        ("cross_entropy_gradient", Scope("cpu"), "number of each row", "saved_2 is detach(max(x))"),
         ("sum", Scope("cpu", "f32"), "accumulates", "in f64"),
         ("sum", Scope("rocm", "f16"), "accumulates", "in f32, rounded once"),
         ("argmax", Scope("rocm", "f16"), "accumulates", "in nothing: elements are compared"),

@@ -14,7 +14,7 @@ from opgen.formula import Formula, FormulaError, Node, inlined, parse, text_of
 from opgen.model import Functor, Spec
 from opgen.problem import Location
 from opgen.row_values import share_values, stages_of
-from opgen.rows import joined, passes_of, readable, row_gradients
+from opgen.rows import joined, passes_of, readable, row_constants, row_gradients, with_elements_at
 from opgen.scopes import primitives_of_rows
 
 SPEC = own_spec.read()
@@ -152,6 +152,42 @@ def _with(node: Node, values: dict[str, Node]) -> Node:
     return node
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sum(x * x)", "2 * (g * x)"),
+        ("log(sum(exp(x - detach(max(x)))))", "g / sum(exp(x - detach(max(x)))) * exp(x - detach(max(x)))"),
+        ("sum(where(at, x, 0))", "where(at, g, 0)"),
+        ("max(x) - mean(x)", "where(x == max(x), part, where(x != x, part, 0)) - g / count"),
+    ],
+)
+def test_the_gradient_of_a_number_is_shared_by_its_row(text: str, expected: str) -> None:
+    found = row_gradients(row(text), ("x",), primitives_of_rows(SPEC), ("x", "at", "position"))
+    ties = "g / sum(where(x == max(x), 1, where(x != x, 1, 0)))"
+    assert text_of(readable(found["x"])) == expected.replace("part", ties)
+
+
+def test_a_gradient_reads_the_largest_numbers_of_the_row() -> None:
+    node = row("g / sum(e) * e + log(sum(x)) * sum(g * x)", **SOFTMAX)
+    found = [text_of(readable(each)) for each in row_constants(node, ("x", "position"), ("g",))]
+    assert found == ["sum(exp(x - detach(max(x))))", "detach(max(x))", "log(sum(x))"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sum(where(at, x, 0))", "x_at_index"),
+        ("sum(where(at, x - max(x), 0))", "x_at_index - max(x)"),
+        # Sums that choose more than that element.
+        ("sum(where(at, x, 1))", "sum(where(at, x, 1))"),
+        ("sum(where(at, x * position, 0))", "sum(where(at, x * position, 0))"),
+        ("where(at, x, 0)", "where(at, x, 0)"),
+    ],
+)
+def test_sums_that_choose_the_element_at_the_index_are_that(text: str, expected: str) -> None:
+    assert text_of(readable(with_elements_at(row(text), "at", ("x",)))) == expected
+
+
 @pytest.mark.parametrize("name", ["prod", "argmax", "sum_i64"])
 def test_other_reductions_are_refused(name: str) -> None:
     if name != "prod":  # these are no reductions of floats, and so no primitives of row formulas
@@ -177,6 +213,15 @@ def test_a_detached_value_whose_gradient_matters_is_found(formula: str) -> None:
     (problem,) = of_functor(Context(spec, spec.primitives), functor)
     assert "where differences give" in str(problem)
     assert "remove 'detach' from the formula" in str(problem)
+
+
+def test_a_detached_value_at_the_index_is_found() -> None:
+    kind = SPEC.functors["row"]
+    text = "log(sum(exp_below_zero(x - detach(max(x))))) - sum(where(targets, detach(x) - detach(max(x)), 0))"
+    functor = replace(kind.by_name["cross_entropy"], let={}, written=Formula(parse(text), Location(Path("row.yaml"))))
+    assert not of_functor(Context(SPEC, SPEC.primitives), kind.by_name["cross_entropy"])
+    (problem,) = of_functor(Context(SPEC, SPEC.primitives), functor)
+    assert "the gradient of 'x' of op 'cross_entropy' is" in str(problem)
 
 
 @pytest.mark.parametrize(

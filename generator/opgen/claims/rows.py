@@ -18,6 +18,8 @@ from opgen.scopes import derivatives, is_differentiable, joined_results
 
 # What each operand has; the others begin one number later.
 _ROW = (0.3, -0.45, 0.8, 1.7, -1.3)
+# Whether the index of the row names each element.
+_AT_INDEX = (0, 0, 1, 0, 0)
 # The gradients of the results.
 _INCOMING = (1.5, -0.5, 0.75, 2.0, -1.25)
 _JOINS: Mapping[str, Callable[[Sequence[float]], float]] = {SUM: math.fsum, MAX: max, MIN: min}
@@ -29,19 +31,26 @@ def row_problems(context: Context, functor: Functor) -> Iterator[Problem]:
     if functor.kind != ROW or not is_differentiable(context.spec, functor):
         return
     numbers = dict(zip(functor.parameters, parameters_of(functor), strict=True))
-    shifted = {name: (*_ROW[place:], *_ROW[:place]) for place, name in enumerate(functor.operands)}
+    shifted: dict[str, Sequence[float]] = {
+        name: (*_ROW[place:], *_ROW[:place]) for place, name in enumerate(functor.operands)
+    }
+    if functor.index is not None:
+        shifted[functor.index] = _AT_INDEX
+    # All elements of a row share the gradient of a number.
+    incoming = _INCOMING[:1] * len(_ROW) if functor.per_row else _INCOMING
     (formula,) = joined_results(context.spec, functor)
     try:
         result = _evaluated(context, formula, shifted, numbers)
         for operand, node in derivatives(context.spec, functor).items():
-            found = _evaluated(context, node, {**shifted, INCOMING: _INCOMING, RESULT: result}, numbers)
+            found = _evaluated(context, node, {**shifted, INCOMING: incoming, RESULT: result}, numbers)
             for index, gradient in enumerate(found):
 
                 def loss(x: float, operand: str = operand, index: int = index) -> float:
                     row = [*shifted[operand]]
                     row[index] = x
                     made = _evaluated(context, formula, {**shifted, operand: row}, numbers)
-                    return math.fsum(g * y for g, y in zip(_INCOMING, made, strict=True))
+                    made = made[:1] if functor.per_row else made
+                    return math.fsum(g * y for g, y in zip(incoming, made, strict=False))
 
                 slope = slope_of(loss, shifted[operand][index])
                 if slope is not None and not slope.allows(gradient, 1e-3):

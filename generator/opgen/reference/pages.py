@@ -16,7 +16,7 @@ from opgen.banner import REFERENCE
 from opgen.cpp import camel
 from opgen.formula import Call, Node, Number, Primitive, shared, text_of, walk
 from opgen.functor_methods import result_dtype
-from opgen.gradient_ops import primitives_by_ops
+from opgen.gradient_ops import op_of_numbers, primitives_by_ops, saved_numbers, second_gradients
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
 from opgen.matrix import Cell, cells, ways
@@ -130,7 +130,7 @@ class Reference:
             ops=[] if subject.cells else [op for op in self.spec.ops(first) if op is not None],
             operands=[] if functor is not None else [self._operand(operand) for operand in first.operands],
             results=[_result(result, first, functor) for result in results_of(first)],
-            formula=_formula(functor),
+            formula=[*self._saved(functor), *_formula(functor)],
             primitives=self._primitives(functor),
             gradients=self._gradients(functor, first),
             examples=[str(example) for example in first.examples],
@@ -155,9 +155,18 @@ class Reference:
         used = dict.fromkeys(part.primitive for part in walk(node) if isinstance(part, Call))
         return [self.spec.primitives[name] for name in used if name.isidentifier() and name in self.spec.primitives]
 
+    def _saved(self, functor: Functor | None) -> list[str]:
+        """The numbers of each row that an op saves and its gradient op reads, as lines of a formula."""
+        op = None if functor is None else op_of_numbers(self.spec, functor)
+        saved = {} if op is None else saved_numbers(self.spec, op)
+        return [f"{name} = {text_of(readable(node))}" for name, node in saved.items()]
+
     def _gradients(self, functor: Functor | None, method: Method) -> View | None:
         """The gradients of its operands, or why there are none; None of what makes no floats of floats."""
         if functor is not None:
+            if (op := op_of_numbers(self.spec, functor)) is not None:
+                rows = [(operand, _lines(node)) for operand, node in second_gradients(self.spec, op).items()]
+                return View(rows=rows, none=None)
             if not is_differentiable(self.spec, functor) or isinstance(functor.reduction, Position):
                 return None
             if functor.is_scan:

@@ -37,16 +37,17 @@ from opgen.formula import (
 )
 from opgen.gradient_ops import (
     GRADIENT,
-    GRADIENT_ENDING,
     JOINT,
     TAKEN,
     Ops,
     by_size,
     is_step,
     op_of,
+    op_of_numbers,
     primitives_by_ops,
     row_results,
     rows_of,
+    saved_numbers,
     second_gradients,
 )
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW, Functor, Monoid, Position, Spec
@@ -163,8 +164,7 @@ def _is_gradient_of_elements(functor: Functor) -> bool:
 def _row_gradient(spec: Spec, functor: Functor, words: "_Words") -> View:
     """The gradients of an op of rows that its gradient op computes, as functions of tensors."""
     found: Mapping[str, Node] = {}
-    if functor.is_gradient:
-        op = spec.functor_kind(ROW).by_name[functor.name.removesuffix(GRADIENT_ENDING)]
+    if (op := op_of_numbers(spec, functor)) is not None:
         found = second_gradients(spec, op)
     elif is_differentiable(spec, functor):
         of_all = derivatives(spec, functor)
@@ -243,6 +243,10 @@ def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
     found: Mapping[str, Node | str] = {}
     if functor.is_scan:
         found = explained(spec, functor)
+    elif (op := op_of_numbers(spec, functor)) is not None:
+        saved = [f"`{name} = {text_of(readable(node))}`" for name, node in saved_numbers(spec, op).items()]
+        formula += f", where {', '.join(saved)}" if saved else ""
+        found = second_gradients(spec, op)
     elif is_differentiable(spec, functor):
         found = derivatives(spec, functor, primitives)
     return View(made_from=(functor.location,), name=functor.name, formula=formula, gradients=_listed(found))

@@ -15,7 +15,7 @@ from .....op import MethodOp
 from ....base.error import InvalidArgument
 from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, KernelArguments, Number, Operand, Value, address_of
+from ....program.values import NOWHERE, Address, Buffer, KernelArguments, Number, Operand, Value, address_of, dense
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy, index
 from .geometry import LIMIT, Dims, merged, packed_dims, split
@@ -173,6 +173,10 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[An
     results = [x.storage if in_place else build.empty(x.dtype, rows * length) for _ in range(facts.results)]
     if rows:
         kernels = _Kernels(formula, _STRUCTS, x.dtype, parameter_bits(_FAMILY, tuple(rest), x.dtype))
+        if length == 0:
+            # Kernels read an element in the place of those behind the end of a row.
+            one = dense(build.empty(x.dtype, 1), (1,))
+            operands = [one.relaid(shape, (0,) * len(shape)) for _ in operands]
         moved = [moved_last(operand, dim) for operand in operands]
         _along_rows(build, kernels, moved, _Outputs(results, (), ()), numbers)
         if targets is not None:
