@@ -132,6 +132,12 @@ class ParamsConvolution(_Convolution):
         return self.kernel_dims[1], self.kernel_dims[0] // self.groups
 
     @property
+    def periods(self) -> tuple[int, ...]:
+        """After so many taps along each dim, one meets input elements of the same residue modulo the stride."""
+        steps = zip(self.stride, self.dilation, strict=True)
+        return tuple([stride // math.gcd(stride, dilation) for stride, dilation in steps])
+
+    @property
     def padding_after(self) -> tuple[int, ...]:
         """The zeros after the input along each dim that the last window reaches; below 0, what no window reaches."""
         return tuple(

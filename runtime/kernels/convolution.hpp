@@ -43,6 +43,20 @@ TALLOW_INLINE uint32_t source_place(uint32_t place, uint32_t tap, uint32_t paddi
     return Transposed ? source_of(place + padding, tap, stride, size) : place + tap - padding;
 }
 
+// The first tap along an axis that meets source elements of a transposed convolution at a place of the padded result;
+// the next ones follow after a period each.
+template <bool Transposed>
+TALLOW_INLINE uint32_t first_tap(uint32_t place, uint32_t taps, uint32_t dilation, uint32_t stride) {
+    if (!Transposed || stride == 1)
+        return 0;
+    uint32_t rest = place % stride;
+    const uint32_t step = dilation % stride;
+    uint32_t tap = 0;
+    for (; rest != 0 && tap < taps; ++tap)
+        rest = rest >= step ? rest - step : rest + stride - step;
+    return tap;
+}
+
 // Operands 0 to 2 are the slice, the row and the column, of the padded source or for a transposed convolution of the
 // padded result; operand 3 is the source, 4 the kernel, 5 the result and 6 the output channel of the group.
 template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& given) {
@@ -61,17 +75,23 @@ template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void co
         const uint32_t left = arguments.channels_out - static_cast<uint32_t>(offsets[6]);
         const uint32_t channels = left < conv_channels ? left : conv_channels;
         compute_type<T> sums[conv_channels] = {};
-        for (uint32_t kz = 0; kz < arguments.kernel_d; ++kz) {
+        const uint32_t first_y = first_tap<Transposed>(row + arguments.padding_h, arguments.kernel_h,
+                                                       arguments.dilation_h, arguments.stride_h);
+        const uint32_t first_x = first_tap<Transposed>(column + arguments.padding_w, arguments.kernel_w,
+                                                       arguments.dilation_w, arguments.stride_w);
+        uint32_t kz = first_tap<Transposed>(slice + arguments.padding_d, arguments.kernel_d, arguments.dilation_d,
+                                            arguments.stride_d);
+        for (; kz < arguments.kernel_d; kz += Transposed ? arguments.period_d : 1) {
             const uint32_t z = source_place<Transposed>(slice, kz * arguments.dilation_d, arguments.padding_d,
                                                         arguments.stride_d, arguments.source_d);
             if (!has_zeros && z >= arguments.source_d)
                 continue;
-            for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky) {
+            for (uint32_t ky = first_y; ky < arguments.kernel_h; ky += Transposed ? arguments.period_h : 1) {
                 const uint32_t y = source_place<Transposed>(row, ky * arguments.dilation_h, arguments.padding_h,
                                                             arguments.stride_h, arguments.source_h);
                 if (!has_zeros && y >= arguments.source_h)
                     continue;
-                for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx) {
+                for (uint32_t kx = first_x; kx < arguments.kernel_w; kx += Transposed ? arguments.period_w : 1) {
                     const uint32_t x = source_place<Transposed>(column, kx * arguments.dilation_w, arguments.padding_w,
                                                                 arguments.stride_w, arguments.source_w);
                     const bool inside = z < arguments.source_d && y < arguments.source_h && x < arguments.source_w;

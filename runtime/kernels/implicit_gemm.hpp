@@ -32,6 +32,28 @@ struct ImageAxis {
     uint32_t position_period;
 };
 
+// A number below 2**31 by which others are divided as in memory.hpp.
+struct ImageDivisor {
+    uint32_t value;
+    uint32_t multiplier;
+    uint32_t shift;
+
+    static TALLOW_INLINE ImageDivisor of(uint32_t value) {
+        uint32_t shift = 0;
+        while (shift < 31 && (1u << shift) < value)
+            ++shift;
+        const uint64_t rest = (uint64_t{1} << shift) - value;
+        return {value, value == 0 ? 0 : static_cast<uint32_t>((rest << 32) / value + 1), shift};
+    }
+    // The remainder; the number becomes the quotient.
+    TALLOW_INLINE uint32_t take(uint32_t& number) const {
+        const uint32_t quotient = divide(number, multiplier, shift);
+        const uint32_t remainder = number - quotient * value;
+        number = quotient;
+        return remainder;
+    }
+};
+
 struct AxisOfCall {
     uint32_t positions;
     uint32_t taps;
@@ -79,41 +101,46 @@ struct OuterStrides {
     uint64_t axes[3];
 };
 
+// What is numbered: of terms channels, columns and rows of taps, of positions columns, rows and slices.
+struct ImageNumbers {
+    ImageAxis axes[3];
+    ImageDivisor terms[3];
+    ImageDivisor positions[3];
+};
+
 template <typename Arguments> struct Gathering {
     const Arguments& arguments;
-    const ImageAxis* axes;
+    const ImageNumbers& numbers;
 
-    static TALLOW_INLINE ImageIndex term(const Arguments& arguments, const ImageAxis* axes, uint32_t number,
-                                         const OuterStrides& beside) {
-        const uint32_t tap = number / arguments.channels;
-        const uint32_t channel = number - tap * arguments.channels;
-        const uint32_t row = tap / axes[2].taps;
-        const uint32_t slice = row / axes[1].taps;
-        const uint32_t taps[3] = {slice, row - slice * axes[1].taps, tap - row * axes[2].taps};
+    TALLOW_INLINE ImageIndex term(const Arguments& arguments, uint32_t number, const OuterStrides& beside) const {
+        const uint32_t channel = numbers.terms[0].take(number);
+        const uint32_t column = numbers.terms[1].take(number);
+        const uint32_t row = numbers.terms[2].take(number);
+        const uint32_t taps[3] = {number, row, column};
         const uint64_t strides[3] = {arguments.image_stride_d, arguments.image_stride_h, arguments.image_stride_w};
         ImageIndex index{{}, channel * arguments.image_stride_c, channel * beside.outer};
 #pragma unroll
         for (uint32_t a = 0; a < 3; ++a) {
-            index.places[a] = axes[a].origin + taps[a] * axes[a].tap_step;
+            const ImageAxis& axis = numbers.axes[a];
+            index.places[a] = axis.origin + taps[a] * axis.tap_step;
             index.image += static_cast<uint64_t>(static_cast<int32_t>(index.places[a])) * strides[a];
-            index.beside += (axes[a].first_tap + taps[a] * axes[a].tap_period) * beside.axes[a];
+            index.beside += (axis.first_tap + taps[a] * axis.tap_period) * beside.axes[a];
         }
         return index;
     }
-    static TALLOW_INLINE ImageIndex position(const Arguments& arguments, const ImageAxis* axes, uint32_t number,
-                                             const OuterStrides& beside) {
-        const uint32_t row = number / axes[2].positions;
-        const uint32_t slice = row / axes[1].positions;
-        const uint32_t image = slice / axes[0].positions;
-        const uint32_t positions[3] = {slice - image * axes[0].positions, row - slice * axes[1].positions,
-                                       number - row * axes[2].positions};
+    TALLOW_INLINE ImageIndex position(const Arguments& arguments, uint32_t number, const OuterStrides& beside) const {
+        const uint32_t column = numbers.positions[0].take(number);
+        const uint32_t row = numbers.positions[1].take(number);
+        const uint32_t slice = numbers.positions[2].take(number);
+        const uint32_t positions[3] = {slice, row, column};
         const uint64_t strides[3] = {arguments.image_stride_d, arguments.image_stride_h, arguments.image_stride_w};
-        ImageIndex index{{}, image * arguments.image_stride_b, image * beside.outer};
+        ImageIndex index{{}, number * arguments.image_stride_b, number * beside.outer};
 #pragma unroll
         for (uint32_t a = 0; a < 3; ++a) {
-            index.places[a] = positions[a] * axes[a].position_step;
+            const ImageAxis& axis = numbers.axes[a];
+            index.places[a] = positions[a] * axis.position_step;
             index.image += index.places[a] * strides[a];
-            index.beside += (axes[a].first_position + positions[a] * axes[a].position_period) * beside.axes[a];
+            index.beside += (axis.first_position + positions[a] * axis.position_period) * beside.axes[a];
         }
         return index;
     }
@@ -121,19 +148,20 @@ template <typename Arguments> struct Gathering {
         const Arguments& again = reread(arguments);
         const OuterStrides beside{again.factors_stride_outer,
                                   {again.factors_stride_d, again.factors_stride_h, again.factors_stride_w}};
-        return again.sums_positions ? position(again, axes, number, beside) : term(again, axes, number, beside);
+        return again.sums_positions ? position(again, number, beside) : term(again, number, beside);
     }
     TALLOW_INLINE ImageIndex of_column(uint32_t number) const {
         const Arguments& again = reread(arguments);
         const OuterStrides beside{again.result_stride_outer,
                                   {again.result_stride_d, again.result_stride_h, again.result_stride_w}};
-        return again.sums_positions ? term(again, axes, number, beside) : position(again, axes, number, beside);
+        return again.sums_positions ? term(again, number, beside) : position(again, number, beside);
     }
     TALLOW_INLINE uint32_t terms() const {
-        return axes[0].taps * axes[1].taps * axes[2].taps * reread(arguments).channels;
+        return numbers.axes[0].taps * numbers.axes[1].taps * numbers.axes[2].taps * reread(arguments).channels;
     }
     TALLOW_INLINE uint32_t positions() const {
-        return axes[0].positions * axes[1].positions * axes[2].positions * reread(arguments).images;
+        return numbers.axes[0].positions * numbers.axes[1].positions * numbers.axes[2].positions *
+               reread(arguments).images;
     }
     TALLOW_INLINE uint32_t depth() const {
         return reread(arguments).sums_positions ? positions() : terms();
@@ -170,16 +198,69 @@ template <uint32_t Depth> struct DepthIndexes {
 // in whole accesses.
 enum class Chunk : uint32_t { scattered, strided, dense };
 
-template <typename T, uint32_t Length> TALLOW_INLINE void load_dense(const T* source, T (&elements)[Length]) {
-    constexpr uint32_t in_access = Length * sizeof(T) > access_bytes ? access_bytes / sizeof(T) : Length;
+// A chunk in registers. Narrow elements have a register each, or are the words of an access: to put them together, or
+// take them apart, a thread would wait for what it loads.
+template <typename T, uint32_t Length, bool IsNarrow = (sizeof(T) < 4)> struct LoadedChunk {
+    T values[Length];
+
+    TALLOW_INLINE void clear() {
 #pragma unroll
-    for (uint32_t i = 0; i < Length; i += in_access) {
-        const Pack<T, in_access> pack = load_whole<in_access>(source + i);
-#pragma unroll
-        for (uint32_t j = 0; j < in_access; ++j)
-            elements[i + j] = pack.values[j];
+        for (uint32_t e = 0; e < Length; ++e)
+            values[e] = T{};
     }
-}
+    TALLOW_INLINE void load(uint32_t e, const T* source) {
+        values[e] = *source;
+    }
+    TALLOW_INLINE void load_dense(const T* source) {
+        constexpr uint32_t in_access = Length * sizeof(T) > access_bytes ? access_bytes / sizeof(T) : Length;
+#pragma unroll
+        for (uint32_t i = 0; i < Length; i += in_access) {
+            const Pack<T, in_access> pack = load_whole<in_access>(source + i);
+#pragma unroll
+            for (uint32_t j = 0; j < in_access; ++j)
+                values[i + j] = pack.values[j];
+        }
+    }
+    TALLOW_INLINE T element(uint32_t e, bool) const {
+        return values[e];
+    }
+};
+template <typename T, uint32_t Length> struct LoadedChunk<T, Length, true> {
+    using Bits = typename Word<sizeof(T)>::type;
+    static constexpr uint32_t bytes = Length * sizeof(T);
+    uint32_t words[Length];
+
+    TALLOW_INLINE void clear() {
+#pragma unroll
+        for (uint32_t e = 0; e < Length; ++e)
+            words[e] = 0;
+    }
+    TALLOW_INLINE void load(uint32_t e, const T* source) {
+        words[e] = *reinterpret_cast<const Bits*>(source);
+    }
+    TALLOW_INLINE void load_dense(const T* source) {
+        const Registers<bytes> loaded = load_registers<bytes>(source);
+#pragma unroll
+        for (uint32_t i = 0; i < (bytes + 3) / 4; ++i)
+            words[i] = loaded.values[i];
+    }
+    TALLOW_INLINE T element(uint32_t e, bool is_dense) const {
+        return take_element<T>(packed(is_dense), e);
+    }
+    TALLOW_INLINE Registers<bytes> packed(bool is_dense) const {
+        Registers<bytes> chunk{};
+        constexpr uint32_t in_word = 4 / sizeof(T);
+#pragma unroll
+        for (uint32_t i = 0; i < Length / in_word; ++i) {
+            uint32_t word = 0;
+#pragma unroll
+            for (uint32_t j = 0; j < in_word; ++j)
+                word |= words[i * in_word + j] << 8 * sizeof(T) * j;
+            chunk.values[i] = is_dense ? words[i] : word;
+        }
+        return chunk;
+    }
+};
 
 // A line of an operand on its way to shared memory: of the image, whose elements may be outside and are zeros there, or
 // of the factors beside it. A thread brings chunks of `Length` elements along the depth; threads side by side bring
@@ -195,7 +276,7 @@ template <typename T, uint32_t Lines, uint32_t Depth, uint32_t Length, bool IsIm
     bool is_deep;
     Chunk chunk;
     uint64_t stride;
-    T loaded[chunks][Length];
+    LoadedChunk<T, Length> loaded[chunks];
 
     TALLOW_INLINE uint32_t line() const {
         return is_deep ? thread_index() / threads : thread_index() % Lines;
@@ -207,8 +288,11 @@ template <typename T, uint32_t Lines, uint32_t Depth, uint32_t Length, bool IsIm
     TALLOW_INLINE bool is_inside(const Indexes& indexes, const Arguments& arguments, uint32_t slot) const {
         if constexpr (IsImage) {
             const Registers<access_bytes> at = load_registers<access_bytes>(indexes.places[slot]);
-            return is_line && places[0] + at.values[0] < arguments.image_d &&
-                   places[1] + at.values[1] < arguments.image_h && places[2] + at.values[2] < arguments.image_w;
+            // Without branches, behind which each element would wait for its own index.
+            const uint32_t is_outside = static_cast<uint32_t>(places[0] + at.values[0] >= arguments.image_d) |
+                                        static_cast<uint32_t>(places[1] + at.values[1] >= arguments.image_h) |
+                                        static_cast<uint32_t>(places[2] + at.values[2] >= arguments.image_w);
+            return static_cast<uint32_t>(is_line) > is_outside;
         } else {
             return is_line;
         }
@@ -219,22 +303,33 @@ template <typename T, uint32_t Lines, uint32_t Depth, uint32_t Length, bool IsIm
 #pragma unroll
         for (uint32_t i = 0; i < chunks; ++i) {
             const uint32_t slot = (from + place(i)) % Indexes::size;
-#pragma unroll
-            for (uint32_t e = 0; e < Length; ++e)
-                loaded[i][e] = T{};
+            loaded[i].clear();
             if (chunk == Chunk::scattered) {
+                constexpr uint32_t together = Length < 4 ? Length : 4;
 #pragma unroll
-                for (uint32_t e = 0; e < Length; ++e)
-                    if (place(i) + e < left && is_inside(indexes, arguments, slot + e))
-                        loaded[i][e] = first[IsImage ? indexes.image[slot + e] : indexes.beside[slot + e]];
+                for (uint32_t f = 0; f < Length; f += together) {
+                    bool takes[together];
+                    uint64_t offsets[together];
+#pragma unroll
+                    for (uint32_t e = 0; e < together; ++e) {
+                        const uint32_t own = slot + f + e;
+                        const uint32_t is_behind = static_cast<uint32_t>(place(i) + f + e >= left);
+                        takes[e] = static_cast<uint32_t>(is_inside(indexes, arguments, own)) > is_behind;
+                        offsets[e] = IsImage ? indexes.image[own] : indexes.beside[own];
+                    }
+#pragma unroll
+                    for (uint32_t e = 0; e < together; ++e)
+                        if (takes[e])
+                            loaded[i].load(f + e, first + offsets[e]);
+                }
             } else if (place(i) < left && is_inside(indexes, arguments, slot)) {
                 const T* const source = first + (IsImage ? indexes.image[slot] : indexes.beside[slot]);
                 if (chunk == Chunk::dense) {
-                    load_dense(source, loaded[i]);
+                    loaded[i].load_dense(source);
                 } else {
 #pragma unroll
                     for (uint32_t e = 0; e < Length; ++e)
-                        loaded[i][e] = source[e * stride];
+                        loaded[i].load(e, source + e * stride);
                 }
             }
         }
@@ -318,7 +413,8 @@ struct GatheredDots : GatheredOperands<T, Sums::rows, Sums::columns, Depth, Leng
         for (uint32_t i = 0; i < Line::chunks; ++i)
 #pragma unroll
             for (uint32_t e = 0; e < Length; ++e)
-                to[(line.place(i) + e) * stride + line.line()] = to_compute(line.loaded[i][e]);
+                to[(line.place(i) + e) * stride + line.line()] =
+                    to_compute(line.loaded[i].element(e, line.chunk == Chunk::dense));
     }
     TALLOW_INLINE void store(uint32_t slot) const {
         store_line(this->factors, shared.rows[slot], row_stride);
@@ -357,13 +453,8 @@ struct GatheredTiles
     }
     template <typename Line> static TALLOW_INLINE void store_line(const Line& line, const Tile& to) {
 #pragma unroll
-        for (uint32_t i = 0; i < Line::chunks; ++i) {
-            Registers<access_bytes> chunk{};
-#pragma unroll
-            for (uint32_t e = 0; e < length; ++e)
-                put_element(chunk, e, line.loaded[i][e]);
-            store_registers(to.at(line.line(), line.place(i)), chunk);
-        }
+        for (uint32_t i = 0; i < Line::chunks; ++i)
+            store_registers(to.at(line.line(), line.place(i)), line.loaded[i].packed(line.chunk == Chunk::dense));
     }
     TALLOW_INLINE void store(uint32_t slot) const {
         store_line(this->factors, tile(shared.rows[slot]));
@@ -462,7 +553,7 @@ TALLOW_INLINE compute_type<T> sum_inside(const Gathering<Arguments>& gathering, 
 }
 
 template <typename Operands> struct GatheredMemory {
-    ImageAxis axes[3];
+    ImageNumbers numbers;
     uint32_t has_nan;
     typename Operands::Indexes indexes;
     typename Operands::Shared operands;
@@ -473,20 +564,27 @@ template <typename T, typename Sums, typename Operands, uint32_t Rows, uint32_t 
 TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory) {
     auto& shared = *reinterpret_cast<GatheredMemory<Operands>*>(memory);
     const GatheredTile tile(reread(arguments), Rows, Columns);
-    if (thread_index() == 0) {
+    if (thread_index() < 3) {
+        const uint32_t a = thread_index();
+        const auto of_axis = [&](uint32_t depth, uint32_t height, uint32_t width) {
+            return a == 0 ? depth : a == 1 ? height : width;
+        };
+        const AxisOfCall axis{of_axis(arguments.positions_d, arguments.positions_h, arguments.positions_w),
+                              of_axis(arguments.kernel_d, arguments.kernel_h, arguments.kernel_w),
+                              of_axis(arguments.padding_d, arguments.padding_h, arguments.padding_w),
+                              of_axis(arguments.dilation_d, arguments.dilation_h, arguments.dilation_w),
+                              of_axis(arguments.stride_d, arguments.stride_h, arguments.stride_w),
+                              of_axis(arguments.period_d, arguments.period_h, arguments.period_w)};
+        const ImageAxis own = arguments.is_transposed
+                                  ? axis.of_residue(of_axis(tile.residues[0], tile.residues[1], tile.residues[2]))
+                                  : axis.whole();
         shared.has_nan = 0;
-        const AxisOfCall axes[3] = {{arguments.positions_d, arguments.kernel_d, arguments.padding_d,
-                                     arguments.dilation_d, arguments.stride_d, arguments.period_d},
-                                    {arguments.positions_h, arguments.kernel_h, arguments.padding_h,
-                                     arguments.dilation_h, arguments.stride_h, arguments.period_h},
-                                    {arguments.positions_w, arguments.kernel_w, arguments.padding_w,
-                                     arguments.dilation_w, arguments.stride_w, arguments.period_w}};
-#pragma unroll
-        for (uint32_t a = 0; a < 3; ++a)
-            shared.axes[a] = arguments.is_transposed ? axes[a].of_residue(tile.residues[a]) : axes[a].whole();
+        shared.numbers.axes[a] = own;
+        shared.numbers.positions[2 - a] = ImageDivisor::of(own.positions);
+        shared.numbers.terms[(3 - a) % 3] = ImageDivisor::of(a == 0 ? arguments.channels : own.taps);
     }
     synchronize_block();
-    const Gathering<Arguments> gathering{arguments, shared.axes};
+    const Gathering<Arguments> gathering{arguments, shared.numbers};
     const uint32_t columns = gathering.columns();
     if (tile.first_column >= columns)
         return;

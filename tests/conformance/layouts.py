@@ -91,6 +91,9 @@ def strides_of(shape: tuple[int, ...], placement: str) -> tuple[tuple[int, ...],
         # The last dim is the outermost one in memory.
         rolled = _row_major((*shape[-1:], *shape[:-1]))
         return (*rolled[1:], *rolled[:1]), 0
+    if placement == "channels last":
+        batch, *axes, channel = _row_major((shape[0], *shape[2:], shape[1]))
+        return (batch, channel, *axes), 0
     if placement == "narrowed columns":
         # Every second element of rows that are longer than that.
         pitch = 2 * shape[-1] + 3

@@ -24,6 +24,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     absent = [backend for backend in matrix.BACKENDS if backend != chosen and not is_installed(backend)]
     if "backend" in metafunc.fixturenames:
         metafunc.parametrize("backend", absent)
+    elif metafunc.function is test_kernels_convolve_without_a_library:
+        cases = [cell for cell in tallow.support() if cell.backend == chosen and ": conv." in (cell.via or "")]
+        metafunc.parametrize(
+            "cell", [pytest.param(cell, marks=marks_without_library(cell)) for cell in cases], ids=cell_label
+        )
     elif metafunc.function is test_cell:
         cases = [cell for cell in tallow.support() if cell.backend == chosen]
         metafunc.parametrize("cell", cases, ids=cell_label)
@@ -92,6 +97,22 @@ def test_cell(cell: SupportCell, device: tallow.Device, full: bool) -> None:
         return device.storage(np.zeros(length, NUMPY[name]))
 
     check_refused(cell, device, make)
+
+
+def marks_without_library(cell: SupportCell) -> list[pytest.MarkDecorator]:
+    """Each kind of convolution and each kernel once by default."""
+    kinds = {"convolution": "bf16", "convolution_gradient_input": "f32", "convolution_gradient_weight": "f32"}
+    return [] if cell.dtype is not None and kinds.get(cell.method) == cell.dtype.value else [pytest.mark.full]
+
+
+def test_kernels_convolve_without_a_library(
+    cell: SupportCell, device: tallow.Device, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = (cell.via or "").partition(":")[0]
+    monkeypatch.setattr(type(device.inner), library, None)
+    device.inner.plans.clear()
+    HANDLERS[cell.method](Bench.of(cell, device, full))
+    device.inner.plans.clear()
 
 
 def test_a_backend_that_is_not_here_opens_no_device(backend: str) -> None:

@@ -180,3 +180,22 @@ def test_fused_functions_keep_what_their_ops_keep(
     pairs = zip(*[value_and_grad(partial(loss, each))(*operands)[1] for each in (fused, function)], strict=True)
     for gradient, wanted in pairs:
         np.testing.assert_allclose(gradient.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_kernels_convolve_to_the_same_bits_in_either_order(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not hasattr(type(device.inner), "miopen"):
+        pytest.skip("only kernels of GPUs promise that")
+    monkeypatch.setattr(type(device.inner), "miopen", None)
+    device.inner.plans.clear()
+    draw = np.random.default_rng(0).standard_normal
+    x, kernel = (Tensor(draw(shape).astype("f4"), device=device) for shape in ((2, 20, 7, 9), (24, 20, 3, 3)))
+    found = []
+    for order in (Tensor.contiguous, last):
+        operands = Var(order(x)), Var(order(kernel))
+        result = operands[0].conv2d(operands[1], padding=1, stride=2)
+        grads = result.backward(
+            order(Tensor(np.cos(np.arange(result.numel(), dtype="f4")).reshape(result.shape), device=device))
+        )
+        found.append([array.numpy().tobytes() for array in (result, *(grads[operand] for operand in operands))])
+    device.inner.plans.clear()
+    assert found[0] == found[1]

@@ -71,8 +71,6 @@ CUDA_STACKS = {
     "scatter_add_complex128_waves": (3, 8),
     "pow_complex64_number_contiguous": (2, 48),
     "cos_complex128_contiguous": (2, 48),
-    # The strides of volumes: a compiler stops at 64 registers, and at 48.
-    "conv_transpose_f64_direct": (7, 16),
     "scatter_add_f64_waves": (0, 8),
     "scatter_add_i64_waves": (0, 8),
     "scatter_add_u64_waves": (0, 8),
@@ -87,7 +85,7 @@ SCALAR_SPILLS = {
     "pow_gradients_f64_contiguous": 11,
     "logsumexp_f64_columns": 2,
     # Where the rows of a tile are that a thread stores.
-    "conv_bf16_implicit_gemm": 2,
+    "conv_bf16_implicit_gemm": 4,
     # The same of complex numbers, and of powers; and what gradients of heads of 64 know of two operands.
     "sin_complex128_contiguous": 2,
     "cos_complex128_contiguous": 2,

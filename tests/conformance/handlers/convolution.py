@@ -181,6 +181,11 @@ GROUPED = (
     Grouped(2, 1, (9, 8), ((5, 1, 0, 0, 2, 1), (6, 1, 0, 0, 3, 1)), ("broadcast rows", "contiguous")),
     # Lines, with more taps than a block sums.
     Grouped(2, 4, (1, 2), ((11, 7, 3, 4, 2, 1),)),
+    # Channels for matrix products, in whole chunks of four or eight or not, side by side or not, more than a tile has;
+    # strides some residues of which no tap meets.
+    Grouped(1, 1, (16, 24), ((6, 3, 1, 1, 2, 1), (7, 3, 1, 1, 1, 2)), ("channels last", "contiguous")),
+    Grouped(2, 2, (18, 17), ((9, 2, 0, 1, 3, 2),)),
+    Grouped(1, 1, (20, 130), ((2, 2, 1, 0, 2, 1), (3, 2, 1, 1, 1, 1), (5, 2, 0, 0, 4, 2)), ("offset", "channels last")),
     # Volumes.
     Grouped(1, 2, (2, 3), ((4, 2, 1, 0, 1, 1), (5, 3, 1, 1, 2, 1), (6, 2, 0, 1, 1, 2))),
     Grouped(2, 4, (1, 1), ((3, 3, 1, 1, 1, 1), (4, 2, 0, 0, 2, 1), (5, 3, 1, 1, 1, 1))),

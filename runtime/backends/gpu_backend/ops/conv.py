@@ -288,7 +288,8 @@ def _directly(
             kernel_stride_d=kernel_stride_d, kernel_stride_h=kernel_stride_h, kernel_stride_w=kernel_stride_w,
             result_stride_c=volume, channels_in=read, channels_out=left, source_d=sizes[0], source_h=sizes[1],
             source_w=sizes[2], window=depthwise.window(params), stride_d=params.stride[0], stride_h=params.stride[1],
-            stride_w=params.stride[2], count=count, geometry=geometry,
+            stride_w=params.stride[2], period_d=params.periods[0], period_h=params.periods[1],
+            period_w=params.periods[2], count=count, geometry=geometry,
         )  # fmt: skip
         build.launch("conv", name, blocks, packed)
     return _stored(build, result, result_dims, params)

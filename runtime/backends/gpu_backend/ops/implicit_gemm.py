@@ -20,6 +20,33 @@ from ..driver.grid import MOST_BLOCKS, ceil_divide
 from . import copy, depthwise, elementwise, reduce
 from .geometry import LIMIT
 
+
+class _Tile(NamedTuple):
+    """A tile that a block makes."""
+
+    rows: int
+    columns: int
+    rate: int
+    """The multiply-adds per cycle of a multiprocessor that has two blocks."""
+    alone: float
+    """The time of a block that has a multiprocessor for itself, where two that share one take 1."""
+
+
+# As measured on an H200, whose multiprocessors hold two blocks.
+_SMALL: Final = _Tile(MATMUL_SIDE, MATMUL_SIDE, 62, 1)
+_TILES: Final = {
+    DType.F32: (
+        _Tile(MATMUL_SIDE, 2 * MATMUL_SIDE, 69, 0.5),
+        _Tile(2 * MATMUL_SIDE, 2 * MATMUL_SIDE, 67, 0.5),
+        _SMALL,
+    )
+}
+_HALF_TILE: Final = _Tile(2 * MATMUL_SIDE, MATMUL_SIDE, 234, 0.8)
+# What a block takes before and after its steps and what a further launch takes, in cycles, and the bytes that a device
+# moves in one.
+_BLOCK_CYCLES: Final = 2000
+_LAUNCH_CYCLES: Final = 5000
+_BYTES_PER_CYCLE: Final = 1536
 # Parts of the depth are whole steps of every tile.
 _STEP: Final = 32
 # The parts that are considered: more of them is more to add up.
@@ -27,26 +54,6 @@ _PART_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 2
 # The elements side by side along the depth that a thread brings, and those of halves.
 _LENGTH: Final = 4
 _HALF_LENGTH: Final = 8
-
-
-class _Tile(NamedTuple):
-    """A tile that a block makes, and the multiply-adds per cycle of a multiprocessor that is full of such blocks."""
-
-    rows: int
-    columns: int
-    rate: int
-
-
-_SMALL: Final = _Tile(MATMUL_SIDE, MATMUL_SIDE, 75)
-_TILES: Final = {
-    DType.F32: (_Tile(2 * MATMUL_SIDE, 2 * MATMUL_SIDE, 97), _Tile(MATMUL_SIDE, 2 * MATMUL_SIDE, 87), _SMALL)
-}
-_HALF_TILE: Final = _Tile(2 * MATMUL_SIDE, MATMUL_SIDE, 400)
-# What a block takes before and after its steps and what a second launch takes, in cycles, and the bytes that a device
-# moves in one.
-_BLOCK_CYCLES: Final = 2000
-_LAUNCH_CYCLES: Final = 5000
-_BYTES_PER_CYCLE: Final = 2048
 
 
 class _Chunk(IntEnum):
@@ -104,17 +111,9 @@ class _Product(NamedTuple):
         return tuple(map(min, self.params.stride, self.positions))
 
     @property
-    def periods(self) -> tuple[int, ...]:
-        """After so many taps along an axis one meets positions of the same residue."""
-        return tuple(
-            stride // math.gcd(stride, dilation)
-            for stride, dilation in zip(self.params.stride, self.params.dilation, strict=True)
-        )
-
-    @property
     def terms(self) -> int:
         """The most taps of a residue, for each channel."""
-        periods = self.periods if self.is_transposed else (1, 1, 1)
+        periods = self.params.periods if self.is_transposed else (1, 1, 1)
         return self.channels * math.prod(map(ceil_divide, self.params.kernel, periods))
 
     @property
@@ -184,13 +183,23 @@ def _multiply(build: ProgramBuilder, product: _Product, dims: tuple[int, ...]) -
     launches = list(_launches(product, build.facts.multiprocessors))
     parts = sum(launch.parts for launch in launches) if product.sums_positions else launches[0].parts
     target = build.empty(dtype if parts == 1 else dtype.compute, parts * count)
+    order = None
+    if parts > 1 and product.sums_positions and not product.params.channels_last:
+        # Blocks write channels of a tap side by side, which are the columns of their tiles.
+        order = layout_of(dims, channels_last=True).strides
+        row, channel, *taps = order
+        group = dims[0] // product.params.groups * row
+        product = product._replace(result_strides=_Strides(group, row, channel, tuple(taps)))
     number = 0
     for launch in launches:
         _launch(build, product, launch, target, number, count if parts > 1 else 0)
         number += launch.parts if product.sums_positions else 0
     if parts == 1:
         return target
-    total = reduce.reduce(build, ReduceOp.SUM, dense(target, (parts, count)), (0,))
+    sums = dense(target, (parts, count))
+    if order is not None:
+        sums = sums.relaid((parts, *dims), (count, *order))
+    total = reduce.reduce(build, ReduceOp.SUM, sums, (0,))
     if dtype is total.dtype:
         return total
     return elementwise.cast(build, MethodOp.TO_DTYPE, dense(total, (count,)), result=dtype)
@@ -234,12 +243,13 @@ def _tiling(
         for wanted in part_counts:
             length = ceil_divide(ceil_divide(depth, wanted), _STEP) * _STEP
             parts = ceil_divide(depth, length)
-            load = ceil_divide(blocks * parts, multiprocessors)
-            # A block alone waits for its own steps, two take turns.
-            cycles = load * tile.rows * tile.columns * length / tile.rate * (1 + 1 / load) + load * _BLOCK_CYCLES
+            waves, rest = divmod(blocks * parts, 2 * multiprocessors)
+            last = (tile.alone if rest <= multiprocessors else 1) if rest else 0
+            cycles = (waves + last) * (2 * tile.rows * tile.columns * length / tile.rate + _BLOCK_CYCLES)
             if parts > 1:
                 nbytes = 2 * parts * rows * columns * products * dtype.compute.itemsize
-                cycles += _LAUNCH_CYCLES + nbytes / _BYTES_PER_CYCLE
+                launches = 1 if dtype is dtype.compute else 2
+                cycles += launches * _LAUNCH_CYCLES + nbytes / _BYTES_PER_CYCLE
             found.setdefault(cycles, (tile, parts, length))
     return found[min(found)]
 
@@ -273,8 +283,8 @@ def _launch(
         rows=product.rows, channels=product.channels, images=launch.images, groups=params.groups,
         image_d=image.shape[2], image_h=image.shape[3], image_w=image.shape[4], positions_d=product.positions[0],
         positions_h=product.positions[1], positions_w=product.positions[2], window=depthwise.window(params),
-        stride_d=params.stride[0], stride_h=params.stride[1], stride_w=params.stride[2], period_d=product.periods[0],
-        period_h=product.periods[1], period_w=product.periods[2], residues_d=residues[0], residues_h=residues[1],
+        stride_d=params.stride[0], stride_h=params.stride[1], stride_w=params.stride[2], period_d=params.periods[0],
+        period_h=params.periods[1], period_w=params.periods[2], residues_d=residues[0], residues_h=residues[1],
         residues_w=residues[2], is_transposed=product.is_transposed, sums_positions=product.sums_positions,
         tile_rows=tile.rows, tile_columns=tile.columns, tiles_across=across, part=launch.length,
         image_deep=image_lines.is_deep, image_chunk=image_lines.chunk, factors_deep=factor_lines.is_deep,
