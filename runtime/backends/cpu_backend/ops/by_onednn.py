@@ -69,7 +69,38 @@ def convolve(
 ) -> Buffer | None:
     """As `conv.convolve`; None where oneDNN has no quick way."""
     otherwise = _otherwise(native_conv.convolve, conv.convolve, x, kernel, params)
-    params = params.general
+    return _forward(build, onednn, x, kernel, params.general, otherwise)
+
+
+def fused(
+    build: ProgramBuilder,
+    onednn: Onednn,
+    x: Operand,
+    kernel: Operand,
+    scale: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    activation: str | None,
+    params: ParamsConvolution,
+) -> Buffer | None:
+    """As `conv.fused`, with the epilogue by kernels; None where oneDNN refuses or is slow."""
+    if HostKernels.open() is None or x.dtype.compute is not DType.F32:
+        return None
+    epilogue = scale, bias, residual, activation, params
+    otherwise = _otherwise(native_conv.fused, conv.fused, x, kernel, *epilogue)
+    wide, weights = (native_conv.converted(build, each, DType.F32) for each in (x, kernel))
+    product = _forward(build, onednn, wide, weights, params, otherwise)
+    return None if product is None else native_conv.finished(build, x.dtype, product, *epilogue)
+
+
+def _forward(
+    build: ProgramBuilder,
+    onednn: Onednn,
+    x: Operand,
+    kernel: Operand,
+    params: ParamsConvolution,
+    otherwise: partial[Results],
+) -> Buffer | None:
     images = params.as_images
     memories = _images(x, images), _kernels(kernel.layout, images), _result(images, images.out_dims)
     result = _convolve(build, onednn, "convolution", x, kernel, memories, images, otherwise)

@@ -117,27 +117,41 @@ def fused(
 ) -> Buffer | None:
     """As `conv.fused`; None where NumPy does it. Each step is in the compute dtype."""
     wide = x.dtype.compute
+    product = convolve(build, kernels, converted(build, x, wide), converted(build, kernel, wide), params)
+    return None if product is None else finished(build, x.dtype, product, scale, bias, residual, activation, params)
 
-    def converted(x: Operand, dtype: DType) -> Operand:
-        if x.dtype is dtype:
-            return x
-        made = build.empty(dtype, x.layout.elem_count)
-        launch_map(build, MethodOp.TO_DTYPE.kernel(x.dtype, result=dtype), [dense(made, x.shape)], [x])
-        return dense(made, x.shape)
 
-    product = convolve(build, kernels, converted(x, wide), converted(kernel, wide), params)
-    if product is None:
-        return None
-    made = Operand(product, layout_of(params.out_dims, params.channels_last))
-    steps = [(BinaryOp.MUL, scale), (BinaryOp.ADD, bias), (BinaryOp.ADD, residual)]
-    for op, operand in steps:
+def converted(build: ProgramBuilder, x: Operand, dtype: DType) -> Operand:
+    """The elements in a dtype: where they are if they have it, else in a new buffer."""
+    if x.dtype is dtype:
+        return x
+    result = dense(build.empty(dtype, x.layout.elem_count), x.shape)
+    launch_map(build, MethodOp.TO_DTYPE.kernel(x.dtype, result=dtype), [result], [x])
+    return result
+
+
+def finished(
+    build: ProgramBuilder,
+    dtype: DType,
+    product: Buffer,
+    scale: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    activation: str | None,
+    params: ParamsConvolution,
+) -> Buffer:
+    """The epilogue of a convolution in the compute dtype, which is overwritten."""
+    layout, wide = layout_of(params.out_dims, params.channels_last), product.dtype
+    # With dims in the order of memory.
+    result, order = Operand(product, layout.ordered), layout.memory_order()
+    for op, operand in ((BinaryOp.MUL, scale), (BinaryOp.ADD, bias), (BinaryOp.ADD, residual)):
         if operand is not None:
-            other = converted(operand, wide)
+            other = converted(build, operand, wide)
             shown = other if operand is residual else along_channels(other, params.out_dims)
-            launch_map(build, op.kernel(wide), [made], [made, shown])
+            launch_map(build, op.kernel(wide), [result], [result, Operand(shown.storage, shown.layout.permute(order))])
     if activation is not None:
-        launch_map(build, UnaryOp(activation).kernel(wide), [made], [made])
-    rounded: Buffer = converted(Operand(product, made.layout.ordered), x.dtype).storage
+        launch_map(build, UnaryOp(activation).kernel(wide), [result], [result])
+    rounded: Buffer = converted(build, result, dtype).storage
     return rounded
 
 
