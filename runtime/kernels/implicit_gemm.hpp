@@ -596,7 +596,7 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
     using Value = compute_type<T>;
     if constexpr (!is_integer<Value>) {
         bool has_nan = false;
-        sums.each_run([&](uint32_t, uint32_t, const auto& run) {
+        sums.each_run([&](uint32_t, uint32_t, const Value(&run)[Sums::run]) {
 #pragma unroll
             for (const Value sum : run)
                 has_nan = has_nan || sum != sum;
@@ -615,7 +615,7 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
     const uint64_t first = tile.group * again.result_stride_group + tile.part * again.result_stride_part;
     const uint32_t rows_left = again.rows - tile.first_row;
     const uint32_t columns_left = columns - tile.first_column;
-    const auto store = [&](uint32_t row, uint32_t column, const auto& run) {
+    const auto store = [&](uint32_t row, uint32_t column, const Value(&run)[Sums::run]) {
         // AMD's compiler would keep a mask for each column of a thread, and for each sum that is rounded.
         const Arguments& again = reread(arguments);
         const uint32_t end = opaque(columns_left);
@@ -637,8 +637,12 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
         const uint32_t row = i / Columns;
         const uint32_t column = i % Columns;
         if (row < rows_left && column < columns_left) {
-            const Value sum[1] = {sum_inside<T>(gathering, tile, tile.first_row + row, tile.first_column + column)};
-            store(row, column, sum);
+            const Value sum = sum_inside<T>(gathering, tile, tile.first_row + row, tile.first_column + column);
+            const uint64_t to = first + (tile.first_row + row) * again.result_stride_row + offsets[column];
+            if (again.result_stride_part != 0)
+                pointer_to<Value>(again.result)[to] = sum;
+            else
+                pointer_to<T>(again.result)[to] = convert<T>(sum);
         }
     }
 }
