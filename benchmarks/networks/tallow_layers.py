@@ -9,8 +9,6 @@ from typing import Any
 import tallow as tl
 from tallow import Tensor
 
-_EPSILON = 1e-5
-
 
 class TallowLayers:
     """See `layers.Layers`. With `is_fused`, what follows each convolution is one kernel."""
@@ -96,10 +94,6 @@ def _kernel(group: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _tail(x: Tensor, statistics: Mapping[str, Tensor], residual: Tensor | None, activation: str) -> Tensor:
     if statistics:
         x = x.batch_norm(**statistics)
-    return _finished(x, residual, activation)
-
-
-def _finished(x: Tensor, residual: Tensor | None, activation: str) -> Tensor:
     if residual is not None:
         x = x + residual
     return _activated(x, activation)
@@ -108,13 +102,8 @@ def _finished(x: Tensor, residual: Tensor | None, activation: str) -> Tensor:
 @cache
 def _fused_tail(names: tuple[str, ...], has_residual: bool, activation: str) -> Callable[..., Tensor]:
     def tail(x: Tensor, *operands: Tensor) -> Tensor:
-        dtype = x.dtype
-        if names:
-            # What is no argument cannot be viewed in a fused function, as batch_norm does.
-            norm = {key: y.reshape(1, -1, 1, 1).float() for key, y in zip(names, operands, strict=False)}
-            scale = (norm["running_var"] + _EPSILON).rsqrt() * norm["weight"]
-            x = (x.float() - norm["running_mean"]) * scale + norm["bias"]
-        return _finished(x, operands[-1] if has_residual else None, activation).to_dtype(dtype)
+        statistics = dict(zip(names, operands, strict=False))
+        return _tail(x, statistics, operands[-1] if has_residual else None, activation)
 
     return tl.fuse(tail)
 

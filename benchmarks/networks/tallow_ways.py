@@ -21,12 +21,12 @@ def tallow_step(way: str, task: Task, network: Network, weights: dict[str, Array
     """What gives the outputs, or the loss and the gradients of all parameters in the order of their names."""
     is_training = task.phase == TRAINING
     is_fused = way in (FUSED, FUSED_GRAPH)
-    # What compiled PyTorch gets, too.
-    is_channels_last = is_fused and device.backend != "cpu"
+    # As compiled PyTorch has it. In f32 GPUs have no quick convolutions of it.
+    is_channels_last = is_fused and device.backend != "cpu" and task.dtype != "f32"
 
     def tensor(array: Array) -> tl.Tensor:
         copy = tl.Tensor(array, dtype=task.dtype, device=device)
-        return _channels_last(copy) if is_channels_last and array.ndim == 4 else copy
+        return copy.contiguous(memory_format="channels_last") if is_channels_last and array.ndim == 4 else copy
 
     own = {name: tensor(array) for name, array in weights.items()}
     if is_training:
@@ -61,7 +61,3 @@ def _training_step(net: TallowLayers, network: Network, weights: dict[str, tl.Te
         return [result.detach(), *[gradients[x] for x in parameters.values()]]
 
     return step
-
-
-def _channels_last(x: tl.Tensor) -> tl.Tensor:
-    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)

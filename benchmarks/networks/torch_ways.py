@@ -89,16 +89,22 @@ def _captured(step: Step) -> Step:
         for _ in range(_WARM_STEPS):
             step()
     torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    # Memory that others release meanwhile must not end the capture.
-    with without_garbage_collection(), torch.cuda.graph(graph, capture_error_mode="relaxed"):
-        results = step()
+    return _Captured(step)
 
-    def replay() -> list[torch.Tensor]:
-        graph.replay()
-        return results
 
-    return replay
+class _Captured:
+    """A step that is replayed. It holds what the graph reads, which the graph does not."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._graph = torch.cuda.CUDAGraph()
+        # Memory that others release meanwhile must not end the capture.
+        with without_garbage_collection(), torch.cuda.graph(self._graph, capture_error_mode="relaxed"):
+            self._results = step()
+
+    def __call__(self) -> list[torch.Tensor]:
+        self._graph.replay()
+        return self._results
 
 
 def onnx_step(task: Task, network: Network, weights: dict[str, Array], x: Array) -> Callable[[], list[Array]]:
