@@ -251,7 +251,7 @@ TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, 
     for_lanes<Functor::passes, IsCached>(
         rows, from, group,
         [&](uint32_t lane, const auto& row, const auto& elements, Value position) TALLOW_INLINE_LAMBDA {
-            Value values[row_outputs<Functor>];
+            Value values[output_slots<Functor>];
             Functor::template compute<Value>(row, elements, position, values);
             for (uint32_t r = 0; r < Functor::results; ++r)
                 results[r][lane] = convert<T>(has_row_index<Functor> && row.index == no_index ? Value{0} : values[r]);

@@ -202,7 +202,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
     TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor> (&rows)[N], uint64_t first,
                              [[maybe_unused]] uint64_t number) {
         visit([&](const Vector(&vectors)[operands], uint32_t position) {
-            Value results[row_outputs<Functor>][N];
+            Value results[output_slots<Functor>][N];
             DerivedValues<Functor, T, N, 0> derived;
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)

@@ -25,7 +25,7 @@ template <typename Value> TALLOW_INLINE uint64_t bits_of(Value number) {
 
 // The results of elements and, after these, what sums over rows would add up.
 template <typename Functor, typename T> struct RowResults {
-    compute_type<T> values[row_outputs<Functor>];
+    compute_type<T> values[output_slots<Functor>];
 };
 
 // A row formula in a composed one: its known numbers and parameters are the ones of these positions there.

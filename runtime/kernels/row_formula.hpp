@@ -191,6 +191,8 @@ template <typename Functor, typename = void> constexpr uint32_t row_totals = 0;
 template <typename Functor>
 constexpr uint32_t row_totals<Functor, typename VoidOf<decltype(Functor::totals)>::type> = Functor::totals;
 template <typename Functor> constexpr uint32_t row_outputs = Functor::results + row_totals<Functor>;
+// The length of arrays of outputs: NVRTC has none of 0, as where only numbers of rows are written.
+template <typename Functor> constexpr uint32_t output_slots = row_outputs<Functor> == 0 ? 1 : row_outputs<Functor>;
 
 // Bit k is set if operand k may be left out, which the address 0 says: then the number absent(k) stands for it.
 template <typename Functor, typename = void> constexpr uint32_t optional_operands = 0;

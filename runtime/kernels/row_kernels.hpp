@@ -256,7 +256,7 @@ struct RowInRegisters {
             const uint32_t at = take(sources, v, vectors);
             if (!Ragged && at >= length)
                 continue;
-            Value results[row_outputs<Functor>][N];
+            Value results[output_slots<Functor>][N];
             derived[v].template hide<Functor::passes>();
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
@@ -512,7 +512,7 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
 #pragma unroll
                 for (uint32_t v = 0; v < in_flight; ++v) {
                     const uint32_t index = (begins + v * block_size) * N;
-                    Value results[row_outputs<Functor>][N];
+                    Value results[output_slots<Functor>][N];
                     DerivedValues<Functor, T, N, 0> derived;
 #pragma unroll
                     for (uint32_t i = 0; i < N; ++i)
@@ -531,7 +531,7 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
             skipped);
     }
     // Writes those elements of a vector that the row has.
-    TALLOW_INLINE void store_elements(const Arguments& arguments, const Value (&results)[row_outputs<Functor>][N],
+    TALLOW_INLINE void store_elements(const Arguments& arguments, const Value (&results)[output_slots<Functor>][N],
                                       uint64_t first, uint32_t index) const {
 #pragma unroll
         for (uint32_t r = 0; r < Functor::results; ++r)

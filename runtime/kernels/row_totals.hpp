@@ -16,7 +16,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Adds>
     static constexpr uint32_t totals = row_totals<Functor>;
     Value sums[totals][Vectors][N] = {};
 
-    TALLOW_INLINE void add(uint32_t v, const Value (&outputs)[row_outputs<Functor>][N]) {
+    TALLOW_INLINE void add(uint32_t v, const Value (&outputs)[output_slots<Functor>][N]) {
 #pragma unroll
         for (uint32_t t = 0; t < totals; ++t)
 #pragma unroll
@@ -52,7 +52,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Adds>
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors>
 struct TotalsInRegisters<Functor, T, N, Vectors, false> {
     using Value = compute_type<T>;
-    TALLOW_INLINE void add(uint32_t, const Value (&)[row_outputs<Functor>][N]) const {
+    TALLOW_INLINE void add(uint32_t, const Value (&)[output_slots<Functor>][N]) const {
     }
 };
 
@@ -98,7 +98,7 @@ template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void a
 #pragma unroll
         for (uint32_t j = 0; j < Functor::known; ++j)
             row.known[j] = known[j];
-        Value elements[row_elements<Functor>], outputs[row_outputs<Functor>];
+        Value elements[row_elements<Functor>], outputs[output_slots<Functor>];
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k) {
             const uint64_t offset = offsets[k] + (arguments.varying >> k & 1 ? position : 0);

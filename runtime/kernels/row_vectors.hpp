@@ -322,11 +322,11 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
 
 // Element i of each output, from element i of each operand.
 template <typename Functor, typename T, uint32_t N, typename Derived>
-TALLOW_INLINE void compute_element(const RowOf<T, Functor>& row,
-                                   const OperandVector<Functor, T, N> (&vectors)[Functor::operands], Derived& derived,
-                                   uint32_t i, uint32_t position, compute_type<T> (&results)[row_outputs<Functor>][N]) {
+TALLOW_INLINE void
+compute_element(const RowOf<T, Functor>& row, const OperandVector<Functor, T, N> (&vectors)[Functor::operands],
+                Derived& derived, uint32_t i, uint32_t position, compute_type<T> (&results)[output_slots<Functor>][N]) {
     using Value = compute_type<T>;
-    Value elements[row_elements<Functor>], outputs[row_outputs<Functor>];
+    Value elements[row_elements<Functor>], outputs[output_slots<Functor>];
     take_elements<Functor, T, N>(vectors, i, elements);
     derived.template derive<Functor::passes>(row, elements, i, static_cast<Value>(position));
     Functor::template compute<T>(row, elements, position, outputs);
@@ -364,7 +364,7 @@ template <typename Value> struct StoreNumber {
 // Writes the results that are one number a row, those of row `number`, if element i is the first of it.
 template <typename Functor, typename T, uint32_t N, typename Arguments>
 TALLOW_INLINE void store_numbers([[maybe_unused]] const Arguments& arguments,
-                                 [[maybe_unused]] const compute_type<T> (&results)[row_outputs<Functor>][N],
+                                 [[maybe_unused]] const compute_type<T> (&results)[output_slots<Functor>][N],
                                  [[maybe_unused]] uint32_t i, [[maybe_unused]] uint64_t number,
                                  [[maybe_unused]] bool is_first) {
     if constexpr (results_of_rows<Functor> != 0) {
@@ -383,7 +383,7 @@ TALLOW_INLINE void store_numbers([[maybe_unused]] const Arguments& arguments,
 
 // Writes a vector of each result of elements, `first` elements from its beginning.
 template <typename Functor, typename T, uint32_t N, typename Arguments>
-TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<T> (&results)[row_outputs<Functor>][N],
+TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<T> (&results)[output_slots<Functor>][N],
                                  uint64_t first) {
 #pragma unroll
     for (uint32_t r = 0; r < Functor::results; ++r) {
