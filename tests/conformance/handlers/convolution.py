@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tallow.runtime.core.conv import (
@@ -106,6 +106,12 @@ def check_convolution(
         total, magnitude = total[:, :, 0], magnitude[:, :, 0]
     assert tuple(params.out_dims) == total.shape, f"{where}: out_dims {params.out_dims}, expected {total.shape}"
     got = bench.read(result, bench.name, total.shape, where)
+    if special is not None and transposed and bench.device.backend == "cuda":
+        # cuDNN may multiply zeros beside the image by the kernel.
+        beside, _ = convolve(bench.name, *_among_zeros(_as_image(image.values), _as_image(kernel.values), window))
+        got = np.where(
+            np.isnan(decode(bench.name, got)) & np.isnan(beside.reshape(total.shape)), encode(bench.name, total), got
+        )
     terms = c_in * case.kernel[1] * (case.kernel[0] if rank == 2 else 1)
     check_sums(bench.name, got, total, magnitude, terms, where)
 
@@ -115,6 +121,17 @@ def _window(case: Convolution, rank: int) -> oracle.Window:
         numbers = (case.padding, case.stride, case.dilation, case.output_padding)
         return oracle.Window(*((number, number) for number in numbers))
     return oracle.Window((0, case.padding), (1, case.stride), (1, case.dilation), (0, case.output_padding))
+
+
+def _among_zeros(image: Array, kernel: Array, window: oracle.Window) -> tuple[Array, Array, oracle.Window]:
+    """The same transposed convolution of an image with zeros around it, which change no finite result."""
+    around = [
+        -(-(size - 1) * dilation // step)
+        for size, dilation, step in zip(kernel.shape[2:], window.dilation, window.stride, strict=True)
+    ]
+    wider = np.pad(image, [(0, 0), (0, 0), *[(zeros, zeros) for zeros in around]])
+    padding = [pad + zeros * step for pad, zeros, step in zip(window.padding, around, window.stride, strict=True)]
+    return wider, kernel, replace(window, padding=tuple(padding))
 
 
 def _as_image(array: Array) -> Array:
