@@ -517,9 +517,12 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
 #pragma unroll
                     for (uint32_t i = 0; i < N; ++i)
                         compute_element<Functor, T, N>(row, vectors[v], derived, i, index + i - skipped, results);
+                    if (results_of_rows<Functor> != 0 && index == 0) {
+                        const uint32_t at = opaque(skipped);
 #pragma unroll
-                    for (uint32_t i = 0; i < N; ++i)
-                        store_numbers<Functor, T, N>(arguments, results, i, number, index + i == skipped);
+                        for (uint32_t i = 0; i < N; ++i)
+                            store_numbers<Functor, T, N>(arguments, results, i, number, i == at);
+                    }
                     if (!is_valid(begins, v))
                         continue;
                     if (!Ragged || (!has_types<Functor> && index >= skipped && index - skipped + N <= length))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import own_spec
 import pytest
 import tallow as tl
@@ -17,6 +18,7 @@ from tallow.runtime.backends.gpu_backend.execute import kernels
 from tallow.runtime.backends.gpu_backend.ops import row
 from tallow.runtime.backends.gpu_backend.ops.fused import family_of
 from tallow.runtime.backends.gpu_backend.ops.fused_rows import formula_of
+from tallow.runtime.graph.fused_gradient import gradient_of
 from tallow.runtime.graph.traced import Trace
 from tallow.runtime.program.fused_kernels import kernels_of
 
@@ -261,21 +263,46 @@ def composed_rows() -> row.RowFormula:
     x, y, condition, number = trace.stand_ins([*operands, 0.5])
     weights = (x * number + y.to_dtype("bf16")).softmin(-1)
     chosen = condition.where(weights, x).softmin(-1, temperature=number)
-    results = [weights.to_dtype("f32"), chosen.silu() / x.std(-1, keepdim=True), x.logsumexp(-1)]
+    results = [weights.to_dtype("f32"), chosen.silu() / x.norm(-1, keepdim=True), x.max(-1)]
     ((kernel, shape, _, rows),) = kernels_of(trace.function(results))
     assert rows is not None
     return formula_of(kernel, shape, rows)
 
 
+def composed_gradient() -> row.RowFormula:
+    """A gradient of maps around a norm, with the sums over rows of its vectors."""
+    trace = Trace("composed_gradient", tl.Device.cpu(), ())
+    shapes = [(2, 64), (2, 64), (64,), (64,)]
+    operands = [tl.Tensor(np.zeros(shape), dtype="bf16") for shape in shapes]
+    x, y, weight, bias = trace.stand_ins(operands)
+    function = trace.function([x.layer_norm(weight, bias).gelu() * y])
+    gradient = gradient_of(function, (0, 1, 2, 3), tuple(function.layouts), ())
+    assert gradient is not None
+    assert gradient.function is not None
+    ((kernel, shape, _, rows),) = kernels_of(gradient.function)
+    assert rows is not None
+    return formula_of(kernel, shape, rows)
+
+
 @pytest.mark.parametrize(
-    "target",
-    [pytest.param(it, marks=[] if it == "gfx942" else pytest.mark.full) for it in TARGETS],
+    ("compose", "target"),
+    [
+        pytest.param(compose, it, marks=[] if (compose, it) == (composed_rows, "gfx942") else pytest.mark.full)
+        for compose in (composed_rows, composed_gradient)
+        for it in TARGETS
+    ],
 )
 def test_a_fused_function_of_rows_compiles(
-    machine: Machine, reduced: Callable[[str, Iterable[str]], Path], tmp_path: Path, target: str, full: bool
+    machine: Machine,
+    reduced: Callable[[str, Iterable[str]], Path],
+    tmp_path: Path,
+    compose: Callable[[], row.RowFormula],
+    target: str,
+    full: bool,
 ) -> None:
-    formula = composed_rows()
-    chosen = ("vector4", "ragged_long", "vector_columns") if full else ("vector4",)
+    formula = compose()
+    # A gradient with sums over rows has no columns.
+    chosen = ("vector4", "ragged_long", "vector_columns") if full and compose is composed_rows else ("vector4",)
     names = [f"{formula.op}_bf16_{kernel}" for kernel in chosen]
     source = reduced("fused_rows", [])
     text = kernels._composed[formula.family]
