@@ -49,13 +49,13 @@ TALLOW_INLINE uint64_t poll(const uint64_t* address) {
 
 // Words that a thread receives together: all are on their way before the first one is looked at.
 template <uint32_t Count> struct Words {
-    const uint64_t* addresses[Count]; // null for a number that is 0
+    const uint64_t* addresses[Count];
     uint64_t values[Count];
 
     TALLOW_INLINE void load() {
 #pragma unroll
         for (uint32_t i = 0; i < Count; ++i)
-            values[i] = addresses[i] ? poll(addresses[i]) : 0;
+            values[i] = poll(addresses[i]);
     }
     TALLOW_INLINE void await(uint32_t turn) {
         while (!have_come(turn))
@@ -65,19 +65,35 @@ template <uint32_t Count> struct Words {
         return bit_cast<float>(static_cast<uint32_t>(values[i]));
     }
     TALLOW_INLINE bool have_come(uint32_t turn) const {
-        bool all = true;
+        uint32_t earliest = ~0u;
 #pragma unroll
-        for (uint32_t i = 0; i < Count; ++i)
-            all = all && (!addresses[i] || static_cast<uint32_t>(values[i] >> 32) == turn);
-        return all;
+        for (uint32_t i = 0; i < Count; ++i) {
+            const uint32_t own = static_cast<uint32_t>(values[i] >> 32);
+            earliest = own < earliest ? own : earliest;
+        }
+        return earliest >= turn;
     }
 };
 
-// Where the numbers of a turn travel. Those of the turn after the next one take their places: nobody sends these before
-// it has all of the next turn, which are sent by those who have read all of this one.
-template <typename Arguments>
-TALLOW_INLINE uint64_t* words_of(const Arguments& arguments, uint32_t turn, uint64_t count) {
-    return pointer_to<uint64_t>(arguments.words) + (turn & 1) * count;
+// Where the numbers of a turn travel, `Width` places for the units of a gate of a row. Those of the turn after the next
+// one take their places: nobody sends these before it has all of the next turn, which are sent by those who have read
+// all of this one.
+template <uint32_t Gates, uint32_t Width, typename Arguments>
+TALLOW_INLINE uint64_t* words_of(const Arguments& arguments, uint32_t turn, uint32_t row) {
+    const uint64_t rows = uint64_t{turn & 1} * arguments.rows + row;
+    return pointer_to<uint64_t>(arguments.words) + rows * Gates * Width;
+}
+
+// Fills the places beyond the units of some rows with zeros of all turns, so that nobody has to tell them apart.
+template <uint32_t Gates, uint32_t Width, typename Arguments>
+TALLOW_INLINE void fill_places(const Arguments& arguments, uint32_t first_row, uint32_t rows) {
+    for (uint32_t number = thread_index(); number < 2 * rows * Gates * Width; number += block_size)
+        if (number % Width >= arguments.units) {
+            const uint32_t row = number / (Gates * Width);
+            send(words_of<Gates, Width>(arguments, row / rows, first_row + row % rows) + number % (Gates * Width), ~0u,
+                 0.0f);
+        }
+    synchronize_block();
 }
 
 // Sum i of a team in its lane i. The width is a parameter of the template: an array with indexes of a loop that the
@@ -122,33 +138,30 @@ template <typename T, uint32_t Rows, uint32_t Width, typename Arguments>
 TALLOW_INLINE void receive_tile(const Arguments& arguments, uint32_t step, uint32_t first_row, uint32_t rows,
                                 float (&tile)[Rows][Width]) {
     constexpr uint32_t together = 4;
-    const uint64_t units = arguments.units;
-    const T* const initial = pointer_to<const T>(arguments.last_hidden) + first_row * units;
-    const uint64_t* const words = words_of(arguments, step, arguments.rows * units) + first_row * units;
+    if (step == 0) {
+        const T* const initial = pointer_to<const T>(arguments.last_hidden) + uint64_t{first_row} * arguments.units;
+        for (uint32_t number = thread_index(); number < rows * Width; number += block_size) {
+            const uint32_t row = number / Width, key = number % Width;
+            tile[row][key] = key < arguments.units ? to_compute(initial[uint64_t{row} * arguments.units + key]) : 0.0f;
+        }
+        return;
+    }
+    const uint64_t* const words = words_of<1, Width>(arguments, step, first_row);
     for (uint32_t first = 0; first < rows * Width; first += together * block_size) {
+        uint32_t numbers[together];
         Words<together> received;
-        float numbers[together];
 #pragma unroll
         for (uint32_t i = 0; i < together; ++i) {
             const uint32_t number = first + i * block_size + thread_index();
-            const bool is_there = number < rows * Width && number % Width < units;
-            const uint64_t offset = number / Width * units + number % Width;
-            received.addresses[i] = is_there && step > 0 ? words + offset : nullptr;
-            numbers[i] = is_there && step == 0 ? to_compute(initial[offset]) : 0.0f;
+            // Some receive the last word too.
+            numbers[i] = number < rows * Width ? number : rows * Width - 1;
+            received.addresses[i] = words + numbers[i];
         }
-        if (step > 0) {
-            received.load();
-            received.await(step);
+        received.load();
+        received.await(step);
 #pragma unroll
-            for (uint32_t i = 0; i < together; ++i)
-                numbers[i] = received.number(i);
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < together; ++i) {
-            const uint32_t number = first + i * block_size + thread_index();
-            if (number < rows * Width)
-                tile[number / Width][number % Width] = numbers[i];
-        }
+        for (uint32_t i = 0; i < together; ++i)
+            tile[numbers[i] / Width][numbers[i] % Width] = received.number(i);
     }
 }
 
@@ -157,8 +170,10 @@ template <typename Cell, typename T, uint32_t Keys, typename Arguments>
 TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
     constexpr uint32_t rows_together = 8, lanes_per_row = team_lanes / rows_together, together = 4;
     static_assert(Cell::gates <= lanes_per_row && Keys % together == 0, "a lane of a row for each gate");
-    __shared__ float tile[rows_together][Keys * team_lanes];
+    constexpr uint32_t places = Keys * team_lanes;
+    __shared__ float tile[rows_together][places];
     const SequencePart part(arguments);
+    fill_places<1, places>(arguments, part.first_row, part.rows);
     const uint32_t lane = thread_index() % team_lanes, unit = part.first_unit + thread_index() / team_lanes;
     const uint32_t units = arguments.units, gate = lane % lanes_per_row;
     const bool has_gate = unit < units && gate < Cell::gates;
@@ -225,7 +240,7 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
                 const auto state = Cell::step(both[0], both[1], Cell::has_cell ? to_compute(of_cell) : before);
                 const T made = convert<T>(has_ended ? before : state.hidden);
                 if (step + 1 < arguments.steps)
-                    send(words_of(arguments, step + 1, state_size) + offset, step + 1, to_compute(made));
+                    send(words_of<1, places>(arguments, step + 1, row) + unit, step + 1, to_compute(made));
                 hidden[offset] = made;
                 if constexpr (Cell::has_cell)
                     cell[offset] = has_ended ? of_cell : convert<T>(state.cell);
@@ -249,8 +264,10 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
     constexpr uint32_t together = own_keys < 4 ? own_keys : 4, parts = 2 * Cell::gates;
     constexpr uint32_t slots = sequence_rows * sequence_units / block_size;
     static_assert(parts <= teams_per_block, "two teams for each gate");
+    constexpr uint32_t places = Keys * team_lanes;
     __shared__ float sums_of_teams[parts][sequence_rows * sequence_units];
     const SequencePart part(arguments);
+    fill_places<Cell::gates, places>(arguments, part.first_row, part.rows);
     const uint32_t lane = thread_index() % team_lanes, team = thread_index() / team_lanes;
     const uint32_t units = arguments.units, width = Cell::gates * units, gate = team / 2;
     const uint32_t first_key = team % 2 * own_keys * team_lanes;
@@ -304,15 +321,15 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
                 is_here && arguments.lengths && pointer_to<const int64_t>(arguments.lengths)[row] <= position;
         }
         if (step > 0 && team < parts) {
-            const uint64_t* const words = words_of(arguments, step, gates_size) + uint64_t{gate} * units;
+            const uint64_t* const words = words_of<Cell::gates, places>(arguments, step, part.first_row) +
+                                          gate * places + first_key + key_of_lane<together>(lane, 0);
             const auto words_of_row = [&](uint32_t r) {
+                // Behind the last row it is that one again.
+                const uint32_t row = r < part.rows ? r : part.rows - 1;
                 Words<own_keys> row_words;
 #pragma unroll
-                for (uint32_t j = 0; j < own_keys; ++j) {
-                    const uint32_t key = first_key + key_of_lane<together>(lane, j);
-                    const bool is_there = r < part.rows && key < units;
-                    row_words.addresses[j] = is_there ? words + uint64_t{part.first_row + r} * width + key : nullptr;
-                }
+                for (uint32_t j = 0; j < own_keys; ++j)
+                    row_words.addresses[j] = words + row * (Cell::gates * places) + key_of_lane<together>(0, j);
                 row_words.load();
                 return row_words;
             };
@@ -343,7 +360,6 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
         synchronize_block();
         T* const of_gates = pointer_to<T>(arguments.of_gates) + position * gates_size;
         T* const of_products = pointer_to<T>(arguments.of_products) + position * gates_size;
-        uint64_t* const words = words_of(arguments, step + 1, gates_size);
 #pragma unroll
         for (uint32_t slot = 0; slot < slots; ++slot) {
             const uint32_t number = slot * block_size + thread_index();
@@ -369,11 +385,12 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
             const float total_cell = of_cell[slot] + to_compute(direct_cell[slot]);
             const auto gradients = Cell::gradients(x[slot], h[slot], state[slot], total, total_cell);
             const bool keeps_state = has_ended[slot];
+            uint64_t* const words = words_of<Cell::gates, places>(arguments, step + 1, row) + unit;
 #pragma unroll
             for (uint32_t k = 0; k < Cell::gates; ++k) {
                 const uint64_t own = uint64_t{row} * width + uint64_t{k} * units + unit;
                 const T of_product = keeps_state ? T{} : convert<T>(gradients.of_hidden[k]);
-                send(words + own, step + 1, to_compute(of_product));
+                send(words + k * places, step + 1, to_compute(of_product));
                 of_gates[own] = keeps_state ? T{} : convert<T>(gradients.of_input[k]);
                 if constexpr (!Cell::has_cell)
                     of_products[own] = of_product;

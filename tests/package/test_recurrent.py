@@ -311,8 +311,8 @@ def test_a_step_on_a_gpu_is_a_product_and_a_kernel(kind: str) -> None:
         (1, 128, 16, 4),
         (64, 128, 8 * 16, 4),  # 8 groups of 8 sequences
         (9, 129, 5 * 17, 8),
-        (128, 512, 2 * 64, 16),
-        (129, 512, 0, 0),  # more sequences than so many blocks take
+        (64, 512, 2 * 64, 16),
+        (65, 512, 0, 0),  # more sequences than so many blocks take
         (1, 513, 0, 0),  # more weights than registers hold
     ],
 )

@@ -124,7 +124,7 @@ def _together(
         gates=gates.address, weight=kernels.contiguous(weight).address,
         bias=address_of(shared.optional_contiguous(kernels, bias)), last_hidden=last_hidden.address,
         last_cell=address_of(last_cell), lengths=address_of(shared.optional_contiguous(kernels, lengths)),
-        words=_words(build, rows * units), gates_step=gates.strides[0], gates_stride=gates.strides[1], steps=steps,
+        words=_words(build, grid, rows), gates_step=gates.strides[0], gates_stride=gates.strides[1], steps=steps,
         rows=rows, units=units, group_rows=grid.rows, reverse=reverse,
     )  # fmt: skip
     build.launch("recurrent_sequence", f"{kind.name}_sequence_{gates.dtype.value}_{grid.keys}", grid.blocks, packed)
@@ -149,7 +149,7 @@ def _gradient_together(
         bias=address_of(shared.optional_contiguous(kernels, bias)), initial=last.address, states=after.address,
         products=kernels.contiguous(products).address,
         lengths=address_of(shared.optional_contiguous(kernels, lengths)), gradient=of_hidden.address,
-        cell_gradient=address_of(of_cell), words=_words(build, rows * gates.shape[2]), gates_step=gates.strides[0],
+        cell_gradient=address_of(of_cell), words=_words(build, grid, rows * kind.gates), gates_step=gates.strides[0],
         gates_stride=gates.strides[1], steps=steps, rows=rows, units=units, group_rows=grid.rows, reverse=reverse,
     )  # fmt: skip
     name = f"{kind.name}_sequence_gradient_{gates.dtype.value}_{grid.keys}"
@@ -157,9 +157,9 @@ def _gradient_together(
     return (of_gates, of_initial) if of_products is of_gates else (of_gates, of_products, of_initial)
 
 
-def _words(build: ProgramBuilder, count: int) -> Address:
-    """The words in which blocks exchange so many numbers in each step."""
-    words = build.empty(DType.U64, 2 * count)
+def _words(build: ProgramBuilder, grid: _Grid, rows: int) -> Address:
+    """The words in which blocks exchange the numbers of so many rows of units in each step."""
+    words = build.empty(DType.U64, 2 * rows * grid.keys * _TEAM)
     build.zero(words)
     return words.address
 
