@@ -86,6 +86,19 @@ template <typename Functor, typename Value> struct RowOfLanes {
     }
 };
 
+// A position that is not the index of its row: comparing it takes no instruction.
+template <typename Value> struct OtherPosition {
+    Value value;
+    TALLOW_INLINE explicit OtherPosition(Value value) : value(value) {
+    }
+    TALLOW_INLINE operator Value() const {
+        return value;
+    }
+    friend TALLOW_INLINE bool operator==(OtherPosition, OtherPosition) {
+        return false;
+    }
+};
+
 // Each lane is a row.
 template <typename Functor, typename Value> struct RowPerLane {
     RowOf<Value, Functor> shared;
@@ -169,6 +182,8 @@ template <typename Functor, uint32_t Pass, typename Value> struct LaneTotals {
     static constexpr uint32_t joins = joins_of<Functor, Pass>;
     static constexpr uint32_t length = static_cast<uint32_t>(vector_length<Value>);
     static constexpr uint32_t vectors = group_lanes / length;
+    // A NaN shows in sums of e**(.. - maximum) as well.
+    static constexpr bool records_nan = !is_rescaled<Functor, Pass + 1>;
     Vector<Value> values[joins][vectors];
     // The last NaN of an extreme, or 0: a comparison in the chain of dependent maxima would take twice as long.
     Vector<Value> invalid[joins][vectors];
@@ -187,7 +202,7 @@ template <typename Functor, uint32_t Pass, typename Value> struct LaneTotals {
                 Vector<Value> x;
                 __builtin_memcpy(&x, numbers[j] + v * length, sizeof x);
                 join_lanes(join, values[j][v], x);
-                if constexpr (!is_same<decltype(join), JoinSums>)
+                if constexpr (!is_same<decltype(join), JoinSums> && records_nan)
                     invalid[j][v] = x == x ? invalid[j][v] : x;
             }
         });
@@ -238,12 +253,18 @@ template <typename Functor, uint32_t Pass, typename Value>
 TALLOW_INLINE void finish_pass(RowOf<Value, Functor>& row, const double (&totals)[joins_of<Functor, Pass>]) {
     for (uint32_t j = 0; j < joins_of<Functor, Pass>; ++j)
         row.known[Functor::template Joined<Pass>::first + j] = static_cast<Value>(totals[j]);
+    if constexpr (is_rescaled<Functor, Pass>) {
+        // Of a finite maximum the sum is NaN only where an element is, which is the maximum then.
+        Value& maximum = row.known[Functor::template Joined<Pass - 1>::first];
+        if (maximum - maximum == Value{0} && totals[0] != totals[0])
+            maximum = static_cast<Value>(totals[0]);
+    }
     Functor::template finish<Pass, Value>(row);
 }
 
 // Writes the results of a group, and adds to the sums over rows where HasTotals: total t begins `t * apart` values
-// behind the first one.
-template <bool IsCached, bool HasTotals = false, typename Functor, typename T, typename Rows>
+// behind the first one. Of groups with MayHaveIndex false, rows count and the index is elsewhere.
+template <bool IsCached, bool HasTotals = false, bool MayHaveIndex = true, typename Functor, typename T, typename Rows>
 TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, T>& from, uint64_t group,
                                  T* const (&results)[Functor::results], [[maybe_unused]] widened<T>* totals = nullptr,
                                  [[maybe_unused]] uint64_t apart = 0) {
@@ -252,9 +273,13 @@ TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, 
         rows, from, group,
         [&](uint32_t lane, const auto& row, const auto& elements, Value position) TALLOW_INLINE_LAMBDA {
             Value values[output_slots<Functor>];
-            Functor::template compute<Value>(row, elements, position, values);
+            if constexpr (MayHaveIndex)
+                Functor::template compute<Value>(row, elements, position, values);
+            else
+                Functor::template compute<Value>(row, elements, OtherPosition<Value>(position), values);
+            constexpr bool may_be_zero = has_row_index<Functor> && MayHaveIndex;
             for (uint32_t r = 0; r < Functor::results; ++r)
-                results[r][lane] = convert<T>(has_row_index<Functor> && row.index == no_index ? Value{0} : values[r]);
+                results[r][lane] = convert<T>(may_be_zero && row.index == no_index ? Value{0} : values[r]);
             if constexpr (HasTotals)
                 for (uint32_t t = 0; t < row_totals<Functor>; ++t)
                     totals[t * apart + lane] += values[Functor::results + t];

@@ -126,7 +126,8 @@ def _passes(spec: Spec, functor: Functor) -> Passes:
 
 def _given_numbers(functor: Functor, found: Passes) -> list[str]:
     """What is known of a row before its first pass: the numbers that it is given, and elements that an index names."""
-    nodes = [*found.results, *(node for each in found.passes for node in each.constants.values())]
+    joins = (join.contribution for each in found.passes for join in each.joins)
+    nodes = [*found.results, *joins, *(node for each in found.passes for node in each.constants.values())]
     read = {name for node in nodes for name in names_in(node)}
     return [*functor.numbers, *(name for name in map(element_at, functor.operands) if name in read)]
 
