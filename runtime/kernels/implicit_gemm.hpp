@@ -174,7 +174,12 @@ template <typename Arguments> struct Gathering {
 // The indexes of the depth, some steps ahead of those that are loaded. While one half is read the other one is written,
 // behind a barrier of the loop.
 template <uint32_t Depth> struct DepthIndexes {
+#if defined(TALLOW_NVIDIA)
+    static constexpr uint32_t half = 8 * Depth;
+#else
+    // Two blocks share the memory of a compute unit.
     static constexpr uint32_t half = 2 * Depth;
+#endif
     static constexpr uint32_t size = 2 * half;
     static_assert(half <= block_size, "a thread has one of them");
     alignas(access_bytes) uint32_t places[size][4];
