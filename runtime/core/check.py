@@ -449,6 +449,11 @@ def channel_groups(op: str, layout: Layout, groups: int, dim: int) -> None:
         raise InvalidArgument(op, f"{layout.shape[dim]} channels are not {groups} groups of one size; choose a divisor")
 
 
+def is_vector(op: str, layout: Layout) -> None:
+    """Check that there is one dim."""
+    _rank(op, layout, 1)
+
+
 def channel_vectors(op: str, layout: Layout, dim: int, vectors: Sequence[Layout | None]) -> None:
     """Check that vectors, those that are given, have a number for each channel."""
     for vector in vectors:

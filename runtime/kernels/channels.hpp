@@ -5,6 +5,7 @@
 
 #include "math.hpp"
 #include "reduce.hpp"
+#include "statistics.hpp"
 
 namespace tallow {
 
@@ -337,7 +338,7 @@ template <typename T, bool Gradient, typename Arguments> TALLOW_INLINE bool are_
 template <bool Whole, bool Gradient, typename T, typename Arguments, typename Take>
 TALLOW_INLINE void visit_positions(const Arguments& arguments, const ChannelItem& item, uint32_t left, uint32_t first,
                                    uint32_t step, const Take& take) {
-    constexpr uint32_t in_flight = reduce_in_flight / (Gradient ? 2 : 1);
+    constexpr uint32_t in_flight = Gradient ? written_in_flight<T> : reduce_in_flight;
     const T* const source = row_of_source<T>(arguments, item.batch, 0) + item.channel;
     const auto load = [&](uint32_t position) {
         return load_channels<Whole>(source + position * arguments.source_step, left);
@@ -571,6 +572,12 @@ template <typename T, typename Arguments> TALLOW_INLINE void channel_gradients(c
             pointer_to<Value>(arguments.bias_gradient)[number - arguments.groups] = sums.first;
         }
     }
+}
+
+template <typename T, typename Arguments> TALLOW_INLINE void channel_move(const Arguments& arguments) {
+    const uint32_t threads = grid_blocks() * block_size;
+    for (uint32_t i = block_index() * block_size + thread_index(); i < arguments.count; i += threads)
+        move_number<T>(arguments, i);
 }
 
 } // namespace tallow

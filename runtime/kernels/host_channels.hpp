@@ -5,6 +5,7 @@
 #include "math.hpp"
 #include "parts.hpp"
 #include "span.hpp"
+#include "statistics.hpp"
 #include "vector.hpp"
 
 #define TALLOW_INLINE_LAMBDA __attribute__((always_inline))
@@ -456,6 +457,11 @@ template <typename T, typename Arguments> TALLOW_INLINE void scale_channels_rows
 }
 template <typename T, typename Arguments> TALLOW_INLINE void scale_channels_columns(const Arguments& arguments) {
     HostChannels<T, Arguments>(arguments).template run_given<false>();
+}
+
+template <typename T, typename Arguments> TALLOW_INLINE void move_statistics(const Arguments& arguments) {
+    for (uint64_t i = 0; i < arguments.count; ++i)
+        move_number<T>(arguments, i);
 }
 
 } // namespace tallow

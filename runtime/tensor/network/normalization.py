@@ -15,7 +15,7 @@ from ...core.conversion import conversion
 from ...core.extensions import extensions
 from ...core.layout import Layout
 from ...storage.calls import TRACED, live_autocasts
-from ..base import named, parts, require_tensors
+from ..base import TensorBase, named, parts, require_tensors
 from ..gradients import GradientMethods
 from ..shape.assignment import AssignmentMethods
 from .ops import NetworkOpMethods
@@ -56,8 +56,7 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
         op = "batch_norm"
         if live_autocasts:
             self, weight, bias = extensions.widened(self, weight, bias)
-        statistics = {"running_mean": running_mean, "running_var": running_var}
-        self._require_channels(op, 2, **statistics, weight=weight, bias=bias)
+        self._require_channels(op, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
         share, epsilon = argument.real(op, "momentum", momentum), argument.real(op, "eps", eps)
         if argument.boolean(op, "training", training):
             result, mean, var = self._normalized_groups(op, self.shape[1], True, weight, bias, epsilon)
@@ -65,17 +64,14 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
             # Of one element or none there is no unbiased variance.
             if count > 1:
                 if running_mean is not None:
-                    running_mean._averaged_in(mean, share)
+                    running_mean._averaged_in(mean, share, 1.0)
                 if running_var is not None:
-                    running_var._averaged_in(var.affine(count / (count - 1), 0.0), share)
+                    running_var._averaged_in(var, share, count / (count - 1))
             return result
         if running_mean is None or running_var is None:
             raise InvalidArgument(op, "running_mean and running_var are needed; or write training=True")
-        given = running_mean, running_var, weight, bias
-        if self._storage.inner.kind == TRACED or any(
-            it is not None and it._storage.inner.kind == TRACED for it in given
-        ):
-            return self._normalized_by_ops(*given, epsilon)
+        if self._storage.inner.kind == TRACED:
+            return self._normalized_by_ops(running_mean, running_var, weight, bias, epsilon)
         x, view = self._channels(True)
         centre, centre_layout, spread, spread_layout = x._vectors(op, running_mean, running_var)
         assert centre is not None and centre_layout is not None and spread is not None and spread_layout is not None
@@ -149,10 +145,13 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
         normed = self.to_dtype(compute).sub(channels(mean)).mul(scale)
         return (normed if bias is None else normed.add(channels(bias))).to_dtype(self.dtype)
 
-    def _averaged_in(self, new: Self, share: float) -> None:
-        """Move a running statistic by a share towards a new one, in place and rounded once."""
+    def _averaged_in(self, new: Self, share: float, factor: float) -> None:
+        """Move a running statistic by a share towards a new one times a factor, in place and rounded once."""
+        if self.dtype.compute is new.dtype and min(self._storage.inner.kind, new._storage.inner.kind) >= 0:
+            self._storage.move_statistics(self._layout, new._storage, new._layout, share, factor)
+            return
         common = promoted(self.dtype.compute, new.dtype) or self.dtype
-        added = new.to_dtype(common).affine(share, 0.0)
+        added = new.to_dtype(common).affine(factor, 0.0).affine(share, 0.0)
         if self.dtype is common:
             self.mul_(1 - share).add_(added)
         else:
@@ -160,28 +159,33 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
 
     def _require_channels(self, op: str, rank: int, **vectors: Self | None) -> None:
         """Check that the tensor is (b, c, ..) of floats, and that there is a number for each channel where any is."""
-        if self.rank < rank:
-            raise ShapeMismatch(op, (self.shape,), "the channels are dim 1; unsqueeze the tensor first")
-        if not self.dtype.is_float:
+        shape, dtype = self._layout.shape, self._storage.inner.dtype
+        if len(shape) < rank:
+            raise ShapeMismatch(op, (shape,), "the channels are dim 1; unsqueeze the tensor first")
+        if not dtype.is_float:
             reason = "what is normalised is floating point"
-            raise UnsupportedDType(op, self.dtype, self.device.backend, reason, conversion(self.dtype, FLOAT))
-        given = {name: vector for name, vector in vectors.items() if vector is not None}
-        require_tensors(op, **given)
-        for name, vector in given.items():
-            if vector.shape != (self.shape[1],):
-                reason = f"{name} is a vector of {self.shape[1]} elements, one for each channel"
-                raise ShapeMismatch(op, (self.shape, vector.shape), reason)
+            raise UnsupportedDType(op, dtype, self.device.backend, reason, conversion(dtype, FLOAT))
+        for name, vector in vectors.items():
+            if vector is None:
+                continue
+            if not isinstance(vector, TensorBase):
+                require_tensors(op, **{name: vector})
+            sizes, own = vector._layout.shape, vector._storage.inner.dtype
+            if len(sizes) != 1 or sizes[0] != shape[1]:
+                reason = f"{name} is a vector of {shape[1]} elements, one for each channel"
+                raise ShapeMismatch(op, (shape, sizes), reason)
             # Running statistics may have any dtype: they are converted, and rounded where they are written.
-            if name in ("weight", "bias") and vector.dtype not in (self.dtype, self.dtype.compute):
-                raise DTypeMismatch(op, (self.dtype, vector.dtype))
+            if own is not dtype and own is not dtype.compute and name in ("weight", "bias"):
+                raise DTypeMismatch(op, (dtype, own))
 
     def _vectors(
         self, op: str, first: Self | None, second: Self | None
     ) -> tuple[Storage | None, Layout | None, Storage | None, Layout | None]:
         """The storages and layouts of vectors in one dtype, the tensor's or its compute dtype."""
-        dtypes = {vector.dtype for vector in (first, second) if vector is not None}
-        if len(dtypes) > 1 or not dtypes <= {self.dtype, self.dtype.compute}:
-            first, second = [None if it is None else it.to_dtype(self.dtype.compute) for it in (first, second)]
+        dtype = self._storage.inner.dtype
+        dtypes = [vector._storage.inner.dtype for vector in (first, second) if vector is not None]
+        if dtypes and (dtypes[0] is not dtypes[-1] or (dtypes[0] is not dtype and dtypes[0] is not dtype.compute)):
+            first, second = [None if it is None else it.to_dtype(dtype.compute) for it in (first, second)]
         return *parts(op, "operand", first), *parts(op, "operand", second)
 
     def _as_channels(self, rank: int) -> Self:

@@ -120,7 +120,26 @@ def normalize_channels(bench: Bench) -> None:
         _check(bench, [made], [expected], [bench.name], where)
 
 
+def move_statistics(bench: Bench) -> None:
+    compute = compute_name(bench.name)
+    for size, placements in (
+        (1, ("contiguous", "contiguous")),
+        (37, ("offset", "narrowed columns")),
+        (700, ("narrowed columns", "offset")),
+        (9, ("contiguous", "broadcast all")),
+        (0, ("contiguous", "contiguous")),
+    ):
+        where = bench.where(f"{size} channels, {placements}")
+        running = _draw(bench, (size,), placements[0])
+        new = _draw(bench, (size,), placements[1], compute)
+        running.storage.move_statistics(running.layout, new.storage, new.layout, 0.3, 1.25)
+        expected, slack = oracle.moved(bench.name, running.values, new.values, compute, 0.3, 1.25)
+        got = running.storage.to_numpy()[running.places]
+        assert_close(bench.name, got, expected, 1, where, slack=slack, zero_sign=False)
+
+
 HANDLERS = {
+    "move_statistics": move_statistics,
     "normalize_groups": normalize_groups,
     "normalize_groups_gradient": normalize_groups_gradient,
     "normalize_channels": normalize_channels,

@@ -116,3 +116,9 @@ def by_statistics(
         result = scaled + groups.vector(*(bias or ("f64", None)), 0.0)
         off = 8 * np.abs(scaled) + np.abs(result)
     return groups.joined(result), np.nan_to_num(epsilon(name) * groups.joined(off))
+
+
+def moved(name: str, old: Array, new: Array, compute: str, share: float, factor: float) -> Bounded:
+    """A running statistic that takes a share of a new one times a factor."""
+    kept, added = decode(name, old) * EXTENDED(1 - share), decode(compute, new) * EXTENDED(share) * EXTENDED(factor)
+    return kept + added, 4 * epsilon(name) * (np.abs(kept) + np.abs(added))

@@ -116,6 +116,13 @@ def normalize_channels(
     return x.result(cast.narrow(library, scaled, x.dtype))
 
 
+def move_statistics(running: Operand, new: Operand, share: float, factor: float) -> None:
+    """Move running statistics by a share towards new ones times a factor, in place."""
+    library = running.library
+    old, added = [cast.widest(library, each.array, each.dtype) for each in (running, new)]
+    running.write(cast.narrow(library, old * (1 - share) + added * (factor * share), running.dtype))
+
+
 def _root(library: Any, variance: Any, eps: float) -> Any:
     return functors(library).elementwise[UnaryOp.RSQRT].compute(variance + eps)
 

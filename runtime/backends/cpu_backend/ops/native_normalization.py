@@ -10,6 +10,7 @@ from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, address_of
 from ..values import RUN_PARTS, THREADS, number_bits
 from .native import contiguous, copied
+from .native_copy import Written
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -94,6 +95,22 @@ def normalize_channels(
         variance=contiguous(build, variance), weight=_vector(build, weight), bias=_vector(build, bias),
     )  # fmt: skip
     return result
+
+
+def move_statistics(
+    build: ProgramBuilder, kernels: HostKernels, running: Operand, new: Operand, share: float, factor: float
+) -> Written:
+    """As `normalization.move_statistics`; None where NumPy does it."""
+    name, compute, count = f"move_statistics_{running.dtype.value}", running.dtype.compute, running.layout.elem_count
+    if not kernels.has(_FAMILY, name):
+        return None
+    packed = host_arguments.moved_statistics(
+        result=running.address, source=new.address, result_stride=running.strides[0], source_stride=new.strides[0],
+        kept=number_bits(1 - share, compute), share=number_bits(share, compute), factor=number_bits(factor, compute),
+        count=count,
+    )  # fmt: skip
+    build.launch(_FAMILY, name, 1, packed, work=count)
+    return ()
 
 
 def _launch(
