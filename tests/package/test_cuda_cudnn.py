@@ -186,6 +186,18 @@ def test_operands_may_be_channels_last(opened, library, kind):
     assert library.named("set_stride") == [(strides[kind.result_dims(params)],)]
 
 
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+def test_gradients_that_are_slow_in_order_are_left_to_kernels(opened, dtype):
+    plain = {**SIZES, "padding": 0, "stride": 1, "dilation": 1}
+    colours, places = ({**plain, "c_in": 3}, {**plain, "k_h": 1, "k_w": 1})
+    taken = [
+        [kind.value for kind in ConvolutionKind if opened.convolution(kind, dtype, params, 160, 320, 480) is not None]
+        for params in (ParamsConv2D(**sizes).general for sizes in (plain, colours, places))
+    ]
+    every = ["forward", "input", "weight"]
+    assert taken == ([every, ["forward"], ["forward", "input"]] if dtype is DType.F32 else [every] * 3)
+
+
 def test_an_epilogue_is_part_of_the_graph(opened, library):
     params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general._replace(channels_last=True)
     epilogue = EpilogueParams(True, True, True, "relu6", DType.F16)

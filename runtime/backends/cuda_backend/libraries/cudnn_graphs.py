@@ -23,6 +23,8 @@ _REFUSED_OF_F32: Final = (*_REFUSED, "TENSOR_CORE")
 # The engines of cuDNN 9 that were seen to multiply the zeros of the padding too, at steps of 1: infinity times zero is
 # NaN. Others leave them out.
 _PADDED: Final = ("eng22", "eng62", "eng70")
+# Those of colours.
+_FEW_CHANNELS: Final = 3
 
 
 class Plan(NamedTuple):
@@ -41,7 +43,7 @@ def convolution(
 
     That of a gradient may be left out: it meets only infinities and NaN.
     """
-    if not _has_equal_ends(params):
+    if not _has_equal_ends(params) or (dtype is DType.F32 and _is_slow_in_order(kind, params)):
         return None
     # A line is an image of height 1.
     params = params.as_images
@@ -64,6 +66,17 @@ def convolution(
         return None
     plan = graph.build()
     return None if is_padded and graph.engine not in _PADDED else plan
+
+
+def _is_slow_in_order(kind: ConvolutionKind, params: ParamsConvolution) -> bool:
+    """Whether cuDNN is slow at a gradient of f32 whose bits do not vary.
+
+    On an H200 it takes 2 to 12 times the time of our kernels for inputs of few channels, and for kernels of one place.
+    """
+    is_weight = kind is ConvolutionKind.WEIGHT
+    return kind is not ConvolutionKind.FORWARD and (
+        params.channels[0] <= _FEW_CHANNELS or (is_weight and params.taps == 1)
+    )
 
 
 def fused_convolution(
