@@ -29,7 +29,7 @@ in each run, except "in any order", which is compared with PyTorch after cudnn.b
 
 "Fused" computes what follows each convolution in one kernel of `tl.fuse`, on a GPU in bf16 channels last. The ways
 take turns, and a time is the median of the turns. On the CPU the time of all threads together is in parentheses, the
-least of the turns.
+least of the turns, which other work on a machine disturbs less.
 
 `python -m benchmarks.networks run all` measures the machine at hand, `python -m benchmarks.networks render` writes this
 page, and `python -m benchmarks.networks profile NAME` shows where a network spends its time.

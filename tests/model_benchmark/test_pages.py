@@ -14,6 +14,7 @@ PAGES = {
     "benchmarks": ["benchmarks.gpu.report", "benchmarks.gpu.causes"],
     "cpu": ["benchmarks.cpu.report"],
     "model": ["benchmarks.model.report"],
+    "networks": ["benchmarks.networks.report"],
     "quantized": ["benchmarks.quantized"],
     "tokens": ["benchmarks.tokens"],
     "training-steps": ["benchmarks.training.report"],
