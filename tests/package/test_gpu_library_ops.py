@@ -6,7 +6,7 @@ import pytest
 from tallow import Device, Storage
 from tallow.dtype import DType
 from tallow.kernels import arguments
-from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, matmul
+from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, conv_epilogue, matmul
 from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.core.layout import layout_of
 from tallow.runtime.program.program import Launch, LibraryCall
@@ -214,3 +214,27 @@ def test_a_plan_of_what_a_library_may_refuse_is_for_its_numbers():
     """A plan is found before anybody asks whether the library takes the scale of this call."""
     assert "scaled_dot_product_attention" not in Storage.numbers
     assert Storage.numbers["powf"] == 1
+
+
+class Fused:
+    """A library of convolutions with epilogues, but for activations."""
+
+    def fused_convolution(self, dtype, params, epilogue, *addresses):
+        return None if epilogue.activation else LibraryCall(self.fused_convolution, addresses)
+
+
+@pytest.mark.parametrize(
+    ("activation", "steps"),
+    [(None, []), ("relu", ["relu_f16_contiguous"]), ("hardswish", ["add_f32_contiguous", "hardswish_f32_contiguous"])],
+)
+def test_what_a_library_lacks_of_an_epilogue_follows_the_convolution(activation, steps):
+    x = Stored(DType.F16, 1 << 20)
+    params = ParamsConv2D(b_size=2, i_h=8, i_w=8, c_in=8, c_out=16, k_h=3, k_w=3, padding=0, stride=1, dilation=1)
+    params = params.general._replace(channels_last=True)
+    image, kernel, residual = (
+        Operand(x, layout_of(dims, channels_last=True))
+        for dims in (params.input_dims, params.kernel_dims, params.out_dims)
+    )
+    program = built(conv_epilogue.by_fused_library, Fused(), image, kernel, None, None, residual, activation, params)
+    found = kernels(program)
+    assert [name for name in found if "to_dtype" not in name and "_f16_f32" not in name][: len(steps)] == steps, found

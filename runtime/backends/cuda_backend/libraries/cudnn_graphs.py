@@ -112,11 +112,9 @@ def fused_convolution(
     return graph.build()
 
 
-# By the names of ours. Those of cuDNN that approximate, as its GELU does, are none of them.
+# By the names of ours. Its ReLU may give 0 for NaN, and its GELU approximates.
 _ACTIVATIONS: Final[dict[str | None, Callable[[Any, Any], Any]]] = {
     None: lambda _, x: x,
-    "relu": lambda graph, x: graph.relu(x),
-    "relu6": lambda graph, x: graph.relu(x, upper_clip=6.0),
     "sigmoid": lambda graph, x: graph.sigmoid(x),
     "silu": lambda graph, x: graph.swish(x),
     "tanh": lambda graph, x: graph.tanh(x),

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .....dtype import DType
 from .....op import BinaryOp, UnaryOp
 from ....core.conv import ParamsConvolution
 from ....core.layout import layout_of
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Operand, along_channels
+from ....program.values import Buffer, Operand, along_channels, dense
 from ..libraries.library import EpilogueParams
 from . import conv, copy, elementwise
 
 if TYPE_CHECKING:
     from ..libraries.library import Convolution, FusedConvolution
+
+
+_CLIPS: Final = "relu", "relu6"
 
 
 class _Epilogue(NamedTuple):
@@ -53,13 +56,20 @@ def by_fused_library(
         return None if product is None else _finished(build, x.dtype, product, epilogue, params)
     nothing, dims = _Epilogue(None, None, None, None), params.out_dims
     last = params._replace(channels_last=True)
+    # Rounding first gives the same, and libraries may lose NaN.
+    clip = activation if activation in _CLIPS else None
+    fused = epilogue._replace(activation=None) if clip else epilogue
     # Zeros around the input are the library's, else elements; either with all of the epilogue, else with none of it.
     for is_padded in (False, True) if params.is_padded else (False,):
         source, problem = conv.with_padding(build, x, last) if is_padded else (x, last)
-        for attempted, dtype in ((epilogue, x.dtype), (nothing, x.dtype.compute)):
+        for attempted, dtype in ((fused, x.dtype), (nothing, x.dtype.compute)):
             made: Any = build.attempt(_by_fused_library, library, source, kernel, attempted, problem, dtype, otherwise)
             if made is not None:
-                result = made if attempted is epilogue else _finished(build, x.dtype, made, epilogue, last)
+                if attempted is nothing:
+                    made = _finished(build, x.dtype, made, epilogue, last)
+                elif clip:
+                    made = elementwise.unary(build, UnaryOp(clip), dense(made, (made.length,)))
+                result: Buffer = made
                 shown = Operand(result, layout_of(dims, channels_last=True))
                 ordered: Buffer = conv.in_order(build, shown, params.channels_last).storage
                 return ordered
@@ -156,9 +166,11 @@ def _finished(
     result = in_memory(made)
     for op, operand in steps:
         if operand is not None:
-            other = elementwise.converted(build, operand, product.dtype)
-            shown = other if operand is epilogue.residual else along_channels(other, dims)
-            result = elementwise.applied(build, op, result, in_memory(shown))
+            if operand is epilogue.residual:
+                other = elementwise.converted(build, in_memory(operand), product.dtype)
+            else:
+                other = in_memory(along_channels(elementwise.converted(build, operand, product.dtype), dims))
+            result = elementwise.applied(build, op, result, other)
     if epilogue.activation is not None:
         result = elementwise.applied(build, UnaryOp(epilogue.activation), result)
     rounded: Buffer = elementwise.converted(build, result, dtype).storage
