@@ -271,5 +271,16 @@ TALLOW_INLINE uint32_t opaque(uint32_t word) {
 #endif
     return word;
 }
+// The same address, of which compilers know nothing any more: they would keep sums of it and of constants, where an
+// access can add these.
+template <typename T> TALLOW_INLINE T* opaque_pointer(uint64_t address) {
+#if defined(TALLOW_AMD)
+    asm volatile("" : "+v"(address));
+#elif defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+    asm volatile("" : "+l"(address));
+    return static_cast<T*>(__cvta_global_to_generic(address));
+#endif
+    return pointer_to<T>(address);
+}
 
 } // namespace tallow

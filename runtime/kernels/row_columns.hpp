@@ -54,7 +54,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
     TALLOW_INLINE Vector load(uint32_t k, uint32_t position) const {
         const T* const source = operand_at<Functor, T>(sources[k], k, position * along[k]);
         if constexpr (has_types<Functor>) {
-            return load_typed<Functor, T, N, false>(k, source, (across >> k & 1) == 0, N);
+            return load_typed<Functor, T, N, false>(k, source, (across >> k & 1) == 0, true);
         } else {
             if constexpr (N > 1)
                 if ((across >> k & 1) == 0)
@@ -201,6 +201,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
     template <typename Arguments>
     TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor> (&rows)[N], uint64_t first,
                              [[maybe_unused]] uint64_t number) {
+        const RowTargets<Functor, T, N> targets(arguments, first);
         visit([&](const Vector(&vectors)[operands], uint32_t position) {
             Value results[output_slots<Functor>][N];
             DerivedValues<Functor, T, N, 0> derived;
@@ -211,7 +212,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
             for (uint32_t i = 0; i < N; ++i)
                 store_numbers<Functor, T, N>(arguments, results, i, number + i, position == 0);
             if (position < length)
-                store_vectors<Functor, T, N>(arguments, results, first + uint64_t{position} * arguments.inner);
+                targets.store(results, uint64_t{position} * arguments.inner, true);
         });
     }
 };
@@ -220,7 +221,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
 // have no room for vectors of more than three operands: these are read again.
 template <typename Functor, typename T, uint32_t N, uint32_t Loaded, typename Arguments>
 TALLOW_INLINE void rows_in_columns(const Arguments& arguments) {
-    begin_rows<Functor, T>(arguments);
+    begin_rows<Functor, T>(arguments, true);
     __shared__ compute_type<T> shared[N][block_size][max_joined<Functor, Functor::passes>];
     const uint32_t team = arguments.team;
     for (uint32_t block = block_index(); block < (arguments.columns + team - 1) / team; block += grid_blocks()) {

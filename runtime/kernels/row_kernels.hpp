@@ -1,84 +1,99 @@
-// Row formulas along the innermost dim: see row_formula.hpp. Rows consist of vectors of N elements: 16 bytes, or, of
-// the widest elements, a single one. The last vector of a ragged row is not complete. So the order of a reduction
-// follows from the width alone, wherever a row begins. Arguments are AlongRows of row.yaml.
+// Row formulas along the innermost dim: see row_formula.hpp. Rows consist of vectors of N elements: 16 bytes or, of
+// rows that are not made of such, a word or what a wider element has. So the order of a reduction follows from the
+// width alone, wherever a row begins. Arguments are AlongRows of row.yaml.
 #pragma once
 
 #include "row_derived.hpp"
 #include "row_numbers.hpp"
-#include "row_ragged.hpp"
 #include "row_totals.hpp"
+#include "row_vectors.hpp"
 
 namespace tallow {
 
-// A vector as it is loaded.
-template <typename Vector> struct LoadedVector {
-    Vector loaded;
-
-    static TALLOW_INLINE LoadedVector of(const Vector& vector) {
-        return {vector};
-    }
-    TALLOW_INLINE const Vector& vector() const {
-        return loaded;
-    }
-};
-// Of rows whose operands have several types, elements of ragged vectors are loaded one by one.
-template <typename Functor, typename T, uint32_t N, bool Shifted> struct AccessOf {
-    using type = LoadedVector<OperandVector<Functor, T, N>>;
+// A vector as it is loaded: elements of pairs of several types are loaded one by one.
+template <typename Functor, typename T, uint32_t N, bool Pairs> struct AccessOf {
+    using type = OperandVector<Functor, T, N>;
 };
 template <typename Functor, typename T, uint32_t N> struct AccessOf<Functor, T, N, true> {
-    using type = RaggedAccesses<T>;
+    using type = WordsOfPair;
 };
 
-// The operands of a row, some of which may be one number, and the residual behind them.
-template <typename Functor, typename T, uint32_t N, bool Ragged, typename Arguments> struct RowSources {
+// The operands of a row from one of its elements on, some of which may be one number, and the residual behind them.
+template <typename Functor, typename T, uint32_t N, typename Arguments> struct RowSources {
     static constexpr uint32_t operands = stored_operands<Functor>;
-    using Access = typename AccessOf<Functor, T, N, Ragged && !has_types<Functor>>::type;
+    static constexpr bool has_words = are_pairs<T, N> && !has_types<Functor>;
+    using Vector = OperandVector<Functor, T, N>;
+    using Access = typename AccessOf<Functor, T, N, has_words>::type;
     const Arguments& arguments;
+    // Opaque, or compilers would keep masks of all operands in scalar registers.
+    uint32_t with_elements;
     const T* sources[operands];
-    // Whether the sums with the residual are in the place of the first operand.
-    bool are_sums = false;
+    // How many bits of the first word of pairs are before the first element.
+    uint32_t shifts[has_words ? operands : 1];
+    // What the operands have along the row that have one number, or what stands for these that are absent.
+    T numbers[operands];
 
-    TALLOW_INLINE RowSources(const Arguments& arguments, const uint64_t (&offsets)[operands]) : arguments(arguments) {
+    TALLOW_INLINE RowSources(const Arguments& arguments, const uint64_t (&offsets)[operands], uint32_t first = 0)
+        : arguments(arguments), with_elements(opaque(arguments.varying)) {
 #pragma unroll
-        for (uint32_t k = 0; k < operands; ++k)
-            sources[k] = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offsets[k]);
+        for (uint32_t k = 0; k < operands; ++k) {
+            const T* const source = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k,
+                                                           offsets[k] + (is_number(k) ? 0 : first));
+            set_source(k, source);
+            numbers[k] = convert<T>(static_cast<compute_type<T>>(absent_number<Functor>(k)));
+            if (!has_types<Functor> && is_number(k) && arguments.sources[k] != 0)
+                numbers[k] = *source;
+        }
+    }
+    TALLOW_INLINE void set_source(uint32_t k, const T* source) {
+        if constexpr (has_words) {
+            shifts[k] = bits_before(source);
+            source -= shifts[k] / 16;
+        }
+        sources[k] = opaque_pointer<const T>(reinterpret_cast<uint64_t>(source));
+    }
+    TALLOW_INLINE bool is_number(uint32_t k) const {
+        return (with_elements >> k & 1) == 0;
     }
     // The sums with the residual, of row `number`.
     TALLOW_INLINE T* sums(uint32_t number) const {
         return pointer_to<T>(arguments.results[row_outputs<Functor>]) + uint64_t{number} * arguments.length;
     }
+    // Has the sums in the place of the first operand.
     TALLOW_INLINE void take_sums(uint32_t number) {
-        sources[0] = sums(number);
-        are_sums = true;
+        set_source(0, sums(number));
     }
     // Brings a vector to the cache.
-    TALLOW_INLINE void fetch(uint32_t k, uint32_t index) const {
-        fetch_line(operand_at<Functor, T>(sources[k], k, arguments.varying >> k & 1 ? index : 0));
+    TALLOW_INLINE void fetch(uint32_t k, uint64_t index) const {
+        fetch_line(operand_at<Functor, T>(sources[k], k, is_number(k) ? 0 : index));
     }
-    // The elements from index - skipped on, where a ragged row begins `skipped` elements later.
-    TALLOW_INLINE Access load(uint32_t k, uint32_t index, [[maybe_unused]] uint32_t skipped = 0) const {
-        const bool is_number = (arguments.varying >> k & 1) == 0;
-        if constexpr (has_types<Functor>) {
-            const T* const source = operand_at<Functor, T>(sources[k], k, is_number ? 0 : index);
-            return Access::of(load_typed<Functor, T, N, Ragged>(k, source, is_number, arguments.length - index));
-        } else {
-            if (is_absent<Functor>(k, arguments.sources[k]))
-                return Access::of(splat<T, N>(convert<T>(static_cast<compute_type<T>>(absent_number<Functor>(k)))));
-            if constexpr (N > 1)
-                if (is_number)
-                    return Access::of(splat<T, N>(*sources[k]));
-            if constexpr (Ragged) {
-                uint64_t first = arguments.sources[k], last = arguments.ends[k];
-                if constexpr (adds_residual<Functor>)
-                    if (k == 0 && are_sums) {
-                        first = arguments.results[row_outputs<Functor>];
-                        last = first + uint64_t{arguments.rows} * arguments.length * sizeof(T);
-                    }
-                return Access::load(sources[k] + index - skipped, index, skipped, arguments.length, first, last);
-            } else {
-                return Access::of(load_registers<sizeof(T) * N>(sources[k] + (is_number ? 0 : index)));
-            }
-        }
+    // The vector `index` elements from the first one on, all of which the row has if it `is_complete`, or the first
+    // one.
+    TALLOW_INLINE Access load(uint32_t k, uint64_t index, bool is_complete) const {
+        return is_number(k) ? number(k) : varying(k, index, is_complete);
+    }
+    TALLOW_INLINE Access number(uint32_t k) const {
+        if constexpr (has_types<Functor>)
+            return load_typed<Functor, T, N, are_pairs<T, N>>(k, sources[k], true, true);
+        else if constexpr (has_words)
+            return WordsOfPair::of(splat<T, N>(numbers[k]));
+        else
+            return splat<T, N>(numbers[k]);
+    }
+    TALLOW_INLINE Access varying(uint32_t k, uint64_t index, [[maybe_unused]] bool is_complete) const {
+        if constexpr (has_types<Functor>)
+            return load_typed<Functor, T, N, are_pairs<T, N>>(k, operand_at<Functor, T>(sources[k], k, index), false,
+                                                              is_complete);
+        else if constexpr (has_words)
+            return WordsOfPair::load(sources[k] + index, shifts[k], is_complete);
+        else
+            return load_registers<sizeof(T) * N>(sources[k] + index);
+    }
+    TALLOW_INLINE Vector vector([[maybe_unused]] uint32_t k, const Access& access) const {
+        if constexpr (has_words)
+            return access.pair(shifts[k]);
+        else
+            return access;
     }
 };
 
@@ -124,18 +139,21 @@ template <typename Joins, typename Value> TALLOW_INLINE void join_team(Team& tea
         Joins::combine(numbers, joined[first + wave]);
 }
 
-// A row in the registers of a team. Each thread has every team-th vector.
-template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Ragged, typename Arguments>
-struct RowInRegisters {
+// A row in the registers of a team.
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments> struct RowInRegisters {
     using Value = compute_type<T>;
     using Vector = OperandVector<Functor, T, N>;
-    using Sources = RowSources<Functor, T, N, Ragged, Arguments>;
+    using Sources = RowSources<Functor, T, N, Arguments>;
     static constexpr uint32_t operands = Functor::operands, stored = stored_operands<Functor>;
+    // So many vectors are reduced side by side; threads of a short row have no more.
+    static constexpr uint32_t chains = Vectors < reduce_chains ? Vectors : reduce_chains;
+    static constexpr bool is_short = Vectors * N * sizeof(T) <= short_row_bytes;
     const Arguments& arguments;
     uint32_t number;
     uint32_t length;
-    uint32_t lane;
     uint32_t team;
+    using Own = ThreadVectors<is_short>;
+    Own own;
     Vector loaded[operands][Vectors];
     typename DerivedOf<Functor, T, N, Vectors>::type derived[Vectors];
 
@@ -143,24 +161,26 @@ struct RowInRegisters {
     TALLOW_INLINE RowInRegisters(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[stored],
                                  uint32_t team)
         : arguments(arguments), number(number < arguments.rows ? number : 0),
-          length(number < arguments.rows ? arguments.length : 0), lane(place_in_team(team)), team(team) {
-        const Sources sources(arguments, offsets);
+          length(number < arguments.rows ? arguments.length : 0), team(team),
+          own(place_in_team(team), team, length, N, arguments.chunk) {
+        const Sources sources(arguments, offsets, own.first * N);
         typename Sources::Access accesses[operands][Vectors];
 #pragma unroll
-        for (uint32_t v = 0; v < Vectors; ++v)
+        for (uint32_t k = 0; k < operands; ++k) {
+            if (is_kept(k)) {
+                load(sources, k, accesses[k]);
+            } else if ((arguments.apart >> k & 1) != 0) {
 #pragma unroll
-            for (uint32_t k = 0; k < operands; ++k) {
-                accesses[k][v] = {};
-                if (is_kept(k) && index(v) < length)
-                    accesses[k][v] = sources.load(k, index(v));
-                else if (!is_kept(k) && index(v) < length && (arguments.apart >> k & 1) != 0)
-                    sources.fetch(k, index(v));
+                for (uint32_t v = 0; v < Vectors; ++v)
+                    if (v < hidden(own).count)
+                        sources.fetch(k, own.behind(v) * N);
             }
+        }
 #pragma unroll
-        for (uint32_t v = 0; v < Vectors; ++v)
+        for (uint32_t k = 0; k < operands; ++k)
 #pragma unroll
-            for (uint32_t k = 0; k < operands; ++k)
-                loaded[k][v] = accesses[k][v].vector();
+            for (uint32_t v = 0; v < Vectors; ++v)
+                loaded[k][v] = is_kept(k) ? sources.vector(k, accesses[k][v]) : Vector{};
         if constexpr (adds_residual<Functor>)
             if (arguments.sources[operands] != 0)
                 add_residual(sources);
@@ -171,36 +191,61 @@ struct RowInRegisters {
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k)
                     vectors[k] = loaded[k][v];
-                pad_vectors<Functor, T, N>(vectors, index(v), length);
+                pad(vectors, v, hidden(own));
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k)
                     loaded[k][v] = vectors[k];
             }
         }
     }
+    // The same vectors of which compilers know nothing any more: they would keep in scalar registers which there are.
+    static TALLOW_INLINE Own hidden(Own own) {
+        own.count = opaque(own.count);
+        if constexpr (are_pairs<T, N>)
+            own.complete = opaque(own.complete);
+        if constexpr (Vectors > chains)
+            own.slots = opaque(own.slots);
+        return own;
+    }
+    TALLOW_INLINE void load(const Sources& sources, uint32_t k, typename Sources::Access (&accesses)[Vectors]) const {
+        if (sources.is_number(k)) {
+            const typename Sources::Access number = sources.number(k);
+#pragma unroll
+            for (uint32_t v = 0; v < Vectors; ++v)
+                accesses[v] = number;
+        } else {
+            Own there = own;
+#pragma unroll
+            for (uint32_t v = 0; v < Vectors; ++v) {
+                if (v % chains == 0)
+                    there = hidden(own);
+                accesses[v] = {};
+                if (v < there.count)
+                    accesses[v] = sources.varying(k, there.behind(v) * N, v < there.complete);
+            }
+        }
+    }
+    TALLOW_INLINE void pad(Vector (&vectors)[operands], uint32_t v, const Own& own) const {
+        pad_vectors<Functor, T, N>(vectors, v < own.count, v < own.complete);
+    }
     TALLOW_INLINE void add_residual(const Sources& sources) {
         static_assert((kept_operands<Functor, T, N, Vectors> & 1) != 0, "the sums are kept in registers");
         typename Sources::Access residuals[Vectors];
+        load(sources, operands, residuals);
+        T* const sums = sources.sums(number) + own.first * N;
 #pragma unroll
         for (uint32_t v = 0; v < Vectors; ++v) {
-            residuals[v] = {};
-            if (index(v) < length)
-                residuals[v] = sources.load(operands, index(v));
-        }
-#pragma unroll
-        for (uint32_t v = 0; v < Vectors; ++v) {
-            loaded[0][v] = add_vectors<T, N>(loaded[0][v], residuals[v].vector());
-            if constexpr (Ragged)
-                store_ragged(sources.sums(number), index(v), length, loaded[0][v], team < wave_size ? team : wave_size);
-            else if (index(v) < length)
-                store_registers(sources.sums(number) + index(v), loaded[0][v]);
+            loaded[0][v] = add_vectors<T, N>(loaded[0][v], sources.vector(operands, residuals[v]));
+            const Own there = hidden(own);
+            if (v < there.count)
+                store_one<T, N>(sums, own.behind(v) * N, loaded[0][v], v < there.complete);
         }
     }
     static TALLOW_INLINE bool is_kept(uint32_t k) {
         return (kept_operands<Functor, T, N, Vectors> >> k & 1) != 0;
     }
     TALLOW_INLINE uint32_t index(uint32_t v) const {
-        return (lane + v * team) * N;
+        return (own.first + own.behind(v)) * N;
     }
     // The operands that are not in registers. Where the row begins in them is computed again for each pass, which
     // leaves registers to others; most often all rows share them, and there is nothing to compute.
@@ -208,38 +253,55 @@ struct RowInRegisters {
         uint64_t offsets[stored] = {};
         if ((arguments.apart & ~kept_operands<Functor, T, N, Vectors>) != 0)
             locate(arguments, opaque(number), offsets);
-        return Sources(arguments, offsets);
+        return Sources(arguments, offsets, opaque(own.first) * N);
     }
-    // Takes vector v of each operand, and gives its index. That is opaque: compilers would keep what they have loaded
-    // before, and, in too many scalar registers, which vectors are valid.
-    TALLOW_INLINE uint32_t take(const Sources& sources, uint32_t v, Vector (&vectors)[operands]) {
-        const uint32_t at = opaque(index(v));
+    // Takes vector v of each operand, if the row has it.
+    TALLOW_INLINE void take(const Sources& sources, uint32_t v, const Own& own, Vector (&vectors)[operands]) {
 #pragma unroll
-        for (uint32_t k = 0; k < operands; ++k)
-            vectors[k] =
-                is_kept(k) ? packed<Functor, T, N>(k, loaded[k][v]) : sources.load(k, at < length ? at : 0).vector();
+        for (uint32_t k = 0; k < operands; ++k) {
+            if (is_kept(k)) {
+                vectors[k] = packed<Functor, T, N>(k, loaded[k][v]);
+            } else {
+                vectors[k] = {};
+                if (v < own.count)
+                    vectors[k] = sources.vector(k, sources.load(k, own.behind(v) * N, v < own.complete));
+            }
+        }
         if constexpr (kept_operands<Functor, T, N, Vectors> != (1u << operands) - 1)
-            pad_vectors<Functor, T, N>(vectors, at, length);
-        return at;
+            pad(vectors, v, own);
     }
     // The passes from `Pass` on.
     template <uint32_t Pass> TALLOW_INLINE void reduce(RowOf<T, Functor>& row, Team& threads) {
         if constexpr (Pass < Functor::passes) {
             using Joins = typename Functor::template Joined<Pass>;
             const Sources sources = locate_again();
-            Value parts[Vectors][Joins::count];
+            Value parts[chains][Joins::count];
 #pragma unroll
-            for (uint32_t v = 0; v < Vectors; ++v) {
-                Vector vectors[operands];
-                const uint32_t at = take(sources, v, vectors);
-                Value terms[Joins::count];
-                reduce_vector<Pass, Functor, T, N, Ragged>(row, vectors, derived[v], at, length, terms);
-                Joins::identities(parts[v]);
+            for (uint32_t j = 0; j < chains; ++j)
+                Joins::identities(parts[j]);
 #pragma unroll
-                for (uint32_t j = 0; j < Joins::count; ++j)
-                    parts[v][j] = has_padding<Functor> || at < length ? terms[j] : parts[v][j];
+            for (uint32_t begin = 0; begin < Vectors; begin += chains) {
+                const Own there = hidden(own);
+                if (begin > 0 && begin >= there.slots)
+                    continue;
+#pragma unroll
+                for (uint32_t j = 0; j < chains; ++j) {
+                    const uint32_t v = begin + j;
+                    Vector vectors[operands];
+                    take(sources, v, there, vectors);
+                    Value terms[Joins::count];
+                    reduce_vector<Pass, Functor, T, N>(row, vectors, derived[v], index(v), v < there.complete, terms);
+                    const bool is_valid = has_padding<Functor> || v < there.count;
+                    if (begin == 0) {
+#pragma unroll
+                        for (uint32_t i = 0; i < Joins::count; ++i)
+                            parts[j][i] = is_valid ? terms[i] : parts[j][i];
+                    } else {
+                        combine_valid<Joins>(parts[j], terms, is_valid);
+                    }
+                }
             }
-            join_parts<Joins, Vectors / 2>(parts);
+            join_parts<Joins, chains / 2>(parts);
             join_team<Joins>(threads, parts[0]);
             finish_pass<Pass>(row, parts[0]);
             reduce<Pass + 1>(row, threads);
@@ -248,68 +310,57 @@ struct RowInRegisters {
     // Writes the results, and adds to the sums over rows of the elements that the thread has.
     template <typename Totals> TALLOW_INLINE void store(const RowOf<T, Functor>& row, Totals& totals) {
         const Sources sources = locate_again();
-        const uint64_t first = uint64_t{number} * length;
+        const RowTargets<Functor, T, N> targets(arguments, uint64_t{number} * length + own.first * N);
 #pragma unroll
         for (uint32_t v = 0; v < (has_results_of_elements<Functor> ? Vectors : 1); ++v) {
+            const Own there = hidden(own);
+            if (v >= there.count)
+                continue;
             // One after the other: other threads keep the memory busy, of which more fit if each has fewer registers.
             Vector vectors[operands];
-            const uint32_t at = take(sources, v, vectors);
-            if (!Ragged && at >= length)
-                continue;
+            take(sources, v, there, vectors);
             Value results[output_slots<Functor>][N];
             derived[v].template hide<Functor::passes>();
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
-                compute_element<Functor, T, N>(row, vectors, derived[v], i, at + i, results);
+                compute_element<Functor, T, N>(row, vectors, derived[v], i, index(v) + i, results);
             totals.add(v, results);
-            store_numbers<Functor, T, N>(arguments, results, 0, number, at == 0 && length > 0);
-            if constexpr (Ragged && has_types<Functor>) {
-#pragma unroll
-                for (uint32_t r = 0; r < Functor::results; ++r)
-                    if (!is_of_rows<Functor>(r))
-                        store_before<Functor, T, N>(r, arguments.results[r], results[r], first, at, length);
-            } else if constexpr (Ragged) {
-#pragma unroll
-                for (uint32_t r = 0; r < Functor::results; ++r)
-                    if (!is_of_rows<Functor>(r))
-                        store_ragged(pointer_to<T>(arguments.results[r]) + first, at, length,
-                                     round_vector<T, N>(results[r]), team < wave_size ? team : wave_size);
-            } else {
-                store_vectors<Functor, T, N>(arguments, results, first + at);
-            }
+            store_numbers<Functor, T, N>(arguments, results, 0, number, index(v) == 0 && length > 0);
+            targets.store(results, own.behind(v) * N, v < there.complete);
         }
     }
 };
 
 // Rows that fit the registers of a team, each read once.
-template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Ragged = false, typename Arguments>
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments>
 TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
-    begin_rows<Functor, T>(arguments);
+    begin_rows<Functor, T>(arguments, true);
     Team team{arguments.team};
-    // Threads of complete vectors have the same positions of all rows.
-    constexpr bool has_totals = row_totals<Functor> != 0 && !Ragged;
+    // Threads of vectors of 16 bytes have room for what they add up at their positions, which are the same in all rows.
+    constexpr bool has_totals = row_totals<Functor> != 0 && sizeof(T) * N == access_bytes;
+    using Row = RowInRegisters<Functor, T, N, Vectors, Arguments>;
     TotalsInRegisters<Functor, T, N, Vectors, has_totals> totals;
-    visit_rows<stored_operands<Functor>>(
-        arguments, [&](uint32_t number, const uint64_t(&offsets)[stored_operands<Functor>]) {
-            // The index is asked for first: another load depends on it.
-            const uint64_t loaded = load_row_index<Functor>(arguments, number);
-            RowInRegisters<Functor, T, N, Vectors, Ragged, Arguments> elements(arguments, number, offsets, team.size);
-            RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
-            begin_numbers(arguments, number, offsets, loaded, row);
-            elements.template reduce<0>(row, team);
-            if constexpr (number_results<Functor> != 0) {
-                if (number < arguments.rows && team.lane() == 0)
-                    conclude_row(arguments, number, row);
-            } else {
-                elements.store(row, totals);
-            }
-            if constexpr (row_totals<Functor> != 0 && Ragged)
-                if (number < arguments.rows && team.lane() == 0)
-                    store_known(arguments, number, row);
-        });
+    visit_rows<stored_operands<Functor>>(arguments,
+                                         [&](uint32_t number, const uint64_t(&offsets)[stored_operands<Functor>]) {
+                                             // The index is asked for first: another load depends on it.
+                                             const uint64_t loaded = load_row_index<Functor>(arguments, number);
+                                             Row elements(arguments, number, offsets, team.size);
+                                             RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
+                                             begin_numbers(arguments, number, offsets, loaded, row);
+                                             elements.template reduce<0>(row, team);
+                                             if constexpr (number_results<Functor> != 0) {
+                                                 if (number < arguments.rows && team.lane() == 0)
+                                                     conclude_row(arguments, number, row);
+                                             } else {
+                                                 elements.store(row, totals);
+                                             }
+                                             if constexpr (row_totals<Functor> != 0 && !has_totals)
+                                                 if (number < arguments.rows && team.lane() == 0)
+                                                     store_known(arguments, number, row);
+                                         });
     if constexpr (has_totals)
         if (arguments.totals != 0)
-            totals.store(arguments, team.size);
+            totals.template store<Row::is_short>(arguments, team.size);
 }
 
 // How many numbers the passes before `Pass` reduce to.
@@ -318,12 +369,12 @@ constexpr uint32_t joined_before = joined_before<Functor, Pass - 1> + Functor::t
 template <typename Functor> constexpr uint32_t joined_before<Functor, 0> = 0;
 
 // Vectors [begin, end) of a long row, which a block reads again in every pass.
-template <typename Functor, typename T, uint32_t N, bool Ragged, typename Arguments> struct RowInPasses {
+template <typename Functor, typename T, uint32_t N, typename Arguments> struct RowInPasses {
     using Value = compute_type<T>;
     using Vector = OperandVector<Functor, T, N>;
     static constexpr uint32_t operands = Functor::operands;
     static constexpr uint32_t in_flight = vectors_in_flight<Functor, T, N>;
-    using Sources = RowSources<Functor, T, N, Ragged, Arguments>;
+    using Sources = RowSources<Functor, T, N, Arguments>;
     Sources sources;
     uint32_t number;
     // Whether a residual is added to the vectors that are loaded next.
@@ -334,24 +385,24 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
     uint32_t begin;
     uint32_t end;
 
-    // Calls visit(vectors, first) for the vectors that a thread loads at once, which are block_size apart; the row may
-    // begin `skipped` elements behind the first one.
-    template <typename Visit> TALLOW_INLINE void visit_together(Visit visit, uint32_t skipped = 0) {
+    // Calls visit(vectors, first) for the vectors that a thread loads at once, which are block_size apart.
+    template <typename Visit> TALLOW_INLINE void visit_together(Visit visit) {
         for (uint32_t first = begin + thread_index(); first < end; first += in_flight * block_size) {
             typename Sources::Access accesses[in_flight][operands];
 #pragma unroll
             for (uint32_t v = 0; v < in_flight; ++v)
 #pragma unroll
-                for (uint32_t k = 0; k < operands; ++k)
+                for (uint32_t k = 0; k < operands; ++k) {
                     // In the place of a vector behind the end, one that exists.
-                    accesses[v][k] =
-                        sources.load(k, (is_valid(first, v) ? first + v * block_size : first) * N, skipped);
+                    const uint32_t index = opaque(is_valid(first, v) ? first + v * block_size : first) * N;
+                    accesses[v][k] = sources.load(k, index, is_complete(index));
+                }
             Vector vectors[in_flight][operands];
 #pragma unroll
             for (uint32_t v = 0; v < in_flight; ++v)
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k)
-                    vectors[v][k] = accesses[v][k].vector();
+                    vectors[v][k] = sources.vector(k, accesses[v][k]);
             if constexpr (adds_residual<Functor>)
                 if (adds)
                     add_residual(vectors, first);
@@ -367,26 +418,23 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
         T* const sums = sources.sums(number);
 #pragma unroll
         for (uint32_t v = 0; v < in_flight; ++v) {
-            // Opaque, or compilers would keep which elements of all vectors a ragged row has.
-            const uint32_t index = opaque((is_valid(first, v) ? first + v * block_size : first) * N);
-            vectors[v][0] = add_vectors<T, N>(vectors[v][0], sources.load(operands, index).vector());
-            if constexpr (Ragged) {
-#pragma unroll
-                for (uint32_t i = 0; i < N; ++i)
-                    if (index + i < length)
-                        sums[index + i] = take_element<T>(vectors[v][0], i);
-            } else {
-                store_registers(sums + index, vectors[v][0]);
-            }
+            const uint32_t index = opaque(is_valid(first, v) ? first + v * block_size : first) * N;
+            const Vector residual = sources.vector(operands, sources.load(operands, index, is_complete(index)));
+            vectors[v][0] = add_vectors<T, N>(vectors[v][0], residual);
+            store_one<T, N>(sums, index, vectors[v][0], is_complete(index));
         }
     }
     TALLOW_INLINE bool is_valid(uint32_t first, uint32_t v) const {
         return first + v * block_size < end;
     }
+    // Whether the row has all elements of a vector.
+    TALLOW_INLINE bool is_complete(uint32_t index) const {
+        return !are_pairs<T, N> || index + 1 < length;
+    }
     TALLOW_INLINE void pad(Vector (&vectors)[in_flight][operands], uint32_t first) const {
 #pragma unroll
         for (uint32_t v = 0; v < in_flight; ++v)
-            pad_vectors<Functor, T, N>(vectors[v], is_valid(first, v) ? (first + v * block_size) * N : length, length);
+            pad_vectors<Functor, T, N>(vectors[v], is_valid(first, v), is_complete((first + v * block_size) * N));
     }
     // Joins the numbers of a pass for vectors that are loaded.
     template <uint32_t Pass, uint32_t Count>
@@ -395,10 +443,10 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
 #pragma unroll
         for (uint32_t v = 0; v < in_flight; ++v) {
             Value terms[Count];
-            // Opaque, or compilers would keep which elements of all vectors a ragged row has.
-            const uint32_t vector = opaque(first + v * block_size);
+            // Opaque, or compilers would keep in scalar registers which vectors are complete.
+            const uint32_t index = opaque(first + v * block_size) * N;
             DerivedValues<Functor, T, N, 0> derived;
-            reduce_vector<Pass, Functor, T, N, Ragged>(row, vectors[v], derived, vector * N, length, terms);
+            reduce_vector<Pass, Functor, T, N>(row, vectors[v], derived, index, is_complete(index), terms);
             combine_valid<typename Functor::template Joined<Pass>>(numbers, terms,
                                                                    has_padding<Functor> || is_valid(first, v));
         }
@@ -453,7 +501,7 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
             constexpr uint32_t joined = joined_before<Functor, Functor::passes>;
             constexpr uint32_t count = joined_before<Functor, Pass + 1 + are_both> - joined_before<Functor, Pass>;
             Value* const parts = pointer_to<Value>(arguments.parts) + joined_before<Functor, Pass>;
-            constexpr uint32_t stage = Pass - bits_set < rescaled_passes<Functor> & ((2u << Pass) - 1) > ;
+            constexpr uint32_t stage = Pass - bits_set<(rescaled_passes<Functor> & ((2u << Pass) - 1))>;
             const bool is_known = arguments.splits > 1 && stage < arguments.stage;
             Value numbers[count];
             if constexpr (are_both) {
@@ -500,71 +548,47 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
                 return;
             end = end < block_size ? end : block_size;
         }
-        uint32_t skipped = 0;
-        if constexpr (Ragged && !has_types<Functor>) {
-            // Vectors that are whole accesses to the results: the order is free here.
-            skipped = elements_before(pointer_to<const T>(arguments.results[0]) + first);
-            if (end == length / N + 1)
-                end = (length + skipped + N - 1) / N;
-        }
-        visit_together(
-            [&](const Vector(&vectors)[in_flight][operands], uint32_t begins) {
+        const RowTargets<Functor, T, N> targets(arguments, first);
+        visit_together([&](const Vector(&vectors)[in_flight][operands], uint32_t begins) {
 #pragma unroll
-                for (uint32_t v = 0; v < in_flight; ++v) {
-                    const uint32_t index = (begins + v * block_size) * N;
-                    Value results[output_slots<Functor>][N];
-                    DerivedValues<Functor, T, N, 0> derived;
+            for (uint32_t v = 0; v < in_flight; ++v) {
+                if (!is_valid(begins, v))
+                    continue;
+                const uint32_t index = opaque(begins + v * block_size) * N;
+                Value results[output_slots<Functor>][N];
+                DerivedValues<Functor, T, N, 0> derived;
 #pragma unroll
-                    for (uint32_t i = 0; i < N; ++i)
-                        compute_element<Functor, T, N>(row, vectors[v], derived, i, index + i - skipped, results);
-                    if (results_of_rows<Functor> != 0 && index == 0) {
-                        const uint32_t at = opaque(skipped);
-#pragma unroll
-                        for (uint32_t i = 0; i < N; ++i)
-                            store_numbers<Functor, T, N>(arguments, results, i, number, i == at);
-                    }
-                    if (!is_valid(begins, v))
-                        continue;
-                    if (!Ragged || (!has_types<Functor> && index >= skipped && index - skipped + N <= length))
-                        store_vectors<Functor, T, N>(arguments, results, first + index - skipped);
-                    else
-                        store_elements(arguments, results, first, index - skipped);
-                }
-            },
-            skipped);
-    }
-    // Writes those elements of a vector that the row has.
-    TALLOW_INLINE void store_elements(const Arguments& arguments, const Value (&results)[output_slots<Functor>][N],
-                                      uint64_t first, uint32_t index) const {
-#pragma unroll
-        for (uint32_t r = 0; r < Functor::results; ++r)
-            if (!is_of_rows<Functor>(r))
-                store_before<Functor, T, N>(r, arguments.results[r], results[r], first, index, length);
+                for (uint32_t i = 0; i < N; ++i)
+                    compute_element<Functor, T, N>(row, vectors[v], derived, i, index + i, results);
+                if (results_of_rows<Functor> != 0 && index == 0)
+                    store_numbers<Functor, T, N>(arguments, results, 0, number, true);
+                targets.store(results, index, is_complete(index));
+            }
+        });
     }
 };
 
 // Rows too long for registers, a block for each. Few rows are split into parts, a block for each part: then a launch
 // reduces in each pass, and one more computes the results.
-template <typename Functor, typename T, uint32_t N, bool Ragged = false, typename Arguments>
+template <typename Functor, typename T, uint32_t N, typename Arguments>
 TALLOW_INLINE void long_rows(const Arguments& arguments) {
-    begin_rows<Functor, T>(arguments);
+    begin_rows<Functor, T>(arguments, false);
     Team team{block_size};
     for (uint32_t part = block_index(); part < arguments.rows * arguments.splits; part += grid_blocks()) {
         const uint32_t number = part / arguments.splits;
         const uint32_t first_part = number * arguments.splits;
         const uint32_t begin = (part - first_part) * arguments.chunk;
-        const uint32_t left = arguments.length / N + (Ragged ? 1 : 0) - begin;
+        const uint32_t left = (arguments.length + N - 1) / N - begin;
         uint64_t offsets[stored_operands<Functor>];
         locate(arguments, number, offsets);
-        RowInPasses<Functor, T, N, Ragged, Arguments> elements{{arguments, offsets},
-                                                               number,
-                                                               false,
-                                                               arguments.length,
-                                                               part,
-                                                               first_part,
-                                                               begin,
-                                                               begin +
-                                                                   (left < arguments.chunk ? left : arguments.chunk)};
+        RowInPasses<Functor, T, N, Arguments> elements{{arguments, offsets},
+                                                       number,
+                                                       false,
+                                                       arguments.length,
+                                                       part,
+                                                       first_part,
+                                                       begin,
+                                                       begin + (left < arguments.chunk ? left : arguments.chunk)};
         if constexpr (adds_residual<Functor>) {
             static_assert(Functor::passes > 0, "a pass adds the residual");
             elements.adds =

@@ -24,7 +24,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Adds>
                 sums[t][v][i] += outputs[Functor::results + t][i];
     }
     // Adds up over the teams of the block, and writes the sums of the block.
-    template <typename Arguments> TALLOW_INLINE void store(const Arguments& arguments, uint32_t team) const {
+    template <bool IsShort, typename Arguments>
+    TALLOW_INLINE void store(const Arguments& arguments, uint32_t team) const {
         __shared__ Value staged[block_size * N];
         const uint32_t together = team * N;
 #pragma unroll
@@ -38,12 +39,14 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Adds>
                 for (uint32_t i = 0; i < N; ++i)
                     staged[thread_index() * N + i] = sums[t][v][i];
                 synchronize_block();
-                for (uint32_t c = thread_index(); c < together && v * together + c < arguments.length;
-                     c += block_size) {
+                for (uint32_t c = thread_index(); c < together; c += block_size) {
+                    const ThreadVectors<IsShort> own(c / N, team, arguments.length, N, arguments.chunk);
+                    if (v >= own.count)
+                        continue;
                     Value sum = 0;
                     for (uint32_t place = c; place < block_size * N; place += together)
                         sum += staged[place];
-                    result[v * together + c] = sum;
+                    result[(own.first + own.behind(v)) * N + c % N] = sum;
                 }
             }
         }

@@ -2,6 +2,7 @@
 // time: N elements side by side along a row, or N columns side by side.
 #pragma once
 
+#include "row_pairs.hpp"
 #include "rows.hpp"
 
 namespace tallow {
@@ -34,8 +35,6 @@ template <typename Functor>
 constexpr uint32_t derived_values<Functor, typename VoidOf<decltype(Functor::derived)>::type> = Functor::derived;
 template <typename Functor> constexpr uint32_t row_elements = Functor::operands + derived_values<Functor>;
 
-template <typename T, uint32_t N> using RowVector = Registers<sizeof(T) * N>;
-
 // N equal elements.
 template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> splat(T element) {
     RowVector<T, N> vector{};
@@ -57,6 +56,37 @@ template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> round_vector(con
     }
     return vector;
 }
+
+// The vectors of a row that a thread of a team has in registers: `count`, all but the last one of which are complete.
+// Those of row_team threads follow each other, and the ones of a thread are a constant apart; short rows have fewer
+// threads.
+template <bool IsShort> struct ThreadVectors {
+    uint32_t first;
+    uint32_t count;
+    uint32_t complete;
+    uint32_t slots;
+    uint32_t step;
+
+    // Of a row of vectors of N elements, of which each thread of the team has up to `slots`.
+    TALLOW_INLINE ThreadVectors(uint32_t lane, uint32_t team, uint32_t length, uint32_t n, uint32_t slots)
+        : first(IsShort ? lane : lane / row_team * (row_team * slots) + lane % row_team), slots(slots),
+          // Opaque, or compilers would keep multiples of it in scalar registers.
+          step(IsShort ? opaque(team) : row_team) {
+        count = count_of((length + n - 1) / n);
+        complete = count_of(length / n);
+    }
+    // How many vectors behind the first one the `v`-th one is.
+    TALLOW_INLINE uint32_t behind(uint32_t v) const {
+        return v * (IsShort ? step : row_team);
+    }
+
+  private:
+    TALLOW_INLINE uint32_t count_of(uint32_t vectors) const {
+        const uint32_t left = first < vectors ? vectors - first : 0;
+        const uint32_t all = IsShort ? (left + step - 1) >> count_bits(step - 1) : (left + row_team - 1) / row_team;
+        return all < slots ? all : slots;
+    }
+};
 
 // N elements of an operand, which are of the widest type at most.
 template <typename Functor, typename T, typename = void> constexpr uint32_t operand_bytes = sizeof(T);
@@ -107,11 +137,11 @@ template <typename T, uint32_t N> TALLOW_INLINE void store_elements(T* elements,
     }
 }
 
-template <uint32_t N, bool Ragged, typename Vector> struct LoadTyped {
+template <uint32_t N, bool Pairs, typename Vector> struct LoadTyped {
     Vector& vector;
     const void* first;
     bool is_number;
-    uint32_t left;
+    bool is_complete;
     template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
         const Type* const elements = reinterpret_cast<const Type*>(first);
         if (N > 1 && is_number) {
@@ -119,24 +149,22 @@ template <uint32_t N, bool Ragged, typename Vector> struct LoadTyped {
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
                 put_element(vector, i, element);
-        } else if constexpr (!Ragged) {
+        } else if constexpr (!Pairs) {
             load_elements<Type, N>(vector, elements);
         } else {
-            // Opaque, or compilers would keep which elements there are.
-            const uint32_t count = opaque(left);
-#pragma unroll
-            for (uint32_t i = 0; i < N; ++i)
-                put_element(vector, i, i < count ? elements[i] : Type{});
+            put_element(vector, 0, elements[0]);
+            put_element(vector, 1, is_complete ? elements[1] : Type{});
         }
     }
 };
 
-// N elements of operand k of any type, or one repeated. Ragged ones lie anywhere, and `left` of them exist.
-template <typename Functor, typename T, uint32_t N, bool Ragged>
-TALLOW_INLINE OperandVector<Functor, T, N> load_typed(uint32_t k, const T* first, bool is_number, uint32_t left) {
+// N elements of operand k of any type, or one repeated. Pairs lie anywhere; of one that is not complete the first
+// element exists.
+template <typename Functor, typename T, uint32_t N, bool Pairs>
+TALLOW_INLINE OperandVector<Functor, T, N> load_typed(uint32_t k, const T* first, bool is_number, bool is_complete) {
     using Vector = OperandVector<Functor, T, N>;
     Vector vector{};
-    visit_type(typename Functor::Operands{}, k, LoadTyped<N, Ragged, Vector>{vector, first, is_number, left});
+    visit_type(typename Functor::Operands{}, k, LoadTyped<N, Pairs, Vector>{vector, first, is_number, is_complete});
     return vector;
 }
 
@@ -172,6 +200,9 @@ template <uint32_t Mask, uint32_t Most> constexpr uint32_t lowest_bits<Mask, Mos
 // Which operands stay in registers between passes, where a thread has so many vectors of each: as many as there is room
 // for. The others come from the cache again.
 constexpr uint32_t row_registers = 64;
+// How many vectors of a thread are reduced side by side, and the bytes that a thread has of a short row.
+constexpr uint32_t reduce_chains = 4;
+constexpr uint32_t short_row_bytes = 32;
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors>
 constexpr uint32_t kept_operands =
     lowest_bits<operands_in_registers<Functor>, row_registers / Vectors / ((N * operand_bytes<Functor, T> + 3) / 4)>;
@@ -273,33 +304,33 @@ template <typename Value, uint32_t Count> TALLOW_INLINE void rescale(Value (&sum
         sums[j] *= factor;
 }
 
-// Puts elements that contribute nothing, if there are such, in the place of those behind the end of the row; the
-// vectors begin at element `index`.
+// Puts elements that contribute nothing, if there are such, in the place of those behind the end of the row: of a
+// vector that is not valid, or of the second element of a pair that is not complete.
 template <typename Functor, typename T, uint32_t N>
-TALLOW_INLINE void pad_vectors(OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t index,
-                               uint32_t length) {
+TALLOW_INLINE void pad_vectors(OperandVector<Functor, T, N> (&vectors)[Functor::operands], bool is_valid,
+                               [[maybe_unused]] bool is_complete) {
     if constexpr (has_padding<Functor>) {
-        if (index + N <= length)
-            return;
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k) {
             const T padding = (Functor::padding >> k & 1) != 0 ? convert<T>(-infinity(compute_type<T>{})) : T{};
-            RowVector<T, N> padded{};
+            const RowVector<T, N> padded = splat<T, N>(padding);
+            if constexpr (are_pairs<T, N>) {
+                const uint32_t first = (vectors[k].values[0] & 0xFFFF) | (padded.values[0] & 0xFFFF0000);
+                vectors[k].values[0] = is_complete ? vectors[k].values[0] : first;
+            }
 #pragma unroll
-            for (uint32_t i = 0; i < N; ++i)
-                put_element(padded, i, index + i < length ? take_element<T>(vectors[k], i) : padding);
-            vectors[k] = padded;
+            for (uint32_t word = 0; word < sizeof(padded) / 4; ++word)
+                vectors[k].values[word] = is_valid ? vectors[k].values[word] : padded.values[word];
         }
     }
 }
 
-// The reduction of N elements of a row from `index` on, one after the other. Where the row is ragged and not padded,
-// the last ones of these may be behind its end.
-template <uint32_t Pass, typename Functor, typename T, uint32_t N, bool Ragged, typename Derived, typename Value,
-          uint32_t Count>
+// The reduction of N elements of a row from `index` on, one after the other. Where the row is not padded, the second
+// one of a pair may be behind its end.
+template <uint32_t Pass, typename Functor, typename T, uint32_t N, typename Derived, typename Value, uint32_t Count>
 TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
                                  const OperandVector<Functor, T, N> (&vectors)[Functor::operands], Derived& derived,
-                                 uint32_t index, uint32_t length, Value (&numbers)[Count]) {
+                                 uint32_t index, [[maybe_unused]] bool is_complete, Value (&numbers)[Count]) {
     derived.template hide<Pass>();
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
@@ -312,8 +343,8 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
         } else {
             Value terms[Count];
             Functor::template contribute<Pass, T>(row, elements, position, terms);
-            if constexpr (Ragged && !has_padding<Functor>)
-                combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, index + i < length);
+            if constexpr (are_pairs<T, N> && !has_padding<Functor>)
+                combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, is_complete);
             else
                 Functor::template Joined<Pass>::combine(numbers, terms);
         }
@@ -345,14 +376,6 @@ TALLOW_INLINE RowVector<T, N> narrow_vector(const Value (&numbers)[N]) {
     return vector;
 }
 
-template <typename Value, uint32_t N> struct StoreVector {
-    const Value (&numbers)[N];
-    uint64_t result, first;
-    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
-        store_elements<Type, N>(pointer_to<Type>(result) + first, narrow_vector<Type, N>(numbers));
-    }
-};
-
 template <typename Value> struct StoreNumber {
     Value value;
     uint64_t result, number;
@@ -381,49 +404,71 @@ TALLOW_INLINE void store_numbers([[maybe_unused]] const Arguments& arguments,
     }
 }
 
-// Writes a vector of each result of elements, `first` elements from its beginning.
-template <typename Functor, typename T, uint32_t N, typename Arguments>
-TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<T> (&results)[output_slots<Functor>][N],
-                                 uint64_t first) {
-#pragma unroll
-    for (uint32_t r = 0; r < Functor::results; ++r) {
-        if (is_of_rows<Functor>(r))
-            continue;
-        if constexpr (has_types<Functor>)
-            visit_type(typename Functor::Results{}, r,
-                       StoreVector<compute_type<T>, N>{results[r], arguments.results[r], first});
-        else
-            store_registers(pointer_to<T>(arguments.results[r]) + first, round_vector<T, N>(results[r]));
-    }
+// Writes a vector `index` elements from the first one on, or the first element of a pair that is not complete.
+template <typename T, uint32_t N>
+TALLOW_INLINE void store_one(T* first, uint64_t index, const RowVector<T, N>& vector,
+                             [[maybe_unused]] bool is_complete) {
+    if constexpr (are_pairs<T, N>)
+        store_pair<T>(first, index, vector, is_complete);
+    else
+        store_elements<T, N>(first + index, vector);
 }
-template <typename Value, uint32_t N, bool Narrows> struct StoreBefore {
+
+template <typename Value, uint32_t N, bool Pairs> struct StoreVector {
     const Value (&numbers)[N];
-    uint64_t result, first;
-    uint32_t index, length;
+    void* first;
+    uint64_t index;
+    bool is_complete;
     template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
-        Type* const elements = pointer_to<Type>(result) + first;
-#pragma unroll
-        for (uint32_t i = 0; i < N; ++i) {
-            if (index + i < length) {
-                if constexpr (Narrows)
-                    elements[index + i] = narrow<Type>(numbers[i]);
-                else
-                    elements[index + i] = convert<Type>(numbers[i]);
-            }
+        Type* const elements = static_cast<Type*>(first) + index;
+        if constexpr (Pairs) {
+            elements[0] = narrow<Type>(numbers[0]);
+            if (is_complete)
+                elements[1] = narrow<Type>(numbers[1]);
+        } else {
+            store_elements<Type, N>(elements, narrow_vector<Type, N>(numbers));
         }
     }
 };
+struct OffsetAddress {
+    uint64_t& address;
+    uint64_t offset;
+    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
+        address += offset * sizeof(Type);
+    }
+};
 
-// Writes those of a vector of result r that are before the end of the row.
-template <typename Functor, typename T, uint32_t N>
-TALLOW_INLINE void store_before(uint32_t r, uint64_t result, const compute_type<T> (&numbers)[N], uint64_t first,
-                                uint32_t index, uint32_t length) {
-    const StoreBefore<compute_type<T>, N, has_types<Functor>> store{numbers, result, first, index, length};
-    if constexpr (has_types<Functor>)
-        visit_type(typename Functor::Results{}, r, store);
-    else
-        store(TypeOf<T>{});
-}
+// The results from element `first` on.
+template <typename Functor, typename T, uint32_t N> struct RowTargets {
+    T* targets[output_slots<Functor>];
+
+    template <typename Arguments> TALLOW_INLINE RowTargets(const Arguments& arguments, uint64_t first) {
+#pragma unroll
+        for (uint32_t r = 0; r < Functor::results; ++r) {
+            uint64_t address = arguments.results[r];
+            if constexpr (has_types<Functor>)
+                visit_type(typename Functor::Results{}, r, OffsetAddress{address, first});
+            else
+                address += first * sizeof(T);
+            targets[r] = opaque_pointer<T>(address);
+        }
+    }
+    // Writes a vector of each result, `index` elements from the first one on.
+    TALLOW_INLINE void store(const compute_type<T> (&results)[output_slots<Functor>][N], uint64_t index,
+                             bool is_complete) const {
+#pragma unroll
+        for (uint32_t r = 0; r < Functor::results; ++r) {
+            if (is_of_rows<Functor>(r))
+                continue;
+            if constexpr (has_types<Functor>)
+                visit_type(
+                    typename Functor::Results{}, r,
+                    StoreVector<compute_type<T>, N, are_pairs<T, N>>{results[r], targets[r], index, is_complete});
+            else
+                store_one<T, N>(targets[r], index, round_vector<T, N>(results[r]), is_complete);
+        }
+    }
+};
 
 // The bytes of elements side by side of operand k.
 template <typename Functor, typename T> TALLOW_INLINE uint32_t row_bytes(uint32_t k, uint32_t length) {
@@ -440,10 +485,12 @@ TALLOW_INLINE RowVector<T, N> add_vectors(const RowVector<T, N>& vector, const R
     return round_vector<T, N>(sums);
 }
 
-// Begins a kernel of rows. Operands that all rows share are fetched to the cache while it waits for the kernel before.
-template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void begin_rows(const Arguments& arguments) {
+// Begins a kernel of rows. Operands that all rows share come to the cache while it waits for the kernel before, if they
+// are short: one block fetches them.
+template <typename Functor, typename T, typename Arguments>
+TALLOW_INLINE void begin_rows(const Arguments& arguments, bool are_short) {
     let_next_kernel_begin();
-    if (block_index() == 0) {
+    if (are_short && block_index() == 0) {
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k)
             if ((operands_in_registers<Functor> >> k & 1) == 0 && (arguments.varying >> k & 1) != 0)

@@ -302,7 +302,7 @@ def test_a_fused_function_of_rows_compiles(
 ) -> None:
     formula = compose()
     # A gradient with sums over rows has no columns.
-    chosen = ("vector4", "ragged_long", "vector_columns") if full and compose is composed_rows else ("vector4",)
+    chosen = ("vector4", "pair_long", "vector_columns") if full and compose is composed_rows else ("vector4",)
     names = [f"{formula.op}_bf16_{kernel}" for kernel in chosen]
     source = reduced("fused_rows", [])
     text = kernels._composed[formula.family]

@@ -82,13 +82,16 @@ ROWS: Final = [
     ((2, 1000), 1, "vector4", "vector4"),
     ((2, 9000), 1, "vector_long", "vector8"),
     ((2, 3, 5000), 2, "vector8", "vector4"),
-    ((5, 3), 1, "scalar4", "ragged1"),
-    ((4, 1), 1, "scalar4", "ragged1"),
-    ((1,), 0, "scalar4", "ragged1"),
-    ((3, 1001), 1, "scalar16", "ragged4"),
-    ((2, 101), 1, "scalar8", "ragged1"),
+    ((5, 3), 1, "scalar4", "pair4"),
+    ((4, 1), 1, "scalar4", "pair4"),
+    ((1,), 0, "scalar4", "pair4"),
+    ((2, 101), 1, "scalar4", "pair4"),
+    ((5, 333), 1, "scalar16", "pair16"),
+    ((3, 1001), 1, "scalar16", "pair16"),
+    ((3, 4097), 1, "scalar32", "pair16"),
+    ((2, 8195), 1, "scalar_long", "pair32"),
     ((9, 16384 + 8), 1, "vector_long", "vector_long"),
-    ((2, 40001), 1, "ragged_long", "ragged_long"),
+    ((2, 40001), 1, "scalar_long", "pair_long"),
 ]
 COLUMNS: Final = [
     ((2, 20, 64), 1, "columns8", "columns8"),
@@ -270,9 +273,9 @@ def test_rows_beyond_32_bits_take_several_launches() -> None:
     program = built(along, FORMULA, 1, at(x, (rows, 8)))
     assert kernels(program) == ["any_bf16_vector2"] * 2
     first, second = (arguments.ALONG_ROWS.unpack(launch.packed) for launch in Run(program).launches)
-    assert first[14] + second[14] == rows
+    assert first[10] + second[10] == rows
     # Results and sources begin behind those of the first launch, of 8 elements of 2 bytes each.
-    assert [second[field] - first[field] for field in (0, 3)] == [first[14] * 16] * 2
+    assert [second[field] - first[field] for field in (0, 3)] == [first[10] * 16] * 2
     with pytest.raises(InvalidArgument):
         built(along, FORMULA, 0, at(x, (8 * rows,)))
 
@@ -283,8 +286,8 @@ def test_few_long_rows_are_split() -> None:
     # A launch for each pass, and one for the results.
     assert [kernel for kernel, _ in grids(program)] == ["any_f32_vector_long"] * 3
     fields = [arguments.ALONG_ROWS.unpack(launch.packed) for launch in Run(program).launches]
-    rows, length, _, _, team, splits, chunk, _ = fields[0][14:22]
-    assert [each[21] for each in fields] == [0, 1, 2]
+    rows, length, _, _, team, splits, chunk, _ = fields[0][10:18]
+    assert [each[17] for each in fields] == [0, 1, 2]
     assert (rows, length, team) == (2, 1 << 21, 0)
     assert splits * chunk >= length // 4 > (splits - 1) * chunk
     assert [blocks for _, blocks in grids(program)] == [rows * splits] * 3

@@ -28,24 +28,20 @@ if TYPE_CHECKING:
 _FAMILY: Final = "row"
 _NO_INDEX: Final = arguments.Index(errors=NOWHERE, size=0, call=0, index_mark=0, op=0, index_bytes=0, index_shift=0)
 
-# How many vectors of 16 bytes of a row a thread may have in registers; the same of rows that consist of no complete
-# vectors; or how many elements of 8 bytes, which need no vectors, and of 4 bytes in rows of no complete vectors.
+# How many vectors of 16 bytes of a row a thread may have in registers; of rows that do not consist of such, how many
+# pairs of elements of 16 bits, or how many elements of 4 bytes; or how many elements of 8 bytes, which need no vectors.
 _VECTORS: Final = (2, 4, 8)
-_RAGGED: Final = (1, 4)
+_WORDS: Final = (4, 16, 32)
+_WIDE_SCALARS: Final = (4,)
 # The first ones of vectors, where threads also have sums over rows in registers.
 _VECTORS_WITH_TOTALS: Final = 2
 # The blocks of a multiprocessor that add up rows: so many are resident, and more would leave more sums to join.
 _RESIDENT: Final = 2
 _WIDE_ELEMENT: Final = 8
-_WIDE_SCALARS: Final = (4,)
-_SCALAR_BYTES: Final = 4
-_SCALARS: Final = (8, 16)
-# Of the shortest rows, so that threads side by side read what lies side by side.
-_FEW_SCALARS: Final = (4,)
-_SHORT_ROW: Final = 32
-# Up to so many are better than more threads for a row; of scalars, so many of all operands.
+_WORD_BYTES: Final = 4
+# Up to so many are better than more threads for a row.
 _PREFERRED_VECTORS: Final = 4
-_PREFERRED_SCALARS: Final = 16
+_PREFERRED_WORDS: Final = 16
 # With fewer blocks for each multiprocessor, long rows are split into parts. A part has at least so many bytes for each
 # thread, so that the numbers of all parts are few to read.
 _BUSY_BLOCKS: Final = 4
@@ -167,7 +163,7 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[An
         # Any other number is no index either.
         own = ignored if abs(ignored) < 1 << 63 else targets.dtype.index_form[0]
         numbers = numbers._replace(positions=_evenly_spaced(build, targets), ignored=own, fields=fields)
-    # Kernels of ragged rows read what other threads write.
+    # Kernels of pairs read words that other threads write.
     is_whole = x.layout.dense is x.layout and x.layout.elem_count == x.storage.length and dim == len(shape) - 1
     in_place = overwrites and is_whole and facts.results == 1 and length % _unit(length, x.itemsize) == 0
     results = [x.storage if in_place else build.empty(x.dtype, rows * length) for _ in range(facts.results)]
@@ -216,12 +212,9 @@ def row_kernels(dtype: DType) -> list[RowKernel]:
     else:
         of = f"{{}}, {cpp}, {ACCESS_BYTES // itemsize}"
         rows = [(f"vector{count}", f"rows_in_registers<{of}, {count}>") for count in _VECTORS]
-        if itemsize == _SCALAR_BYTES:
-            counts = (*_FEW_SCALARS, *_SCALARS)
-            rows += [(f"scalar{count}", f"rows_in_registers<{{}}, {cpp}, 1, {count}>") for count in counts]
-        else:
-            rows += [(f"ragged{count}", f"rows_in_registers<{of}, {count}, true>") for count in _RAGGED]
-        rows += [("vector_long", f"long_rows<{of}>"), ("ragged_long", f"long_rows<{of}, true>")]
+        access, words = _word(itemsize), f"{{}}, {cpp}, {_WORD_BYTES // itemsize}"
+        rows += [(f"{access}{count}", f"rows_in_registers<{words}, {count}>") for count in _WORDS]
+        rows += [("vector_long", f"long_rows<{of}>"), (f"{access}_long", f"long_rows<{words}>")]
         of = f"rows_in_columns<{{}}, {cpp}, {_COLUMN_WIDTH}"
         columns = [(f"columns{_COLUMN_VECTORS}", f"{of}, {_COLUMN_VECTORS}>"), ("vector_columns", f"{of}, 0>")]
     columns.append(("scalar_columns", f"rows_in_columns<{{}}, {cpp}, 1, 0>"))
@@ -338,8 +331,6 @@ class _Launch(NamedTuple):
     first: int
     offsets: Dims
     """Where the first row begins in each operand."""
-    spans: Dims
-    """How many elements behind these the last row of each operand ends, if it has elements side by side."""
     kernel: str
     rows: int
     team: int
@@ -369,15 +360,14 @@ def _along_rows(
             formula.op, f"a row has at most {_MAX_LENGTH} elements, not {length}; cut it into several"
         )
     unit = _unit(length, itemsize)
-    # Ragged rows may begin anywhere.
-    operands = [operand and _in_vectors(build, operand, 1 if length % unit else unit) for operand in operands]
+    operands = [operand and _in_vectors(build, operand, unit) for operand in operands]
     varying = sum(1 << k for k, operand in enumerate(operands) if operand and operand.strides[-1])
     absent = (0,) * (len(x.shape) - 1)
     strides = tuple([absent if operand is None else operand.strides[:-1] for operand in operands])
     apart = sum(1 << k for k, steps in enumerate(strides) if any(steps))
     launches = _launches(
-        x.shape, strides, structs.operands, formula.operands or len(operands), itemsize, unit,
-        build.facts.multiprocessors, facts.totals > 0, formula.family != _FAMILY,
+        x.shape, strides, structs.operands, itemsize, unit, build.facts.multiprocessors, facts.totals > 0,
+        formula.family != _FAMILY,
     )  # fmt: skip
     totals = _Totals.of(build, kernels, length, launches) if any(outputs.totals) else None
     for number, launch in enumerate(launches):
@@ -385,12 +375,9 @@ def _along_rows(
         nbytes = launch.rows * launch.splits * facts.joined * dtype.compute.itemsize
         parts = build.allocate(nbytes) if is_split else None
         sources: list[Value | int] = []
-        ends: list[Value | int] = []
-        for operand, offset, span in zip(operands, launch.offsets, launch.spans, strict=True):
+        for operand, offset in zip(operands, launch.offsets, strict=True):
             source = NOWHERE if operand is None else operand.address + offset * operand.itemsize
             sources.append(source)
-            # Of an operand with one number a row, nothing is read behind it.
-            ends.append(source + span * operand.itemsize if operand and operand.strides[-1] else source)
         first = launch.first * length
         targets: list[Value | int] = [
             *[
@@ -405,7 +392,7 @@ def _along_rows(
         fields = partial(
             structs.rows,
             results=_padded(targets, structs.results), sources=_padded(sources, structs.operands),
-            ends=_padded(ends, structs.operands), parts=address_of(parts),
+            parts=address_of(parts),
             totals=totals.addresses[number] if totals else NOWHERE, known=address_of(known), parameters=parameters,
             rows=launch.rows, length=length, varying=varying, apart=apart, team=launch.team, splits=launch.splits,
             geometry=launch.geometry,
@@ -440,7 +427,7 @@ class _Totals(NamedTuple):
     def of(cls, build: ProgramBuilder, kernels: _Kernels, length: int, launches: Sequence[_Launch]) -> _Totals:
         """Those of launches."""
         # Threads that have complete vectors know of which positions: they add them up.
-        are_apart = not launches[0].team or launches[0].kernel.startswith("ragged")
+        are_apart = not launches[0].kernel.startswith("vector") or not launches[0].team
         columns = ceil_divide(length, BLOCK_SIZE) if are_apart else 1
         most = max(_RESIDENT * build.facts.multiprocessors // columns, 1)
         chunks = [ceil_divide(launch.rows, min(launch.rows, most)) for launch in launches]
@@ -489,58 +476,56 @@ def _launches(
     shape: Dims,
     strides: tuple[Dims, ...],
     most: int,
-    in_order: int,
     itemsize: int,
     unit: int,
     multiprocessors: int,
     has_totals: bool,
     is_composed: bool,
 ) -> tuple[_Launch, ...]:
-    """Launches over operands of these strides, of which their struct has room for the `most`.
-
-    Rows are reduced in the order of a formula of `in_order` operands.
-    """
+    """Launches over operands of these strides, of which their struct has room for the `most`."""
     *outer, length = shape
     dims, strides = merged(tuple(outer), strides)
     padding = ((0,) * len(dims),) * (most - len(strides))
-    vectors = ceil_divide(length, unit)
-    access = "scalar" if unit == 1 else "ragged" if length % unit else "vector"
-    options, preferred = _options(access, length, itemsize, in_order)
-    if access == "vector" and has_totals:
-        options = options[:_VECTORS_WITH_TOTALS]
-        # Composed formulas have more besides.
-        preferred = options[0] if is_composed else preferred
+    is_vector = unit * itemsize == ACCESS_BYTES
+    access = "vector" if is_vector else _word(itemsize)
+    count = unit if is_vector else max(_WORD_BYTES // itemsize, 1)
+    vectors = ceil_divide(length, count)
+    options, preferred = _options(itemsize, is_vector, has_totals, is_composed)
     in_registers = _in_registers(vectors, options, preferred)
-    team = power_of_two(ceil_divide(vectors, in_registers)) if in_registers else 0
+    # Those of more vectors than a short row has are in the order of whole waves.
+    least = ROW_TEAM if in_registers > options[0] else 1
+    team = max(power_of_two(ceil_divide(vectors, in_registers)), least) if in_registers else 0
     launches = []
     for piece in split(dims, strides):
         rows = math.prod(piece.dims)
-        splits, chunk = (1, vectors) if team else _parts(rows, vectors, itemsize * unit, multiprocessors)
+        splits, chunk = (
+            (1, ceil_divide(vectors, team)) if team else _parts(rows, vectors, itemsize * count, multiprocessors)
+        )
         kernel = f"{access}{in_registers}" if team else f"{access}_long"
         geometry = packed_dims(piece.dims, (*strides, *padding))
-        spans = tuple(
-            [sum((size - 1) * step for size, step in zip(piece.dims, steps, strict=True)) + length for steps in strides]
-        )
-        launches.append(_Launch(piece.first, piece.offsets, spans, kernel, rows, team, splits, chunk, geometry))
+        launches.append(_Launch(piece.first, piece.offsets, kernel, rows, team, splits, chunk, geometry))
     return tuple(launches)
 
 
 def _unit(length: int, itemsize: int) -> int:
-    """How many elements of a row are a vector."""
+    """How many elements of a row are a vector of 16 bytes; 1 where it does not consist of such, or has no need."""
     vector = ACCESS_BYTES // itemsize
-    in_scalars = itemsize == _SCALAR_BYTES and length % vector != 0 and length <= _SCALARS[-1] * BLOCK_SIZE
-    return 1 if itemsize == _WIDE_ELEMENT or in_scalars else vector
+    return 1 if itemsize == _WIDE_ELEMENT or length % vector else vector
 
 
-def _options(access: str, length: int, itemsize: int, operands: int) -> tuple[Dims, int]:
-    """How many vectors, or elements, a thread may have in registers, and how many are preferred."""
-    if access != "scalar":
-        return _RAGGED if access == "ragged" else _VECTORS, _PREFERRED_VECTORS
-    if itemsize == _WIDE_ELEMENT:
-        return _WIDE_SCALARS, _WIDE_SCALARS[-1]
-    if length <= _SHORT_ROW:
-        return _FEW_SCALARS, _FEW_SCALARS[-1]
-    return _SCALARS, max(_PREFERRED_SCALARS // operands, _SCALARS[0])
+def _word(itemsize: int) -> str:
+    """What kernels take of rows that do not consist of vectors of 16 bytes."""
+    return "scalar" if itemsize >= _WORD_BYTES else "pair"
+
+
+def _options(itemsize: int, is_vector: bool, has_totals: bool, is_composed: bool) -> tuple[Dims, int]:
+    """How many vectors a thread may have in registers, and how many are preferred."""
+    if not is_vector:
+        return (_WIDE_SCALARS, _WIDE_SCALARS[-1]) if itemsize == _WIDE_ELEMENT else (_WORDS, _PREFERRED_WORDS)
+    if has_totals:
+        # Composed formulas have more besides.
+        return _VECTORS[:_VECTORS_WITH_TOTALS], _VECTORS[0] if is_composed else _PREFERRED_VECTORS
+    return _VECTORS, _PREFERRED_VECTORS
 
 
 def _in_registers(vectors: int, options: Dims, preferred: int) -> int:
