@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tallow import Device, InvalidArgument, ShapeMismatch, TallowError, Tensor, Var, fuse, value_and_grad
+from tallow.runtime.backends.gpu_backend.device import GpuDevice
 
 from . import matrix
 from .oracle.formats import NUMPY
@@ -136,6 +137,27 @@ def test_networks_keep_the_order(device: Device, dtype: str, name: str) -> None:
     bound = 1e-5 if dtype == "f32" else 2e-2
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one.astype(float), other.astype(float), bound, bound)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize(("size", "stride", "dilation"), [(3, 1, 1), (5, 2, 1), (3, 1, 2)])
+def test_depthwise_convolutions_on_gpus_have_the_same_bits_in_both_orders(
+    device: Device, dtype: str, size: int, stride: int, dilation: int
+) -> None:
+    if not isinstance(device.inner, GpuDevice):
+        pytest.skip("libraries for the CPU add up each order in their own way")
+    generator = np.random.default_rng(0)
+    array, weights = generator.standard_normal((2, 24, 9, 7)), generator.standard_normal((24, 1, size, size))
+    array[0, 0, 0, 0] = np.inf
+    results = []
+    for change in (Tensor.contiguous, last):
+        variable = Var(Tensor(array, dtype, device))
+        kernel = Tensor(weights, dtype, device)
+        result = change(variable).conv2d(kernel, padding=size // 2, stride=stride, dilation=dilation, groups=24)
+        gradient = change(Tensor(np.random.default_rng(1).standard_normal(result.shape), dtype, device))
+        results.append((result.numpy(), result.backward(gradient)[variable].numpy()))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_other_formats_are_refused(device: Device) -> None:

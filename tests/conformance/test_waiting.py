@@ -102,6 +102,15 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
         lambda x: x.index_copy_(Tensor.arange(2, 3, device=x.device), x[:1] * 2, 0),
     ),
     "where with a number": (2, lambda x: (x > 3).where(x, 0)),
+    # Two that fill, one that puts channels last, and nothing for the order of the result.
+    "a depthwise convolution with channels last": (
+        4,
+        lambda x: (
+            Tensor.ones((2, 8, 5, 6), device=x.device)
+            .contiguous(memory_format="channels_last")
+            .conv2d(Tensor.ones((8, 1, 3, 3), device=x.device), padding=1, groups=8)
+        ),
+    ),
     "full": (1, lambda x: Tensor.full((5, 6), 2.5, device=x.device)),
     "fill_": (1, lambda x: x.fill_(3)),
     "a number in a tensor": (2, lambda x: Tensor.from_storage(x.device.storage_from_slice([2.5], "f32"), ()).exp()),

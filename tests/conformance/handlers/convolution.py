@@ -185,6 +185,7 @@ class Grouped:
         )  # fmt: skip
 
 
+LAST = ("channels last", "channels last")
 GROUPED = (
     Grouped(2, 1, (3, 4), ((9, 3, 1, 1, 2, 1),)),
     Grouped(2, 3, (2, 1), ((9, 3, 2, 0, 1, 2),)),
@@ -196,6 +197,13 @@ GROUPED = (
     Grouped(2, 2, (9, 8), ((5, 3, 1, 1, 1, 1), (6, 3, 1, 1, 1, 1))),
     Grouped(1, 2, (8, 9), ((5, 1, 0, 0, 1, 1), (6, 1, 0, 0, 1, 1)), ("transposed", "offset")),
     Grouped(2, 1, (9, 8), ((5, 1, 0, 0, 2, 1), (6, 1, 0, 0, 3, 1)), ("broadcast rows", "contiguous")),
+    # With channels last: in whole accesses or not, split between blocks or not, and more taps than threads.
+    Grouped(2, 16, (1, 1), ((9, 3, 1, 1, 1, 1), (7, 3, 1, 1, 1, 1)), LAST),
+    Grouped(1, 88, (1, 1), ((11, 5, 2, 2, 2, 1), (8, 6, 0, 3, 3, 1)), LAST),
+    Grouped(1, 12, (1, 1), ((7, 3, 2, 1, 1, 2), (6, 2, 1, 0, 2, 3)), LAST),
+    Grouped(1, 8, (1, 2), ((5, 3, 1, 1, 1, 1), (6, 3, 1, 1, 1, 1)), LAST),
+    Grouped(2, 8, (1, 1), ((9, 3, 1, 1, 2, 1),), LAST),
+    Grouped(1, 8, (1, 1), ((3, 17, 8, 8, 1, 1), (4, 17, 8, 8, 1, 1)), LAST),
     # Lines, with more taps than a block sums.
     Grouped(2, 4, (1, 2), ((11, 7, 3, 4, 2, 1),)),
     # Channels for matrix products, in whole chunks of four or eight or not, side by side or not, more than a tile has;
@@ -218,6 +226,7 @@ GROUPED = (
 PARTS = (
     Grouped(1, 2, (1, 1), ((95, 3, 1, 1, 1, 1), (97, 3, 1, 1, 1, 1))),
     Grouped(2, 2, (2, 3), ((40, 3, 1, 1, 2, 1), (100, 3, 1, 1, 1, 1))),
+    Grouped(1, 16, (1, 1), ((60, 3, 1, 1, 1, 1), (71, 3, 1, 1, 1, 1)), LAST),
 )
 LARGE_GROUPED = Grouped(2, 2, (16, 24), ((20, 3, 1, 1, 1, 1), (24, 3, 1, 1, 1, 1)))
 

@@ -213,6 +213,9 @@ def _by_kernels(
 
 def _convolved(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution) -> Buffer:
     if depthwise.is_depthwise(params):
+        last = depthwise.convolve_last(build, op, x, kernel, params, transposed=False)
+        if last is not None:
+            return last
         return _stored(build, depthwise.convolve(build, op, x, kernel, params), params.out_dims, params)
     by = implicit_gemm.convolve if params.channels[1] >= _LEAST_CHANNELS else partial(_directly, transposed=False)
     return by(build, op, x.as_rank(_RANK), kernel.as_rank(_RANK), params.as_volumes)
@@ -220,6 +223,9 @@ def _convolved(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, para
 
 def _transposed(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution) -> Buffer:
     if depthwise.is_depthwise(params) and set(params.dilation) == {1}:
+        last = depthwise.convolve_last(build, op, x, kernel, params, transposed=True)
+        if last is not None:
+            return last
         return _stored(build, depthwise.convolve_transposed(build, op, x, kernel, params), params.input_dims, params)
     is_product = params.channels[0] >= _LEAST_CHANNELS
     by = implicit_gemm.convolve_transposed if is_product else partial(_directly, transposed=True)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 from .....dtype import INTEGER, DType
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE, DEPTHWISE_ROWS, DEPTHWISE_TAPS
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, DEPTHWISE_ROWS, DEPTHWISE_TAPS
 from .....op import MethodOp, ReduceOp
 from ....core.conv import ParamsConvolution
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, dense
-from ..driver.grid import ceil_divide
+from ..driver.grid import MOST_BLOCKS, ceil_divide
 from . import elementwise, reduce
 from .geometry import LIMIT, Part, plane_parts
 
@@ -21,6 +21,8 @@ _MANY_CHANNELS: Final = 8
 # Blocks that fill a large GPU, and the fewest elements that a thread of them sums.
 _MANY_BLOCKS: Final = 1024
 _MIN_LENGTH: Final = 16
+# The fewest teams of threads of a block that each sum the gradients of all its taps, with channels last.
+_TEAMS: Final = 4
 
 
 def is_depthwise(params: ParamsConvolution) -> bool:
@@ -30,7 +32,7 @@ def is_depthwise(params: ParamsConvolution) -> bool:
 
 
 def convolve(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution) -> Buffer:
-    """The convolution of (b, c, ..), which is not empty."""
+    """The row-major convolution of (b, c, ..), which is not empty."""
     params, x, kernel = params.as_images, x.as_rank(4), kernel.as_rank(4)
     result = build.empty(x.dtype, math.prod(params.out_dims))
     height, width = params.result_sizes
@@ -64,7 +66,7 @@ def convolve(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params
 def convolve_transposed(
     build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution
 ) -> Buffer:
-    """The gradient of the input, which is not empty, of a convolution with a dilation of 1."""
+    """The row-major gradient of the input, which is not empty, of a convolution with a dilation of 1."""
     params, x, kernel = params.as_images, x.as_rank(4), kernel.as_rank(4)
     result = build.empty(x.dtype, math.prod(params.input_dims))
     (height, width), phases = params.sizes, params.stride[0]
@@ -107,6 +109,61 @@ def _launch(
         build.launch("conv", name, blocks, packed)
 
 
+def convolve_last(
+    build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution, *, transposed: bool
+) -> Buffer | None:
+    """The convolution, or the gradient of the input, of (b, c, ..) with channels last in memory and so the result.
+
+    None where that is not asked for, or threads cannot take whole accesses of channels.
+    """
+    params, x, kernel = params.as_images, x.as_rank(4), kernel.as_rank(4)
+    packs = _packs_of_a_block(params, params.taps, x)
+    if not packs or not params.channels_last:
+        return None
+    (height, width), phases = (params.sizes, params.stride[0]) if transposed else (params.result_sizes, 1)
+    length, rows, channels = ACCESS_BYTES // x.itemsize, DEPTHWISE_ROWS * phases, params.groups
+    batch, line = params.input_dims[0], width * channels
+    result = build.empty(x.dtype, batch * height * line)
+    shape = (batch, ceil_divide(height, rows), phases, width, packs)
+    # The row, the column, the source, the pack of the block and the result.
+    strides = (
+        (0, rows, 1, 0, 0),
+        (0, 0, 0, 1, 0),
+        (x.strides[0], 0, 0, 0, length),
+        (0, 0, 0, 0, 1),
+        (height * line, rows * line, line, channels, length),
+    )
+    name = f"conv_{'transpose_' if transposed else ''}{x.dtype.value}_depthwise_last"
+    for blocks, _, offsets, count, geometry in _parts(op, shape, strides):
+        packed = arguments.depthwise_last(
+            result=result.address + offsets[4] * x.itemsize, source=x.address + offsets[2] * x.itemsize,
+            kernel=kernel.address, source_stride_h=x.strides[2], source_stride_w=x.strides[3],
+            kernel_stride_c=kernel.strides[0], kernel_stride_h=kernel.strides[2], kernel_stride_w=kernel.strides[3],
+            result_stride_h=line, channels=channels, packs=packs, source_h=x.shape[2], source_w=x.shape[3],
+            rows=height, window=window(params), stride_h=params.stride[0], stride_w=params.stride[1], count=count,
+            geometry=geometry,
+        )  # fmt: skip
+        chunks = ceil_divide(channels, packs * length)
+        build.launch("conv", name, chunks * min(blocks, MOST_BLOCKS // chunks), packed)
+    return result
+
+
+def _packs_of_a_block(params: ParamsConvolution, threads: int, *operands: Operand) -> int:
+    """The packs of channels side by side that a block takes, with so many threads for each, the channels split evenly.
+
+    0 where operands do not have as many channels, of floats, in whole accesses, or the block is too small for one.
+    """
+    length, most = ACCESS_BYTES // operands[0].itemsize, BLOCK_SIZE // threads
+    if params.channels != (1, 1) or params.groups % length or operands[0].dtype in INTEGER or not most:
+        return 0
+    for operand in operands:
+        steps = [step for dim, step in enumerate(operand.strides) if dim != 1 and operand.shape[dim] > 1]
+        if operand.strides[1] != 1 or any(step % length for step in steps) or not operand.address.is_aligned():
+            return 0
+    packs = params.groups // length
+    return ceil_divide(packs, ceil_divide(packs, most))
+
+
 def gradient_weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, params: ParamsConvolution) -> Buffer | None:
     """The gradient of the kernel, which is not empty; None of more elements than 32 bits number.
 
@@ -118,8 +175,14 @@ def gradient_weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, para
     elements, taps = math.prod(shape), math.prod(params.kernel_dims)
     if elements >= LIMIT:
         return None
-    blocks = channels * params.kernel[0] * ceil_divide(params.kernel[1], DEPTHWISE_TAPS)
-    most = min(ceil_divide(_MANY_BLOCKS, blocks), elements // (BLOCK_SIZE * _MIN_LENGTH))
+    lines = params.kernel[0] * ceil_divide(params.kernel[1], DEPTHWISE_TAPS)
+    # Blocks take several teams of threads at least, which share what they read.
+    packs = _packs_of_a_block(params, _TEAMS * lines, x, g)
+    if packs:
+        blocks, together = ceil_divide(channels, packs * (ACCESS_BYTES // x.itemsize)), BLOCK_SIZE // (packs * lines)
+    else:
+        blocks, together = channels * lines, BLOCK_SIZE
+    most = min(ceil_divide(_MANY_BLOCKS, blocks), elements // (together * _MIN_LENGTH))
     length = ceil_divide(elements, max(most, 1))
     splits = ceil_divide(elements, length)
     compute = x.dtype.compute
@@ -132,13 +195,20 @@ def gradient_weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, para
         (g.strides[0], g.strides[2], g.strides[3]),
     )
     for _, _, _, count, geometry in _parts(op, shape, strides):
-        packed = arguments.depthwise_weight(
-            result=sums.address, source=x.address, gradient=g.address, source_stride_c=x.strides[1],
-            source_stride_h=x.strides[2], source_stride_w=x.strides[3], gradient_stride_c=g.strides[1],
-            source_h=x.shape[2], source_w=x.shape[3], window=window(params), channels=channels,
-            multiplier=params.channels[1], part=length, count=count, geometry=geometry,
-        )  # fmt: skip
-        build.launch("conv", f"conv_weight_{multiplied_as(x.dtype)}_depthwise", splits * blocks, packed)
+        fields: dict[str, Any] = {
+            "result": sums.address, "source": x.address, "gradient": g.address, "source_stride_h": x.strides[2],
+            "source_stride_w": x.strides[3], "source_h": x.shape[2], "source_w": x.shape[3], "window": window(params),
+            "channels": channels, "part": length, "count": count, "geometry": geometry,
+        }  # fmt: skip
+        if packs:
+            name = f"conv_weight_{x.dtype.value}_depthwise_last"
+            packed = arguments.depthwise_weight_last(packs=packs, **fields)
+        else:
+            name = f"conv_weight_{multiplied_as(x.dtype)}_depthwise"
+            packed = arguments.depthwise_weight(
+                source_stride_c=x.strides[1], gradient_stride_c=g.strides[1], multiplier=params.channels[1], **fields
+            )
+        build.launch("conv", name, splits * blocks, packed)
     if splits > 1:
         sums = reduce.reduce(build, ReduceOp.SUM, dense(sums, (splits, taps)), (0,))
     if x.dtype is compute:
