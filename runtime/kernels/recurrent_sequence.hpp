@@ -48,7 +48,7 @@ TALLOW_INLINE uint64_t poll(const uint64_t* address) {
 }
 
 // Words that a thread receives together: all are on their way before the first one is looked at.
-template <uint32_t Count> struct Words {
+template <uint32_t Count> struct StateWords {
     const uint64_t* addresses[Count];
     uint64_t values[Count];
 
@@ -149,7 +149,7 @@ TALLOW_INLINE void receive_tile(const Arguments& arguments, uint32_t step, uint3
     const uint64_t* const words = words_of<1, Width>(arguments, step, first_row);
     for (uint32_t first = 0; first < rows * Width; first += together * block_size) {
         uint32_t numbers[together];
-        Words<together> received;
+        StateWords<together> received;
 #pragma unroll
         for (uint32_t i = 0; i < together; ++i) {
             const uint32_t number = first + i * block_size + thread_index();
@@ -326,7 +326,7 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
             const auto words_of_row = [&](uint32_t r) {
                 // Behind the last row it is that one again.
                 const uint32_t row = r < part.rows ? r : part.rows - 1;
-                Words<own_keys> row_words;
+                StateWords<own_keys> row_words;
 #pragma unroll
                 for (uint32_t j = 0; j < own_keys; ++j)
                     row_words.addresses[j] = words + row * (Cell::gates * places) + key_of_lane<together>(0, j);
@@ -334,14 +334,14 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
                 return row_words;
             };
             // Those of the next row are on their way meanwhile.
-            Words<own_keys> next = words_of_row(0);
+            StateWords<own_keys> next = words_of_row(0);
             for (uint32_t first = 0; first < part.rows; first += rows_together) {
                 float sums[team_lanes] = {};
 #pragma unroll
                 for (uint32_t i = 0; i < rows_together; ++i) {
                     if (first + i >= part.rows)
                         continue;
-                    Words<own_keys> factors = next;
+                    StateWords<own_keys> factors = next;
                     next = words_of_row(first + i + 1);
                     factors.await(step);
                     float own[sequence_units] = {};

@@ -3,6 +3,7 @@
 // width alone, wherever a row begins. Arguments are AlongRows of row.yaml.
 #pragma once
 
+#include "reread.hpp"
 #include "row_derived.hpp"
 #include "row_numbers.hpp"
 #include "row_totals.hpp"
@@ -571,10 +572,11 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
 // Rows too long for registers, a block for each. Few rows are split into parts, a block for each part: then a launch
 // reduces in each pass, and one more computes the results.
 template <typename Functor, typename T, uint32_t N, typename Arguments>
-TALLOW_INLINE void long_rows(const Arguments& arguments) {
-    begin_rows<Functor, T>(arguments, false);
+TALLOW_INLINE void long_rows(const Arguments& given) {
+    begin_rows<Functor, T>(given, false);
     Team team{block_size};
-    for (uint32_t part = block_index(); part < arguments.rows * arguments.splits; part += grid_blocks()) {
+    for (uint32_t part = block_index(); part < given.rows * given.splits; part += grid_blocks()) {
+        const Arguments& arguments = reread(given);
         const uint32_t number = part / arguments.splits;
         const uint32_t first_part = number * arguments.splits;
         const uint32_t begin = (part - first_part) * arguments.chunk;
@@ -603,11 +605,12 @@ TALLOW_INLINE void long_rows(const Arguments& arguments) {
                 if (begin == 0 && thread_index() == 0)
                     conclude_row(arguments, number, row);
             } else {
-                elements.store(arguments, row, uint64_t{number} * arguments.length);
+                const Arguments& again = reread(given);
+                elements.store(again, row, uint64_t{number} * again.length);
             }
             if constexpr (row_totals<Functor> != 0)
                 if (begin == 0 && thread_index() == 0)
-                    store_known(arguments, number, row);
+                    store_known(reread(given), number, row);
         }
     }
 }

@@ -80,7 +80,7 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
     "x.roll(2, 1)": (1, lambda x: x.roll(2, 1)),
     "x.unfold(1, 3, 1)": (0, lambda x: x.unfold(1, 3, 1)),
     "x.diff()": (1, lambda x: x.diff()),
-    "x.group_norm(2)": (1, lambda x: x.group_norm(2)),
+    "x.group_norm(2)": (3, lambda x: x.group_norm(2)),
     "x.pad_with_same(1, 1, 2)": (2, lambda x: x.pad_with_same(1, 1, 2)),
     "x.pad_with_zeros(1, 1, 2)": (2, lambda x: x.pad_with_zeros(1, 1, 2)),
     "x.tril()": (1, lambda x: x.tril()),
@@ -124,6 +124,9 @@ LAUNCHES_OF_CELLS = {
     # Floats of 8 bits are converted to f32, and back.
     **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), 4),
     **dict.fromkeys(("convolution", "convolution_gradient_input", "convolution_gradient_weight"), 4),
+    "fused_convolution": 9,
+    # Sums of parts, what they come to, and the elements.
+    **dict.fromkeys(("normalize_groups", "normalize_groups_gradient"), 3),
     **dict.fromkeys(("adam_step", "sort"), 2),
 }
 # The modules of such ops.

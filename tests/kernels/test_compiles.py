@@ -81,13 +81,12 @@ CUDA_STACKS = {
 # Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
 SCALAR_SPILLS = {
     "cross_entropy_f64_scalar4": 18,
-    "cross_entropy_f64_scalar_long": 14,
     "gelu_erf_gradient_f64_contiguous": 10,
     "mish_gradient_f64_contiguous": 9,
     "pow_gradients_f64_contiguous": 11,
     "logsumexp_f64_columns": 2,
     # Where the rows of a tile are that a thread stores.
-    "conv_bf16_implicit_gemm": 4,
+    "conv_bf16_implicit_gemm": 8,
     # The same of complex numbers, and of powers; and what gradients of heads of 64 know of two operands.
     "sin_complex128_contiguous": 2,
     "cos_complex128_contiguous": 2,
@@ -116,6 +115,10 @@ SCALAR_SPILLS = {
     **dict.fromkeys((f"{op}_gradients_f8e4m3_contiguous" for op in ("minimum", "maximum")), 2),
 }
 # Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
+# The stack of waves of 64, in bytes: two numbers of f64 in long rows.
+WAVE64_STACKS = dict.fromkeys(
+    ("layer_norm_f64_scalar_long", "layer_norm_gradient_f64_scalar_long", "rms_norm_gradient_f64_scalar_long"), 16
+)
 VECTOR_SPILLS = {"attention_gradient_f32_256_queries": 3}
 # The vector registers that waves of 32 keep on the stack, and its bytes: gradients of larger heads. With fewer elements
 # of a head at once nothing would be spilled, but scores would be made again for each of more turns.
@@ -171,7 +174,7 @@ def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str
     is_cuda = is_nvidia(target)
     usual = CUDA_STACK if is_cuda and family not in WITHOUT_SUBROUTINES else (0, 0)
     for usage in by_name.values():
-        own = (VECTOR_SPILLS.get(usage.kernel, 0), 0)
+        own = (VECTOR_SPILLS.get(usage.kernel, 0), WAVE64_STACKS.get(usage.kernel, 0))
         if target.startswith(("gfx10", "gfx11", "gfx12")):
             stacks = RDNA2_STACKS if target.startswith("gfx10") else WAVE32_STACKS
             own = stacks.get(usage.kernel, (0, 0))

@@ -198,7 +198,11 @@ def test_gradients_that_are_slow_in_order_are_left_to_kernels(opened, dtype):
     assert taken == ([every, ["forward"], ["forward", "input"]] if dtype is DType.F32 else [every] * 3)
 
 
-def test_an_epilogue_is_part_of_the_graph(opened, library):
+def test_an_epilogue_is_part_of_the_graph(opened, library, monkeypatch):
+    filled = []
+    monkeypatch.setattr(
+        opened, "_queue", SimpleNamespace(fill=lambda *given: filled.append(given), handle=1, own_handle=1)
+    )
     params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general._replace(channels_last=True)
     epilogue = EpilogueParams(True, True, True, "silu", DType.F16)
     assert run(opened.fused_convolution(DType.F16, params, epilogue, *range(160, 160 * 7, 160)))
@@ -211,6 +215,8 @@ def test_an_epilogue_is_part_of_the_graph(opened, library):
         "conv_fprop", "mul", "add", "add", "swish",
     ]  # fmt: skip
     assert [call[0] for call in library.named("execute")] == [{place: 160 * place for place in range(1, 7)}]
+    # A memset of the result keeps it apart from the kernel in front of it.
+    assert filled == [(960, 0, 1)]
 
 
 def test_an_activation_that_cudnn_lacks_has_no_call(opened, library):

@@ -92,7 +92,9 @@ class CuDnn(StreamLibrary):
         self, dtype: DType, params: ParamsConvolution, epilogue: EpilogueParams, *addresses: Address
     ) -> LibraryCall | None:
         """A convolution with its epilogue."""
-        return self._library_call("fused_convolution", dtype, (params, epilogue), *addresses)
+        return self._library_call(
+            "fused_convolution", dtype, (params, epilogue), *addresses, enqueue=self._enqueue_apart
+        )
 
     def attention(self, dtype: DType, params: AttentionParams, *addresses: Address) -> LibraryCall | None:
         """Scaled dot product attention."""
@@ -117,13 +119,18 @@ class CuDnn(StreamLibrary):
             self._library = None
 
     def _library_call(
-        self, name: str | ConvolutionKind, dtype: DType, params: Params, *addresses: Address
+        self,
+        name: str | ConvolutionKind,
+        dtype: DType,
+        params: Params,
+        *addresses: Address,
+        enqueue: Callable[..., bool] | None = None,
     ) -> LibraryCall | None:
         if alignment_of(*addresses) < ACCESS_BYTES:
             return None
         with self._lock, self._device.activated():
             plan = self._plan(name, dtype, params)
-        return None if plan is None else LibraryCall(self._enqueue, (plan, *addresses))
+        return None if plan is None else LibraryCall(enqueue or self._enqueue, (plan, *addresses))
 
     def _enqueue(self, plan: Plan, *addresses: int) -> bool:
         try:
@@ -135,6 +142,15 @@ class CuDnn(StreamLibrary):
             given = "execute", plan.enqueue, addresses, 0 if workspace is None else workspace.address
             capture.enqueue(self._queue, self._set_stream, self._call, *given)
         return True
+
+    def _enqueue_apart(self, plan: Plan, *addresses: int) -> bool:
+        """Enqueue what must not begin before the kernel in front of it has ended.
+
+        In graphs, kernels of this package let the next one begin early. Fused kernels of cuDNN then read too soon; a
+        memset, here of the first byte of the result, waits for all that is in front of it.
+        """
+        self._queue.fill(addresses[-1], 0, 1)
+        return self._enqueue(plan, *addresses)
 
     def _set_stream(self, stream: Any) -> None:
         self._call("set_stream", self._library.set_stream, handle=self._handle, stream=int(stream))

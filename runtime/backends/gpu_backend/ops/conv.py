@@ -65,6 +65,7 @@ def transposed_by_library(
     # Of f32 cuDNN multiplies the zeros between: 14 times the time of the products, between which they are set here.
     ones, dims = (1,) * len(params.stride), (*params.input_dims[:2], *params.result_sizes)
     dense_params = params._replace(input_dims=dims, stride=ones)
+    otherwise = partial(convolve_transposed, x=g, kernel=kernel, params=dense_params)
     product = _library_call(build, library, ConvolutionKind.INPUT, g, kernel, dense_params, otherwise)
     if product is None:
         return None

@@ -49,7 +49,8 @@ def by_fused_library(
     """
     epilogue = _Epilogue(scale, bias, residual, activation)
     otherwise = partial(convolve, x=x, kernel=kernel, params=params, **epilogue._asdict())
-    if conv.is_own(params):
+    # Products of single places, as in squeeze-and-excitation, are too short for a library to gain by fusing them.
+    if conv.is_own(params) or (x.dtype.compute is not x.dtype and math.prod(params.result_sizes) == 1):
         return None
     if x.dtype.compute is x.dtype:
         product = conv.by_library(build, library, x, kernel, params, otherwise=otherwise)
