@@ -307,7 +307,7 @@ class _Derivation:
 
         Of what is broadcast along or across rows, the kernel of these sums it up.
         """
-        layout, storage, shown = source.layout, gradient._storage, gradient.layout
+        layout, storage, shown = source.layout, gradient._storage, gradient.source_layout
         steps = [dim for dim, step in enumerate(layout.strides) if step and layout.shape[dim] > 1]
         dims = {step.dim for step in self._function.steps if step.dim is not None and step.shape == layout.shape}
         if not layout.elem_count:
@@ -321,7 +321,7 @@ class _Derivation:
             if layout.strides[dim] == 0 and layout.shape[dim] > 1:
                 gradient = gradient.sum(dim, keepdim=True)
                 source = source._replace(layout=layout.narrow(dim, 0, 1))
-                shown = gradient.layout
+                shown = gradient.source_layout
         return source, Result(gradient._storage.named(shown), gradient.dtype, shown)
 
     def gradient(self) -> FusedGradient:

@@ -158,7 +158,8 @@ class Trace:
 
     def function(self, tensors: Sequence[TracedTensor]) -> FusedFunction:
         """Describe the function that computes tensors."""
-        return self.function_of([Result(it._storage.named(it.layout), it.dtype, it.layout) for it in tensors])
+        shown = [(it._storage, it.source_layout) for it in tensors]
+        return self.function_of([Result(it.named(layout), it.dtype, layout) for it, layout in shown])
 
     def function_of(self, results: Sequence[Result]) -> FusedFunction:
         """Describe the function that has results."""
@@ -490,13 +491,13 @@ class TracedTensor(Tensor):
         return cls._new(storage, Layout._trusted(layout.shape, steps, 2 * layout.start_offset))
 
     @property
-    def layout(self) -> Layout:
-        """Where the elements are in the storage of the argument, or of what was computed."""
+    def source_layout(self) -> Layout:
+        """Where the elements are in the storage of the argument, or of what was computed: without gaps."""
         return self._storage.layout_of(self._layout)
 
     def is_contiguous(self) -> bool:
         """Return True if the elements are contiguous in row-major order."""
-        return self.layout.is_contiguous
+        return self.source_layout.is_contiguous
 
     def contiguous(self, memory_format: str = "contiguous") -> Any:
         """Return the tensor itself if it is contiguous in row-major order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -114,11 +114,11 @@ SCALAR_SPILLS = {
     # Masks of which of sixteen pairs are equal, or NaN.
     **dict.fromkeys((f"{op}_gradients_f8e4m3_contiguous" for op in ("minimum", "maximum")), 2),
 }
-# Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
 # The stack of waves of 64, in bytes: two numbers of f64 in long rows.
 WAVE64_STACKS = dict.fromkeys(
     ("layer_norm_f64_scalar_long", "layer_norm_gradient_f64_scalar_long", "rms_norm_gradient_f64_scalar_long"), 16
 )
+# Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
 VECTOR_SPILLS = {"attention_gradient_f32_256_queries": 3}
 # The vector registers that waves of 32 keep on the stack, and its bytes: gradients of larger heads. With fewer elements
 # of a head at once nothing would be spilled, but scores would be made again for each of more turns.
@@ -168,7 +168,13 @@ def is_nvidia(target: str) -> bool:
     return target.startswith("sm_")
 
 
-def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str]) -> None:
+def check(
+    target: str,
+    family: str,
+    usages: Iterable[Usage],
+    names: Iterable[str],
+    scalar_spills: Mapping[str, int] = SCALAR_SPILLS,
+) -> None:
     by_name = {usage.kernel: usage for usage in usages}
     assert sorted(by_name) == sorted(names)
     is_cuda = is_nvidia(target)
@@ -181,7 +187,7 @@ def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str
         spills, scratch = CUDA_STACKS.get(usage.kernel, usual) if is_cuda else own
         assert usage.spills <= spills, usage
         assert usage.scratch <= scratch, usage
-        assert usage.sgpr_spills <= SCALAR_SPILLS.get(usage.kernel, 0), usage
+        assert usage.sgpr_spills <= scalar_spills.get(usage.kernel, 0), usage
 
 
 def sample(machine: Machine, target: str, families: Iterable[str]) -> dict[str, list[str]]:
@@ -311,7 +317,8 @@ def test_a_fused_function_of_rows_compiles(
     text = kernels._composed[formula.family]
     source.write_text(kernels._KERNEL.sub(lambda kernel: kernel[0] if kernel[1] in names else "", text))
     made = machine.compile(target, source, tmp_path)
-    check(target, "fused_rows", read_report(made.messages), names)
+    # Masks of which elements are below another, of a dozen maps.
+    check(target, "fused_rows", read_report(made.messages), names, dict.fromkeys(names, 6))
 
 
 @pytest.mark.parametrize(("target", "lanes"), [("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1201", 32)])

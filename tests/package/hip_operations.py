@@ -410,6 +410,9 @@ OPERATIONS: dict[str, Operation] = {
     "HipHostBuffer.require_open": lambda kit: kit.host_buffer.require_open(),
     "HipHostBuffer.close": lambda kit: kit.host_buffer.close(),
     "HipKernel.enqueue": buffer_after(lambda kit: kit.kernel.enqueue(kit.stream, 64, 1, kit.arguments)),
+    "HipKernel.enqueue_together": buffer_after(
+        lambda kit: kit.kernel.enqueue_together(kit.stream, 64, 1, kit.arguments)
+    ),
     "HipKernel.launcher": lambda kit: kit.kernel.launcher(kit.stream).limits.threads,
     "HipKernel.launch": launch(lambda kit: kit.stream),
     "HipKernel.launch in the null stream": launch(lambda kit: hip.HipStream.null(kit.device)),
