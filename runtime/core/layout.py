@@ -323,6 +323,12 @@ def layout_of(shape: Iterable[int], channels_last: bool) -> Layout:
     return Layout.contiguous([dims[dim] for dim in order]).permute(inverse(order))
 
 
+def reordering(layouts: Iterable[Layout]) -> tuple[int, ...]:
+    """The order of dims of the first layout that fills a range of memory; empty if that is row-major or none does."""
+    order = next(filter(None, [layout.memory_order() for layout in layouts]), ())
+    return () if order == tuple(range(len(order))) else order
+
+
 def inverse(order: Sequence[int]) -> tuple[int, ...]:
     """The permutation that undoes one."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))

@@ -355,8 +355,6 @@ class TracedStorage(Storage):
         """The result of an op of rows, or a tuple of several, after the checks that the method makes."""
         trace, op, facts, numbers = self.inner.trace, MethodOp(method), ROWS[method], dict(arguments)
         x, layout = self, numbers.pop("layout")
-        if facts.has_numbers:
-            trace.refuse(_OTHER)
         if self._is_without_dims(layout):
             trace.refuse(_CHANGES_SHAPE)
         others = [(numbers.pop(name), numbers.pop(f"{name}_layout")) for name in operand_names(method)[1:]]

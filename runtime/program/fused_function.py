@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...dtype import DType
 from ...kernels.constants import ROW_REDUCTIONS, ROWS
 from ..base.row_facts import RowFacts
-from ..core.layout import Layout, inverse
+from ..core.layout import Layout, inverse, reordering
 from ..core.shape import Shape
 from .values import Parameter
 
@@ -166,11 +166,10 @@ class FusedFunction:
         """
         shape = self.results[0].layout.shape if self.results else Shape(())
         rank = len(shape)
-        orders = [it.layout.memory_order() for it in self.sources.values() if it.layout.shape == shape]
-        order = next(filter(None, orders), ())
+        order = reordering(it.layout for it in self.sources.values() if it.layout.shape == shape)
         is_map = not any(step.dim is not None for step in self.steps)
         is_alike = all(result.layout.shape == shape for result in self.results)
-        if order == tuple(range(len(order))) or not is_map or not is_alike:
+        if not order or not is_map or not is_alike:
             return self
 
         def reordered(layout: Layout) -> Layout:

@@ -20,7 +20,7 @@ from ..base.error import InvalidArgument, TallowError, UnsupportedOperand, type_
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.extensions import extensions
-from ..core.layout import Layout, inverse
+from ..core.layout import Layout, inverse, reordering
 from ..core.result_shapes import reduced
 from ..core.shape import Shape
 from ..custom.user_kernel import KernelOperand
@@ -500,8 +500,8 @@ def aligned(op: str, *layouts: Layout) -> tuple[Layout, ...]:
     found = _aligned.get(key)
     if found is None:
         stretched = broadcast(op, *layouts)
-        order = next(filter(None, [layout.memory_order() for layout in stretched]), ())
-        if order and order != tuple(range(len(order))):
+        order = reordering(stretched)
+        if order:
             stretched = tuple([layout.permute(order) for layout in stretched])
             preserved = stretched[0].dense.permute(inverse(order))
         else:

@@ -268,7 +268,7 @@ class _Composition:
         )
         facts = RowFacts(len(results), passes, rescaled, (None,) * len(sources), totals=len(totals))
         of_rows = tuple([self._is_of_row(name) for name, *_ in own])
-        return row.RowFormula(family, family, facts, self._rows.operands, of_rows)
+        return row.RowFormula(family, family, facts, of_rows)
 
     def _needed(self, names: Iterable[str], derived: Iterable[str] = ()) -> set[str]:
         """What is read or computed for names, down to derived values, and for those that are given."""

@@ -84,8 +84,6 @@ class RowFormula(NamedTuple):
     op: str
     """The kernels' names begin with it."""
     facts: RowFacts
-    operands: int | None = None
-    """Of how many operands a thread has elements in registers; None of all that there are."""
     of_rows: tuple[bool, ...] = ()
     """Whether each result is one number a row; none is where this is empty."""
 
