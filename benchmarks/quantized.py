@@ -25,7 +25,7 @@ from benchmarks.results import joined, write_page
 FORMATS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2K", "Q3K", "Q4K", "Q5K", "Q6K")
 SHAPES = ((14336, 4096), (4096, 14336))
 # More than any cache holds: so weights come from memory.
-LEAST_BYTES = 200 << 20
+MIN_BYTES = 200 << 20
 ROUNDS, REPLAYS = 5, 20
 LAYERS, WIDTH, HIDDEN, KEYS, VOCABULARY, CONTEXT = 32, 4096, 14336, 1024, 128256, 2048
 PROMPT, STEPS, LONG_PROMPT = 16, 64, 512
@@ -137,7 +137,7 @@ def products(device: tl.Device) -> Iterator[dict[str, Any]]:
     for name in FORMATS:
         for rows, hidden in SHAPES:
             data = blocks_of(name, rows, hidden)
-            copies = LEAST_BYTES // data.size + 2
+            copies = MIN_BYTES // data.size + 2
             weights = [tl.QTensor(tl.QStorage.from_data(data, device, name), (rows, hidden)) for _ in range(copies)]
             inputs = {
                 count: np.random.default_rng(1).standard_normal((count, hidden), np.float32) for count in (*FEW, *MANY)

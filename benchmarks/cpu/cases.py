@@ -17,8 +17,8 @@ _VALUE = 1.5
 _LARGEST, _ROWS, _COLUMNS = 8, 4, 256
 _EPSILON = 1e-5
 # Images of fewer elements have no room for their windows.
-_LEAST_OF_IMAGES = 16
-_LEAST_OF_FEW_COLUMNS = 23
+_MIN_OF_IMAGES = 16
+_MIN_OF_FEW_COLUMNS = 23
 Call = Callable[[], Any]
 
 
@@ -235,7 +235,7 @@ def _heads(data: Data) -> tuple[int, int, int, int]:
 def _products(data: Data) -> Iterator[Case]:
     torch, nn, case = data.torch, data.functions, data.case
     a, b, x, y, u, v = data.a, data.b, data.x, data.y, data.u, data.v
-    if data.exponent < _LEAST_OF_FEW_COLUMNS:
+    if data.exponent < _MIN_OF_FEW_COLUMNS:
         yield case("matmul", lambda: x @ y, lambda: u @ v, lambda: a @ b)
     else:
         few = np.ascontiguousarray(b[:, :_COLUMNS])
@@ -260,7 +260,7 @@ def _products(data: Data) -> Iterator[Case]:
 
 
 def _images(data: Data) -> Iterator[Case]:
-    if data.exponent < _LEAST_OF_IMAGES:
+    if data.exponent < _MIN_OF_IMAGES:
         return
     torch, nn, case, side = data.torch, data.functions, data.case, data.side
     batch, channels, height, width = image = side // 64, 16, 64, side // 16

@@ -20,7 +20,7 @@ _TURNS = 4
 _TURN = 0.015
 _PAUSE = 0.01
 # Pauses before a turn at most, and the share of one for which threads may work that are asleep.
-_MOST_PAUSES, _AWAKE = 20, 0.1
+_MAX_PAUSES, _AWAKE = 20, 0.1
 # Seconds of a call that needs fewer turns.
 _LONG, _TURNS_OF_LONG = 0.2, 2
 # Of the largest element of the result.
@@ -51,7 +51,7 @@ def time_in_turns(calls: Mapping[str, Call]) -> dict[str, float]:
 
 
 def rest() -> None:
-    for _ in range(_MOST_PAUSES):
+    for _ in range(_MAX_PAUSES):
         start = process_time()
         sleep(_PAUSE)
         if process_time() - start < _AWAKE * _PAUSE:

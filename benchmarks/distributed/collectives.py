@@ -28,7 +28,7 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 # Turns of each library, of which the median counts, and how long one takes at least.
 TURNS = 5
 SECONDS = 0.02
-MOST_CALLS = 500
+MAX_CALLS = 500
 # Of the stack whose gradients are averaged.
 LAYERS = 12
 
@@ -98,7 +98,7 @@ def measure(libraries: list[Ours | Torch], op: str, nbytes: int, dtype: str) -> 
         # The first calls connect the ranks.
         slowest_seconds(prepared[library.name], 3, library.synchronize)
         once = slowest_seconds(prepared[library.name], 3, library.synchronize)
-        calls = max(calls, min(MOST_CALLS, int(SECONDS / once) + 1))
+        calls = max(calls, min(MAX_CALLS, int(SECONDS / once) + 1))
     taken: dict[str, list[float]] = {library.name: [] for library in libraries}
     for _ in range(TURNS):
         for library in libraries:

@@ -13,7 +13,7 @@ from .ranks import slowest_seconds
 ROUNDS = 7
 # As many copies as take some milliseconds.
 BYTES_IN_ROUND = 1 << 32
-MOST_COPIES = 200
+MAX_COPIES = 200
 
 
 def report(first: str, second: str, most: int) -> Iterator[str]:
@@ -39,7 +39,7 @@ def report(first: str, second: str, most: int) -> Iterator[str]:
         for prepare in ways.values():
             there, both, synchronize = prepare(nbytes)
             for copy in (there, both):
-                count = max(1, min(MOST_COPIES, BYTES_IN_ROUND // nbytes))
+                count = max(1, min(MAX_COPIES, BYTES_IN_ROUND // nbytes))
                 slowest_seconds(copy, 3, synchronize)
                 times = [slowest_seconds(copy, count, synchronize) for _ in range(ROUNDS)]
                 speeds.append(nbytes / statistics.median(times) / 1e9)

@@ -165,7 +165,7 @@ def _slow(results: Results, sizes: Sequence[int]) -> list[str]:
         else:
             parts.append(fold(f"{title}: {_counted(rows)}", markdown(head, rows)))
     parts += _below_ceiling(results, sizes)
-    slow_host = sorted((row for row in results.rows if _least(row.host_ratio) < SLOW_RATIO), key=_least_host)
+    slow_host = sorted((row for row in results.rows if _least(row.host_ratio) < SLOW_RATIO), key=_min_host)
     if slow_host:
         rows = [[row.op, row.dtype, *_both(row.host_ratio), *_on_host(row)] for row in slow_host]
         title = f"Below {SLOW_RATIO} of a peer on the host, in small calls: {_counted(rows)}"
@@ -344,7 +344,7 @@ def _least(ratio: Callable[[str], float | None]) -> float:
     return min((found for peer in PEERS if (found := ratio(peer)) is not None), default=float("inf"))
 
 
-def _least_host(row: Row) -> float:
+def _min_host(row: Row) -> float:
     return _least(row.host_ratio)
 
 

@@ -16,16 +16,16 @@ from .machine import without_garbage_collection
 Call = Callable[[], object]
 
 _ROUNDS = 7
-_LEAST_ROUNDS = 3
+_MIN_ROUNDS = 3
 # Seconds on a library's rounds, after which the least number of rounds is enough.
 _BUDGET = 0.15
 # Seconds that a round shall take, so that the resolution of events does not matter, and launches that it may take: the
 # queue of a stream holds about a thousand kernels, and some ops are a dozen of them.
 _ROUND_SECONDS = 2e-3
-_MOST_LAUNCHES = 64
+_MAX_LAUNCHES = 64
 # How long the device is kept busy while calls are enqueued, in cycles of a fast clock, and at most.
 _CYCLES_PER_SECOND = 2e9
-_MOST_CYCLES = int(0.02 * _CYCLES_PER_SECOND)
+_MAX_CYCLES = int(0.02 * _CYCLES_PER_SECOND)
 _HOST_ROUNDS = 5
 _HOST_CALLS = 200
 
@@ -44,7 +44,7 @@ def device_seconds(calls: Mapping[str, Call]) -> dict[str, float]:
         times: dict[str, list[float]] = {name: [] for name in calls}
         deadline = perf_counter() + _BUDGET * len(calls)
         for number in range(_ROUNDS):
-            if number >= _LEAST_ROUNDS and perf_counter() > deadline:
+            if number >= _MIN_ROUNDS and perf_counter() > deadline:
                 break
             for name, call in calls.items():
                 times[name].append(_measure(call, rounds[name]))
@@ -83,12 +83,12 @@ def _plan(call: Call) -> _Round:
     host = _enqueue(call, 3)
     torch.cuda.synchronize()
     device = _measure(call, _Round(1, _cycles(host)))
-    launches = min(max(ceil(_ROUND_SECONDS / device), 1), _MOST_LAUNCHES)
+    launches = min(max(ceil(_ROUND_SECONDS / device), 1), _MAX_LAUNCHES)
     return _Round(launches, _cycles(host * launches))
 
 
 def _cycles(seconds: float) -> int:
-    return min(int((1.5 * seconds + 2e-5) * _CYCLES_PER_SECOND), _MOST_CYCLES)
+    return min(int((1.5 * seconds + 2e-5) * _CYCLES_PER_SECOND), _MAX_CYCLES)
 
 
 def _enqueue(call: Call, count: int) -> float:

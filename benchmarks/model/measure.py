@@ -21,7 +21,7 @@ from .ways import Call, Calls, Data, op_by_op, tallow_calls
 
 Logits = NDArray[np.float32]
 
-_MOST_ROUNDS, _LEAST_ROUNDS = 50, 5
+_MAX_ROUNDS, _MIN_ROUNDS = 50, 5
 # Seconds on the rounds of a way, after which the least number of them is enough.
 _BUDGET = 0.4
 
@@ -126,8 +126,8 @@ def _time(machine: Machine, calls: Mapping[str, Call], rows: Mapping[str, Row]) 
     hosts: dict[str, list[float]] = {way: [] for way in calls}
     deadline = perf_counter() + _BUDGET * len(calls)
     with without_garbage_collection():
-        for number in range(_MOST_ROUNDS):
-            if number >= _LEAST_ROUNDS and perf_counter() > deadline:
+        for number in range(_MAX_ROUNDS):
+            if number >= _MIN_ROUNDS and perf_counter() > deadline:
                 break
             for way, call in calls.items():
                 machine.synchronize()

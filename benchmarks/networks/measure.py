@@ -27,7 +27,7 @@ _TOLERANCES = {
     (TRAINING, "bf16"): 2e-1,
 }
 # Of the norm of the largest result: smaller ones are compared with so much.
-_LEAST_SHARE = 1e-2
+_MIN_SHARE = 1e-2
 
 
 def ways_of(device: tl.Device) -> tuple[str, ...]:
@@ -164,6 +164,6 @@ def _error(found: list[Array], wanted: list[Array]) -> float:
         return float("nan")
     norms = [float(np.linalg.norm(x)) for x in wanted]
     # Of gradients that are small beside others little is known.
-    least = _LEAST_SHARE * max(norms)
+    least = _MIN_SHARE * max(norms)
     distances = [float(np.linalg.norm(x - y)) for x, y in zip(found, wanted, strict=True)]
     return float(np.max([distance / max(norm, least) for distance, norm in zip(distances, norms, strict=True)]))

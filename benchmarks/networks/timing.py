@@ -14,7 +14,7 @@ _TURNS = 5
 # Seconds of a turn, of calls that wait for each other on the device alone.
 _TURN = 0.02
 # Seconds of a way, after which fewer turns are enough.
-_BUDGET, _LEAST_TURNS = 1.0, 2
+_BUDGET, _MIN_TURNS = 1.0, 2
 
 
 class Times(NamedTuple):
@@ -36,7 +36,7 @@ class _Way:
         self._calls = max(1, min(200, int(_TURN / self._spent)))
 
     def take_turn(self) -> None:
-        if len(self._walls) >= _LEAST_TURNS and self._spent > _BUDGET:
+        if len(self._walls) >= _MIN_TURNS and self._spent > _BUDGET:
             return
         rest()
         if self._calls > 1:

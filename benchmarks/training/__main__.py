@@ -137,7 +137,7 @@ def turns(model: str, batch: int, length: int, threads: int, rounds: int) -> Non
 
     click.echo(f"{'network':<10}  {'way':<10} {'least wall, ms':>15} {'median wall, ms':>16} {'processor, ms':>14}")
     for row in measured(model, batch, length, threads, rounds):
-        times = f"{row.least_wall * 1e3:15.3f} {row.median_wall * 1e3:16.3f} {row.least_processor * 1e3:14.3f}"
+        times = f"{row.min_wall * 1e3:15.3f} {row.median_wall * 1e3:16.3f} {row.min_processor * 1e3:14.3f}"
         click.echo(f"{row.network:<10}  {row.way:<10} {times}")
 
 

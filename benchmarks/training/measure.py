@@ -21,7 +21,7 @@ Step = Callable[[], Any]
 
 # By calls, before a step is captured or timed: kernels are compiled, plans recorded and libraries opened.
 _WARM_STEPS = 3
-_MOST_ROUNDS, _LEAST_ROUNDS = 200, 5
+_MAX_ROUNDS, _MIN_ROUNDS = 200, 5
 _BUDGET = 3.0
 
 
@@ -183,8 +183,8 @@ def _run(machine: Machine, row: Row, step: Step, steps: int) -> None:
     hosts: list[float] = []
     deadline = perf_counter() + _BUDGET
     with without_garbage_collection():
-        for number in range(_MOST_ROUNDS):
-            if number >= _LEAST_ROUNDS and perf_counter() > deadline:
+        for number in range(_MAX_ROUNDS):
+            if number >= _MIN_ROUNDS and perf_counter() > deadline:
                 break
             machine.synchronize(row.way)
             begin = perf_counter()

@@ -24,9 +24,9 @@ class Turns(NamedTuple):
 
     network: str
     way: str
-    least_wall: float
+    min_wall: float
     median_wall: float
-    least_processor: float
+    min_processor: float
     """Of all threads."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, ClassVar, TypeVar
 
-from opgen.decoder import Entry, Form, Key, Mark, Mistakes, Name, Spot, defines, exactly, like, names_of
+from opgen.decoder import Cursor, Entry, Form, Key, Mark, Mistakes, Name, defines, exactly, like, names_of
 from opgen.expression import ExpressionError, parse_expression, parse_statements
 from opgen.formula import Formula
 from opgen.problem import Location
@@ -41,7 +41,7 @@ class Spelling:
         return parse_statements("def spelling():\n" + textwrap.indent("\n".join(self.lines), "    "))
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Spelling":
+    def decode(cls, spot: Cursor) -> "Spelling":
         """An expression, or the lines of a function."""
         text = spot.scalar(str)
         spelling = cls((text or "None").strip(), spot.value.location)
@@ -61,7 +61,7 @@ class Spelling:
         return tuple(dict.fromkeys(name for name in names if name not in own))
 
 
-def _is_call(_: Spot, text: str) -> Iterator[str]:
+def _is_call(_: Cursor, text: str) -> Iterator[str]:
     if not _WORD.fullmatch(text):
         yield f"'{text}' is no word; write its name and parameters, as 'take(x, positions, axis)'"
 
@@ -133,12 +133,12 @@ class Lacking:
     location: Location = field(compare=False)
 
 
-def _are_dtypes(spot: Spot, found: str | Mapping[str, object]) -> Iterator[str]:
+def _are_dtypes(spot: Cursor, found: str | Mapping[str, object]) -> Iterator[str]:
     if isinstance(found, str) and found != NUMPY:
         yield f"{spot.what} must be '{NUMPY}' or a mapping of dtypes, not '{found}'"
 
 
-def _are_modules(spot: Spot, modules: Mapping[str, str]) -> Iterator[str]:
+def _are_modules(spot: Cursor, modules: Mapping[str, str]) -> Iterator[str]:
     for name, module in modules.items():
         if not is_module(module):
             yield f"'{module}' cannot be module '{name}' of {spot.owner}; write it as Python imports it"

@@ -129,7 +129,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         constants=file(_CONSTANTS).constants,
     )
     functors = with_gradients(spec)
-    rooms = {kind.name: Room(kind.most_operands, kind.most_results, kind.most_parameters) for kind in functors.values()}
+    rooms = {kind.name: Room(kind.most_operands, kind.max_results, kind.max_parameters) for kind in functors.values()}
     kernels = []
     for family in spec.kernels:
         whole, mistakes = with_structs(family, package.max_rank, rooms, groups)

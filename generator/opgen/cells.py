@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
-from opgen.decoder import Form, Mark, Mistakes, Name, Spot, exactly, members, names_of
+from opgen.decoder import Cursor, Form, Mark, Mistakes, Name, exactly, members, names_of
 from opgen.names import Names
 from opgen.problem import Location, did_you_mean, nearest
 
@@ -33,7 +33,7 @@ class FunctionCall:
         return f"{condition}: {name}" if condition else name
 
     @classmethod
-    def decode(cls, spot: Spot) -> "FunctionCall":
+    def decode(cls, spot: Cursor) -> "FunctionCall":
         """The call that a text names."""
         content = spot.value.content
         match = _CALL.fullmatch(content) if isinstance(content, str) else None
@@ -49,7 +49,7 @@ class FunctionCall:
         return self.any_order or self.library is not None
 
 
-def _is_library(spot: Spot, key: str) -> Iterator[str]:
+def _is_library(spot: Cursor, key: str) -> Iterator[str]:
     if nearest(key, CELL_KEYS) is not None:
         yield f"unknown key '{key}' in {spot.owner}{did_you_mean(key, CELL_KEYS)}"
 
@@ -114,7 +114,7 @@ class Lowering:
     FORM: ClassVar = FunctionCall | _CellKeys
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Lowering":
+    def decode(cls, spot: Cursor) -> "Lowering":
         """What a call says that stands alone, or a mapping."""
         # The key's place: an alias has the place of its anchor.
         content, place = spot.value.content, spot.value.key_location
@@ -156,7 +156,7 @@ class Cell:
     FORM: ClassVar = Annotated[tuple[Lowering, ...], Mark.ONE_OR_MORE, Form(minItems=1)]
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Cell":
+    def decode(cls, spot: Cursor) -> "Cell":
         """What a cell says; nothing where a part is wrong, so that nothing else is looked for."""
         before = len(spot.problems)
         lowerings = tuple(element.decode(Lowering) for element in spot.elements(Mark.ONE_OR_MORE))

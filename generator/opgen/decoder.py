@@ -6,9 +6,9 @@ A field is the key of its name. It must be written unless it is a bool, may be N
 it holds: text in one line, a number, a record, `tuple[X, ...]` for a list, or for a mapping to records with an `Entry`,
 `Mapping[str, X]`, `Mapping[str, Location]` for the texts of a list with their places, `tuple[X, Location]` for a value
 with its place; of two types the last is for mappings. A class with `parse` is made of a text, one with `decode` of a
-`Spot`; its `FORM` is the type that a schema takes for it. A `Location` is where the key of the record stands, a `Path`
-its file. In `Annotated` stand the rules for the value, marks, and as text what the key means: editors show this text,
-and spec/README.md is made of it. What a rule says to a schema is its `schema`, or a `Form` beside it.
+`Cursor`; its `FORM` is the type that a schema takes for it. A `Location` is where the record's key is, a `Path` its
+file. `Annotated` holds the rules for the value, marks, and as text what the key means: editors show this text, and
+spec/README.md is made of it. What a rule says to a schema is its `schema`, or a `Form` next to it.
 
 Every mistake is noted, and something empty stands in the place of what cannot be read. A record says in `mistakes` what
 is wrong between its keys, where each has a value.
@@ -36,14 +36,14 @@ Found = TypeVar("Found")
 # positions leads; where the path ends with None in its key, so that (None,) is the key of the record; or anywhere.
 Mistakes: TypeAlias = Iterator[tuple[str | tuple[str | int | None, ...] | Location, str]]
 Notes: TypeAlias = tuple[object, ...]
-Rule: TypeAlias = Callable[["Spot", Any], Iterator[str]]
+Rule: TypeAlias = Callable[["Cursor", Any], Iterator[str]]
 
 # Names become file names, module names and identifiers, so nothing else may stand in one: no path leaves the output.
 # Kernels and files are called after several of them together.
-_MOST_LETTERS = 64
-_NAME = re.compile(rf"[a-z][a-z0-9_]{{0,{_MOST_LETTERS - 1}}}")
+_MAX_LETTERS = 64
+_NAME = re.compile(rf"[a-z][a-z0-9_]{{0,{_MAX_LETTERS - 1}}}")
 # Several times the longest that anybody wrote: emitted code repeats texts, and tools take long over longer lines.
-_MOST_CHARACTERS = 20_000
+_MAX_CHARACTERS = 20_000
 # A placeholder, and a brace that belongs to none. Where braces stand for themselves too, a placeholder holds a word.
 _PLACEHOLDER = re.compile(r"{([^{}]*)}|[{}]")
 _PLACEHOLDER_AMONG_BRACES = re.compile(r"{(\w*)}")
@@ -90,7 +90,7 @@ class Place:
 class Using:
     """A function reads the value, which schemas take for one of another type."""
 
-    read: Callable[["Spot"], Any]
+    read: Callable[["Cursor"], Any]
     form: Any
 
 
@@ -142,7 +142,7 @@ class Choice:
 
     values: tuple[str | int, ...]
 
-    def __call__(self, spot: "Spot", value: str | int) -> Iterator[str]:
+    def __call__(self, spot: "Cursor", value: str | int) -> Iterator[str]:
         """Note another one."""
         known = [str(value) for value in self.values]
         if value not in self.values and isinstance(value, str):
@@ -165,7 +165,7 @@ class Range:
     most: int | None = None
     reason: str = ""
 
-    def __call__(self, spot: "Spot", number: int) -> Iterator[str]:
+    def __call__(self, spot: "Cursor", number: int) -> Iterator[str]:
         """Note a number outside."""
         if number < self.least or (self.most is not None and number > self.most):
             wanted = f"{self.least} or more" if self.most is None else f"from {self.least} to {self.most}"
@@ -183,7 +183,7 @@ class Pattern:
     pattern: str
     example: str
 
-    def __call__(self, spot: "Spot", text: str) -> Iterator[str]:
+    def __call__(self, spot: "Cursor", text: str) -> Iterator[str]:
         """Note a text of another form."""
         if text and not re.fullmatch(self.pattern, text):
             yield f"'{text}' cannot be the {spot.key} of {spot.owner}; write it like '{self.example}'"
@@ -200,7 +200,7 @@ class Placeholders:
     names: tuple[str, ...]
     among_braces: bool = False
 
-    def __call__(self, spot: "Spot", text: str) -> Iterator[str]:
+    def __call__(self, spot: "Cursor", text: str) -> Iterator[str]:
         """Note what is wrong."""
         return self.flaws(spot.what, text)
 
@@ -220,10 +220,10 @@ class Placeholders:
         return {"pattern": rf"^(?:[^{{}}]|\{{(?:{names})\}})*$"}
 
 
-def module_name(_: "Spot | None", text: str) -> Iterator[str]:
+def module_name(_: "Cursor | None", text: str) -> Iterator[str]:
     """Note what cannot be a file's and a module's name."""
-    if len(text) > _MOST_LETTERS:
-        yield f"'{text}' cannot be a name, it has more than {_MOST_LETTERS} letters; use a shorter one"
+    if len(text) > _MAX_LETTERS:
+        yield f"'{text}' cannot be a name, it has more than {_MAX_LETTERS} letters; use a shorter one"
     elif not _NAME.fullmatch(text):
         name, is_assigned, value = text.partition("=")
         fix = f"write '{name.strip()}: {value.strip()}'" if is_assigned else "use small letters, digits and underscores"
@@ -254,12 +254,12 @@ def decode(kind: type[Found], document: Document, problems: list[Problem], varia
 def _decoded(kind: Hashable, document: Document, variant: str) -> tuple[Any, Sequence[Problem]]:
     """The record, and what is wrong with it."""
     problems: list[Problem] = []
-    spot = Spot(document.root, document.stem, document.path.name, problems, variant)
+    spot = Cursor(document.root, document.stem, document.path.name, problems, variant)
     return _Keys(spot, document.path.name, kind).whole(), problems
 
 
 @dataclass(frozen=True)
-class Spot:
+class Cursor:
     """A value that is read, the key that leads to it, and what holds both, as messages call it."""
 
     value: Value
@@ -283,10 +283,10 @@ class Spot:
         self.unreadable.append(self.value.location)
         self.problem(message)
 
-    def inside(self, value: Value, key: str | None = None, owner: str | None = None) -> "Spot":
+    def inside(self, value: Value, key: str | None = None, owner: str | None = None) -> "Cursor":
         """A value that this one holds."""
         # Many are made: this takes a third of the time of `replace`.
-        return Spot(value, key or self.key, owner or self.owner, self.problems, self.variant, self.unreadable)
+        return Cursor(value, key or self.key, owner or self.owner, self.problems, self.variant, self.unreadable)
 
     def decode(self, hint: Any, *notes: object) -> Any:
         """What the value is, as its type says."""
@@ -308,7 +308,7 @@ class Spot:
                     found = blank(hint, self.value.location)
         return found
 
-    def elements(self, *notes: object) -> list["Spot"]:
+    def elements(self, *notes: object) -> list["Cursor"]:
         """The elements of a list."""
         content = self.value.content
         if isinstance(content, list):
@@ -318,7 +318,7 @@ class Spot:
         self.no_value(f"{self.what} must be a list, not {self.value.type_name}")
         return []
 
-    def entries(self, hint: Any = str, *notes: object) -> dict[str, "Spot"]:
+    def entries(self, hint: Any = str, *notes: object) -> dict[str, "Cursor"]:
         """The entries of a mapping, whose keys keep the rules of their type."""
         if not isinstance(self.value.content, dict):
             mend = f"; write it like '{example.text}'" if (example := first(notes, Example)) else ""
@@ -340,8 +340,8 @@ class Spot:
                 f"{self.what} must be {wanted}, not {self.value.type_name}{value_fix(_SCALARS[kind], content)}"
             )
             return None
-        if isinstance(content, str) and len(content) > _MOST_CHARACTERS:
-            self.no_value(f"{self.what} has {len(content)} characters; write at most {_MOST_CHARACTERS}")
+        if isinstance(content, str) and len(content) > _MAX_CHARACTERS:
+            self.no_value(f"{self.what} has {len(content)} characters; write at most {_MAX_CHARACTERS}")
             return None
         # Texts become docstrings and comments, in which such a character could not stand.
         hidden = next((c for c in str(content) if not c.isprintable() and not c.isspace()), None)
@@ -352,7 +352,7 @@ class Spot:
         return content
 
 
-def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
+def _decode(spot: Cursor, hint: Any, notes: Notes) -> Any:
     """What the value is, before any rule for it."""
     if (using := first(notes, Using)) is not None:
         return using.read(spot)
@@ -380,7 +380,7 @@ def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
 _KEPT: dict[Hashable, tuple[bytes, Any, list[Problem], list[Location]]] = persistent("entries", {})
 
 
-def _kept(spot: Spot, hint: Any, holder: str) -> Any:
+def _kept(spot: Cursor, hint: Any, holder: str) -> Any:
     """The record of an entry: the same one as long as the entry is the same, as an editor changes one of many.
 
     `holder` is the key of the mapping that has the entry.
@@ -396,7 +396,7 @@ def _kept(spot: Spot, hint: Any, holder: str) -> Any:
     return record
 
 
-def _places(spot: Spot, hint: Any) -> dict[str, Location]:
+def _places(spot: Cursor, hint: Any) -> dict[str, Location]:
     places: dict[str, Location] = {}
     for element in spot.elements():
         text = element.decode(hint)
@@ -406,7 +406,7 @@ def _places(spot: Spot, hint: Any) -> dict[str, Location]:
     return places
 
 
-def _scalar(spot: Spot, kind: Any, notes: Notes) -> Any:
+def _scalar(spot: Cursor, kind: Any, notes: Notes) -> Any:
     content = spot.scalar(str if hasattr(kind, "parse") else kind, *notes)
     try:
         if content is not None and hasattr(kind, "parse"):
@@ -424,7 +424,7 @@ def _scalar(spot: Spot, kind: Any, notes: Notes) -> Any:
 class _Keys:
     """The keys of one mapping, and the records that are made of them: one, and perhaps others inside it."""
 
-    def __init__(self, spot: Spot, what: str, kind: Any) -> None:
+    def __init__(self, spot: Cursor, what: str, kind: Any) -> None:
         leading = first(split(entry(kind))[1], Entry)
         self.spot, self.kind = spot, kind
         self.what = leading.what.format(spot.key) if leading else getattr(kind, "CALLED", what)
@@ -514,7 +514,7 @@ class _Keys:
                     return self.inline(*options(hint))
         return self.spot.value.key_location if hint is Location else blank(hint, self.spot.value.location)
 
-    def at(self, key: str) -> Spot:
+    def at(self, key: str) -> Cursor:
         """The value of one."""
         return self.spot.inside(self.written[key], key, self.what)
 

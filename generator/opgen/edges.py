@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from opgen.aliases import constant
-from opgen.decoder import Entry, Form, Mark, Spot, names_of
+from opgen.decoder import Cursor, Entry, Form, Mark, names_of
 from opgen.expression import ExpressionError, parse_expression
 from opgen.loader import is_representable
 from opgen.problem import Location
@@ -29,7 +29,7 @@ class Edge:
     FORM: ClassVar = Annotated[str, Mark.MAY_BE_EMPTY, Form(type=["number", "string"])]
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Edge":
+    def decode(cls, spot: Cursor) -> "Edge":
         """The edge that a key and its value say."""
         value, place = str(spot.value.content), spot.value.key_location
         function, arguments = _called(spot.key) or ("", ())

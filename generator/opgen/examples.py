@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self, TypeAlias
 
-from opgen.decoder import Name, Spot, like
+from opgen.decoder import Cursor, Name, like
 from opgen.expression import ExpressionError, parse_expression
 from opgen.gradients import Expression
 from opgen.loader import Value
@@ -68,7 +68,7 @@ class Values:
         return self.word or f"{_BELOW}{self.bound.text if self.bound is not None else ''}"
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Values | None":
+    def decode(cls, spot: Cursor) -> "Values | None":
         """What a text says."""
         text: str = spot.decode(str)
         if text.startswith(_BELOW):
@@ -98,7 +98,7 @@ class Example:
     FORM: ClassVar = Mapping[Name, object]
 
     @classmethod
-    def decode(cls, spot: Spot) -> Self:
+    def decode(cls, spot: Cursor) -> Self:
         """The arguments that a mapping holds."""
         entries = spot.entries(Name)
         arguments = {key: _literal(each.value) for key, each in entries.items()}

@@ -41,7 +41,7 @@ from opgen.views.kernels import kernel_rows
 
 GENERATED = "generated"
 _TESTS = "tests"
-_MOST_TESTS = 6
+_MAX_TESTS = 6
 # The module whose classes have Tensor's methods that are ops.
 _TENSOR = "tensor_ops"
 _FRONT = ("Storage", "Device", "Tensor")
@@ -417,7 +417,7 @@ class Explainer:
             for number, line in (defining or matching)[:1]:
                 where = Location(file.relative_to(self.project.root), number)
                 found.append((not defining, where, line.strip()))
-        yield from (Fact("test", text, where) for _, where, text in sorted(found)[:_MOST_TESTS])
+        yield from (Fact("test", text, where) for _, where, text in sorted(found)[:_MAX_TESTS])
 
     # Dtypes and backends.
 

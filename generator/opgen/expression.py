@@ -5,9 +5,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Final
 
-MOST_NESTED: Final = 50
+MAX_NESTED: Final = 50
 """How deep an expression may be nested: its second gradient is several times as deep, and Python's stack is finite."""
-_TOO_DEEP = f"it nests or chains more than {MOST_NESTED} operations"
+_TOO_DEEP = f"it nests or chains more than {MAX_NESTED} operations"
 
 
 class ExpressionError(ValueError):
@@ -21,7 +21,7 @@ class ExpressionError(ValueError):
 def parse_expression(text: str) -> ast.expr:
     """The syntax tree of an expression.
 
-    Raises ExpressionError where `text` is none, or is nested deeper than `MOST_NESTED`.
+    Raises ExpressionError where `text` is none, or is nested deeper than `MAX_NESTED`.
     """
     tree = _parsed(text, "eval")
     assert isinstance(tree, ast.Expression)
@@ -51,7 +51,7 @@ def _parsed(text: str, mode: str) -> ast.AST:
         raise ExpressionError(str(error)) from None
     # Level by level: recursion is what a deep tree must not meet.
     level: list[ast.AST] = [tree]
-    for _ in range(MOST_NESTED + 2):
+    for _ in range(MAX_NESTED + 2):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
             return tree

@@ -15,9 +15,9 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from opgen.aliases import constant, last_part
 from opgen.cache.memo import memoize
-from opgen.decoder import Choice, Entry, Form, Mark, Mistakes, Spot, defines, like, names_of
+from opgen.decoder import Choice, Cursor, Entry, Form, Mark, Mistakes, defines, like, names_of
 from opgen.decoder import Name as Name_
-from opgen.expression import MOST_NESTED, ExpressionError, parse_expression, substituted
+from opgen.expression import MAX_NESTED, ExpressionError, parse_expression, substituted
 from opgen.loader import is_representable
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.rewriting import corrected, rewritten
@@ -37,7 +37,7 @@ DTYPE: Final = "dtype"
 ELEMENT: Final = "Element"
 """What those of kernels call the type of elements."""
 WHERE: Final = "where"
-MOST_PARTS: Final = 500
+MAX_PARTS: Final = 500
 """How many operands and calls a formula may have: its gradients have their square, and ops have them as code."""
 BOTH: Final = "both"
 """What gives two results, which opgen alone writes."""
@@ -75,7 +75,7 @@ _SIGNS: Final[Mapping[type[ast.AST], str]] = {
 
 
 # As much of a text that is no formula its message quotes.
-_MOST_SHOWN = 80
+_MAX_SHOWN = 80
 # A function of an array library in an expression over arrays.
 _OF_LIBRARY: Final = r"(?<=np\.)\w+"
 
@@ -186,7 +186,7 @@ class Formula:
     FORM: ClassVar = Annotated[str, Form(type=["number", "string"]), names_of("local", "primitive", "op")]
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Formula":
+    def decode(cls, spot: Cursor) -> "Formula":
         """The formula that a text or a number is."""
         value = spot.value
         is_number = isinstance(value.content, int | float) and not isinstance(value.content, bool)
@@ -225,12 +225,12 @@ def too_long(formulas: Mapping[str, Formula], parts: Mapping[str, Formula], what
     """Note each of `formulas`, by its key, that is too long with its named parts written out."""
     for key, formula in formulas.items():
         if formula.node != Number(0) and formula.with_parts(parts).node == Number(0):
-            message = f"'{key}' of {what} has more than {MOST_PARTS} parts, or {MOST_NESTED} inside each other"
+            message = f"'{key}' of {what} has more than {MAX_PARTS} parts, or {MAX_NESTED} inside each other"
             yield formula.location, f"{message}, with those of 'let' written out; write a shorter formula"
 
 
 def _is_too_long(node: Node) -> bool:
-    return isinstance(node, Call) and (node.size > MOST_PARTS or node.depth > MOST_NESTED)
+    return isinstance(node, Call) and (node.size > MAX_PARTS or node.depth > MAX_NESTED)
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class Implementation:
         return tuple(dict.fromkeys((self.integer, self.float)))
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Implementation":
+    def decode(cls, spot: Cursor) -> "Implementation":
         """An expression, or one of integers and one of floats."""
         if isinstance(spot.value.content, dict):
             split: _SplitImplementation = spot.decode(_SplitImplementation)
@@ -271,19 +271,19 @@ class Implementation:
         return found
 
 
-def _is_expression(_: Spot, text: str) -> Iterator[str]:
+def _is_expression(_: Cursor, text: str) -> Iterator[str]:
     try:
         parse_expression(text or "0")
     except ExpressionError as error:
         yield f"'{text}' is no expression ({error}); write one over the primitive's parameters"
 
 
-def _is_pattern(_: Spot, text: str) -> Iterator[str]:
+def _is_pattern(_: Cursor, text: str) -> Iterator[str]:
     if pattern(text) is None:
         yield f"'{text}' is no primitive; write its name and parameters, as 'exp(x)', or an operator, as 'x + y'"
 
 
-def _is_bool(spot: Spot, text: str) -> Iterator[str]:
+def _is_bool(spot: Cursor, text: str) -> Iterator[str]:
     if text != "bool":
         yield f"{spot.what} must be 'bool', not '{text}'; leave it out where it has the kind of the operands"
 
@@ -540,7 +540,7 @@ def _node(tree: ast.expr) -> Node:
 
 def _fix(formula: str | None, otherwise: str) -> str:
     """How to write a formula, where `formula` is one."""
-    if formula is None or len(formula) > _MOST_SHOWN:
+    if formula is None or len(formula) > _MAX_SHOWN:
         return otherwise
     try:
         _node(parse_expression(formula))
@@ -550,7 +550,7 @@ def _fix(formula: str | None, otherwise: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 @cache

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-from opgen.decoder import Mark, Mistakes, Name, Spot, members, names_of
+from opgen.decoder import Cursor, Mark, Mistakes, Name, members, names_of
 from opgen.expression import ExpressionError, parse_expression
 from opgen.formula import INCOMING, RESULT
 from opgen.problem import Location, Problem, did_you_mean
@@ -39,7 +39,7 @@ class Expression:
     OVER: ClassVar = f"{INCOMING} and the operands"
 
     @classmethod
-    def decode(cls, spot: Spot) -> Self:
+    def decode(cls, spot: Cursor) -> Self:
         """The text of one."""
         text: str = spot.decode(str)
         try:

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, TypeAlias
 from opgen.cache.memo import memoize
 from opgen.decoder import (
     Choice,
+    Cursor,
     Entry,
     Form,
     Mark,
@@ -19,7 +20,6 @@ from opgen.decoder import (
     Place,
     Placeholders,
     Range,
-    Spot,
     Using,
     defines,
     exactly,
@@ -59,7 +59,7 @@ _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\w+(?: \w+)*)\])?")
 _Fields: TypeAlias = Mapping[Annotated[Name, no_cpp_word], tuple[Annotated[str, names_of("group")], Location]]
 
 
-def _element(spot: Spot) -> str:
+def _element(spot: Cursor) -> str:
     if isinstance(spot.value.content, list | dict | bool | float | None):
         spot.no_value(f"{spot.what} must be a name or an integer, not {spot.value.type_name}")
     return str(spot.value.content)
@@ -160,7 +160,7 @@ def _rounded(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def _bytes(spot: Spot) -> dict[int, int]:
+def _bytes(spot: Cursor) -> dict[int, int]:
     for size, entry in spot.entries().items():
         if size not in SIZES:
             message = f"'{size}' is no size of an element in bytes; sizes are {', '.join(SIZES)}"
@@ -372,7 +372,7 @@ def _members(
 _Bracketed: TypeAlias = Annotated[tuple[Annotated[str, names_of("tuple")], ...], Form(minItems=1, maxItems=1)]
 
 
-def _item(spot: Spot) -> tuple[str, Location]:
+def _item(spot: Cursor) -> tuple[str, Location]:
     content = spot.value.content
     names = [str(element.content) for element in content] if isinstance(content, list) else []
     return f"[{', '.join(names)}]" if names else str(content), spot.value.location

@@ -295,7 +295,7 @@ class _Planner:
         wanted = (OPERAND, NULL) if is_address else (NUMBER, FLAG) if member.is_number else (DIMS,)
         if value.kind not in (*wanted, ANY):
             self.note(location, f" has {value.kind} for field '{name}'; write {wanted[0]}")
-        return Part(name, "NOWHERE" if value.kind == NULL else value.text, location)
+        return Part(name, "NULL" if value.kind == NULL else value.text, location)
 
     def check_unused(self) -> None:
         """Note what no op of the launch needs."""

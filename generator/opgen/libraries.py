@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from opgen.decoder import Entry, Spot, exactly
+from opgen.decoder import Cursor, Entry, exactly
 from opgen.problem import did_you_mean
 
 # The types of arguments and results, as ctypes calls them.
@@ -30,7 +30,7 @@ class Function:
     ]
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Function":
+    def decode(cls, spot: Cursor) -> "Function":
         """The function that a text such as '[pointer, int] -> int' says."""
         match = _SIGNATURE.fullmatch(str(spot.value.content))
         if match is None:

@@ -46,7 +46,7 @@ for _name, (_pattern, _first, _) in _CORE_SCHEMA.items():
 # Version 1.1, which libyaml implements, ends lines at these too; editors and version 1.2 do not.
 _LINE_ENDS_OF_OLD = re.compile("[\x85\u2028\u2029]")
 # Aliases of aliases grow like powers; no file that a person writes comes near.
-_MOST_VALUES = 100_000
+_MAX_VALUES = 100_000
 _TOO_DEEP = "brackets or lists stand too deep inside each other; close them"
 
 
@@ -271,8 +271,8 @@ def _count(node: yaml.Node, path: Path, key_location: Location, counts: dict[int
     counts[id(node)] = None
     inner = [(pair[0], pair[1]) if isinstance(pair, tuple) else (pair, pair) for pair in node.value]
     count = 1 + sum(_count(value, path, _location(place, path), counts) for place, value in inner)
-    if count > _MOST_VALUES:
-        message = f"it holds more than {_MOST_VALUES} values with its aliases written out; write fewer"
+    if count > _MAX_VALUES:
+        message = f"it holds more than {_MAX_VALUES} values with its aliases written out; write fewer"
         raise _AliasError(_location(node, path), message)
     counts[id(node)] = count
     return count

@@ -13,6 +13,7 @@ from opgen.arrays import ArrayLibrary, Word
 from opgen.cells import CELL_KEYS, CellFile, Lowering, Lowerings
 from opgen.decoder import (
     Choice,
+    Cursor,
     Entry,
     Example,
     Form,
@@ -25,7 +26,6 @@ from opgen.decoder import (
     Place,
     Placeholders,
     Range,
-    Spot,
     Using,
     defines,
     exactly,
@@ -320,7 +320,7 @@ class _Free:
     noun: str
     taken: tuple[str, ...] = _TAKEN_NAMES
 
-    def __call__(self, spot: Spot, text: str) -> Iterator[str]:
+    def __call__(self, spot: Cursor, text: str) -> Iterator[str]:
         if text in self.taken or is_reserved(text):
             yield f"'{text}' cannot be {self.noun} of {spot.owner}, the name is taken; choose another one"
 
@@ -377,7 +377,7 @@ class State:
 _IDENTITY = Annotated[int | float | str, exactly("|".join((*BOUNDS, *_INFINITIES)))]
 
 
-def _identity(spot: Spot) -> str:
+def _identity(spot: Cursor) -> str:
     content = spot.value.content
     is_number = isinstance(content, int | float) and not isinstance(content, bool) and math.isfinite(content)
     if is_number or str(content) in (*BOUNDS, *_INFINITIES):
@@ -472,7 +472,7 @@ class Prefixes:
     ]
 
 
-def _are_as_many(spot: Spot, names: tuple[str, ...]) -> Iterator[str]:
+def _are_as_many(spot: Cursor, names: tuple[str, ...]) -> Iterator[str]:
     count = len(names) if len(names) > _NAMED_OPERANDS else len({*names})
     mend = "; compute it in two ops, or write a storage method with kernels of its own"
     if count != _NAMED_OPERANDS:
@@ -499,7 +499,7 @@ class RowOperand:
     ]
 
     @classmethod
-    def decode(cls, spot: Spot) -> "RowOperand":
+    def decode(cls, spot: Cursor) -> "RowOperand":
         """The operand that a text is."""
         text, location = spot.scalar(str) or "", spot.value.location
         match = re.fullmatch(_ROW_OPERAND, text)
@@ -511,7 +511,7 @@ class RowOperand:
         return cls(match["name"], is_optional, form == "along row", location, is_index=form == "index")
 
 
-def _are_few(spot: Spot, operands: tuple[RowOperand, ...]) -> Iterator[str]:
+def _are_few(spot: Cursor, operands: tuple[RowOperand, ...]) -> Iterator[str]:
     count = len({operand.name for operand in operands})
     if not 2 <= count == len(operands) <= _MAX_ROW_OPERANDS:
         yield f"{spot.what} must be 2 to {_MAX_ROW_OPERANDS} different names; without the key the operand is x"
@@ -917,7 +917,7 @@ class FunctorKind:
         return tuple(functor for functor in self.functors if not functor.is_method)
 
     @property
-    def most_parameters(self) -> int:
+    def max_parameters(self) -> int:
         """How many parameters a functor has at most."""
         return max((len(functor.parameters) for functor in self.functors), default=0)
 
@@ -927,7 +927,7 @@ class FunctorKind:
         return max((len(functor.operands) for functor in self.functors), default=0)
 
     @property
-    def most_results(self) -> int:
+    def max_results(self) -> int:
         """How many results a functor has at most."""
         return max((len(functor.results) for functor in self.functors), default=0) or 1
 
@@ -971,7 +971,7 @@ class Check:
     location: Location = field(compare=False)
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Check":
+    def decode(cls, spot: Cursor) -> "Check":
         """The check that a text calls."""
         return cls(spot.decode(Call), spot.value.location)
 
@@ -1197,7 +1197,7 @@ class BackendFamily(CellFile):
         return f"family '{self.name}'"
 
 
-def _is_free(_: Spot, name: str) -> Iterator[str]:
+def _is_free(_: Cursor, name: str) -> Iterator[str]:
     if nearest(name, CELL_KEYS) is not None:
         yield f"'{name}' is like a key of cells; give the library another name"
 
@@ -1541,9 +1541,9 @@ class Spec:
         found |= {functor.name: functor for functor in self.every_functor if functor.name in listed}
         return tuple(found.values())
 
-    def most_parameters(self, family: KernelFamily) -> int:
+    def max_parameters(self, family: KernelFamily) -> int:
         """How many parameters a functor of a family's kernels may have."""
-        return max((self.functors[kind].most_parameters for kind in family.kinds), default=0)
+        return max((self.functors[kind].max_parameters for kind in family.kinds), default=0)
 
     def lowered(self, backend: Backend, method: Method) -> Mapping[tuple[str | None, str | None], Lowering]:
         """What a backend does for a method, by op and dtype."""

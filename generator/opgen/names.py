@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from opgen.decoder import Form, Mark, Spot, names_of
+from opgen.decoder import Cursor, Form, Mark, names_of
 from opgen.problem import Location
 
 
@@ -20,7 +20,7 @@ class Names:
     )
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Names":
+    def decode(cls, spot: Cursor) -> "Names":
         """A group's name, or a list."""
         content = spot.value.content
         if not content or not isinstance(content, str | list):

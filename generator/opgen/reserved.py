@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from opgen.decoder import Form, Spot, like
+from opgen.decoder import Cursor, Form, like
 
 # With macros of compilers and of C's headers, and the functions around operands.
 _CPP_WORDS = """
@@ -49,7 +49,7 @@ def is_reserved(name: str) -> bool:
 class _NoCppWord:
     """A name that kernels have as it stands."""
 
-    def __call__(self, _: Spot, text: str) -> Iterator[str]:
+    def __call__(self, _: Cursor, text: str) -> Iterator[str]:
         """Note a word of C++."""
         if text in CPP_WORDS:
             yield f"'{text}' cannot be a name in kernels, it is a word of C++; choose another one"

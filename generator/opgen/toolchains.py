@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Entry, Key, Mark, Mistakes, Name, Placeholders, Spot, defines, like, names_of
+from opgen.decoder import Cursor, Entry, Key, Mark, Mistakes, Name, Placeholders, defines, like, names_of
 from opgen.problem import Location, did_you_mean
 
 # The name of a folder too.
@@ -15,7 +15,7 @@ _FLAG = Placeholders(("target", "device_libraries"), among_braces=True)
 _LIBRARIES = "{device_libraries}"
 
 
-def _target(_: Spot, text: str) -> Iterator[str]:
+def _target(_: Cursor, text: str) -> Iterator[str]:
     if not TARGET.fullmatch(text):
         yield f"'{text}' cannot be a target's name; use small letters, digits, dots, underscores and hyphens"
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-_MOST_NUMBERS: Final = 256
+_MAX_NUMBERS: Final = 256
 
 
 class Part(NamedTuple):
@@ -236,7 +236,7 @@ class BackendDevice:
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
         self.plans = Plans()
-        self.numbers = BoundedCache(_MOST_NUMBERS)
+        self.numbers = BoundedCache(_MAX_NUMBERS)
 
     def announce(self) -> None:
         """Show the device, which is ready, to those who visit devices."""

@@ -22,7 +22,7 @@ Key: TypeAlias = Hashable
 without a plan. Looking for a plan fails where an argument is of a wrong class, and the checks then name that; an error
 that has another reason is in the place of the key."""
 
-MOST_PLANS: Final = 1 << 14
+MAX_PLANS: Final = 1 << 14
 
 _kinds: BoundedCache[tuple[DType | GgmlDType, int, int], int] = BoundedCache(1 << 16)
 _next_kind: Final = itertools.count()
@@ -47,7 +47,7 @@ class Plans(BoundedCache[Key, Plan]):
     """The plans of a device. While there are observers, the plans in here are those that the observers made of them."""
 
     def __init__(self) -> None:
-        super().__init__(MOST_PLANS)
+        super().__init__(MAX_PLANS)
         self.observers: tuple[Observer, ...] = ()
         self._known: BoundedCache[Key, Plan] = self
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class Plans(BoundedCache[Key, Plan]):
         """
         with self._lock:
             if not self.observers:
-                self._known = BoundedCache(MOST_PLANS)
+                self._known = BoundedCache(MAX_PLANS)
                 self._known.update(self)
             self._observe((observer, *self.observers) if is_innermost else (*self.observers, observer))
         try:

@@ -19,7 +19,7 @@ from .host_compiler import TARGETS, CannotCompile, HostCompiler, compilers, core
 
 _LOCK: Final = "compiling.lock"
 # What the process may take in all, on a machine that is busy with other work.
-_MOST_SECONDS: Final = 3600
+_MAX_SECONDS: Final = 3600
 # A failure may have been one of that day, such as a full disk.
 _SECONDS_TO_NEXT_TRY: Final = 24 * 3600
 _SECONDS_TO_START: Final = 10
@@ -124,7 +124,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _end)
     signal.signal(signal.SIGALRM, _give_up)
-    signal.alarm(_MOST_SECONDS)
+    signal.alarm(_MAX_SECONDS)
     cache = open_cache()
     with cache.exclusive(_LOCK) as is_alone:
         if is_alone:
@@ -165,4 +165,4 @@ def _end(*_: object) -> NoReturn:
 
 
 def _give_up(*_: object) -> NoReturn:
-    raise CannotCompile(f"compilers had not ended after {_MOST_SECONDS} seconds, and were stopped")
+    raise CannotCompile(f"compilers had not ended after {_MAX_SECONDS} seconds, and were stopped")

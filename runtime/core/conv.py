@@ -15,7 +15,7 @@ _AT_LEAST_1 = frozenset({"k_size", "k_h", "k_w", "stride", "dilation"})
 _STEPS = frozenset({"padding", "output_padding", "stride", "dilation"})
 LONGEST_STEP = 2**31 - 1
 # Spatial dims.
-_MOST_DIMS = 3
+_MAX_DIMS = 3
 
 
 def convolved_size(op: str, size: int, kernel: int, padding: tuple[int, int], stride: int, dilation: int) -> int:
@@ -74,8 +74,8 @@ class ParamsConvolution(_Convolution):
     ) -> Self:
         """Check the numbers, of which there is one for each dim."""
         op, dims = "convolution", len(result_sizes) if isinstance(result_sizes, Sequence) else 1
-        if not 1 <= dims <= _MOST_DIMS:
-            raise InvalidArgument(op, f"result_sizes has 1 to {_MOST_DIMS} dims, not {dims}")
+        if not 1 <= dims <= _MAX_DIMS:
+            raise InvalidArgument(op, f"result_sizes has 1 to {_MAX_DIMS} dims, not {dims}")
 
         def read(name: str, values: Sequence[int], count: int, least: int, most: int | None = None) -> tuple[int, ...]:
             numbers = integers(op, name, values, count, f"{count} integers")
@@ -165,7 +165,7 @@ class ParamsConvolution(_Convolution):
     @property
     def as_volumes(self) -> Self:
         """These parameters along three dims: an image is a volume of depth 1."""
-        return self._along(_MOST_DIMS)
+        return self._along(_MAX_DIMS)
 
     def _along(self, count: int) -> Self:
         more = count - len(self.result_sizes)

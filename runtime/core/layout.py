@@ -16,7 +16,7 @@ from typing import Final
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, InvalidDim, InvalidLayout, ShapeMismatch
 from .argument import integer, integers
-from .shape import MOST_ELEMENTS, Shape
+from .shape import MAX_ELEMENTS, Shape
 
 
 @dataclass(init=False, slots=True, unsafe_hash=True)
@@ -53,7 +53,7 @@ class Layout:
             raise InvalidArgument("layout", f"shape {shape} needs {len(shape)} strides, not {strides}")
         if strides and min(strides) < 0:
             raise InvalidArgument("layout", f"strides are 0 or more, not {strides}")
-        if strides and max(strides) >= MOST_ELEMENTS:
+        if strides and max(strides) >= MAX_ELEMENTS:
             # Nothing steps along a dim of size 1, but kernels and NumPy count its stride; `check` refuses the others.
             strides = tuple([step if size > 1 else 0 for size, step in zip(shape, strides, strict=True)])
         self.shape = shape
@@ -208,7 +208,7 @@ class Layout:
         if type(length) is not int:
             length = integer(op, "length", length)
         # Only repeated elements can be so many; nothing counts their bytes, or comes to an end with them.
-        if self.end > length or self.start_offset < 0 or prod(self.shape) >= MOST_ELEMENTS:
+        if self.end > length or self.start_offset < 0 or prod(self.shape) >= MAX_ELEMENTS:
             raise InvalidLayout(op, self, length)
 
     def transpose(self, dim1: int, dim2: int) -> Layout:

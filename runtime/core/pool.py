@@ -12,7 +12,7 @@ from .argument import boolean, integers
 from .conv import LONGEST_STEP
 
 # Spatial dims.
-_MOST_DIMS = 3
+_MAX_DIMS = 3
 
 
 class Window(NamedTuple):
@@ -70,8 +70,8 @@ class ParamsPool(_Pool):
     ) -> Self:
         """Check the numbers, of which there is one for each dim."""
         op, dims = "pool", len(result_sizes) if isinstance(result_sizes, Sequence) else 1
-        if not 1 <= dims <= _MOST_DIMS:
-            raise InvalidArgument(op, f"result_sizes has 1 to {_MOST_DIMS} dims, not {dims}")
+        if not 1 <= dims <= _MAX_DIMS:
+            raise InvalidArgument(op, f"result_sizes has 1 to {_MAX_DIMS} dims, not {dims}")
 
         def read(name: str, values: Sequence[int], count: int, least: int) -> tuple[int, ...]:
             numbers = integers(op, name, values, count, f"{count} integers")
@@ -141,7 +141,7 @@ class ParamsPool(_Pool):
     @property
     def as_volumes(self) -> Self:
         """These parameters along three dims: an image is a volume of depth 1."""
-        more = _MOST_DIMS - len(self.result_sizes)
+        more = _MAX_DIMS - len(self.result_sizes)
         ones, zeros = (1,) * more, (0,) * more
         return self._replace(
             input_dims=(*self.input_dims[:2], *ones, *self.sizes),

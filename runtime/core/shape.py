@@ -11,7 +11,7 @@ from ...limits import MAX_RANK
 from ..base.error import InvalidArgument, InvalidDim, ShapeMismatch
 from .argument import integer, integers
 
-MOST_ELEMENTS: Final = 1 << 56
+MAX_ELEMENTS: Final = 1 << 56
 """No machine has the memory for so many elements, whatever their dtype, and nothing counts further than their bytes."""
 
 
@@ -33,7 +33,7 @@ class Shape(tuple[int, ...]):
         if type(dims) is tuple and len(dims) <= MAX_RANK:
             # Nearly all are such, for which this one look at each size takes less time than the checks below.
             for size in dims:
-                if type(size) is not int or not 0 < size < MOST_ELEMENTS:
+                if type(size) is not int or not 0 < size < MAX_ELEMENTS:
                     break
             else:
                 return tuple.__new__(cls, dims)
@@ -43,7 +43,7 @@ class Shape(tuple[int, ...]):
         if len(shape) > MAX_RANK:
             raise InvalidArgument("shape", f"a tensor has at most {MAX_RANK} dims, not {len(shape)}; merge some")
         # A shape with more elements fits no memory, but one without any does.
-        if 0 in shape and math.prod(filter(None, shape)) >= MOST_ELEMENTS:
+        if 0 in shape and math.prod(filter(None, shape)) >= MAX_ELEMENTS:
             raise InvalidArgument("shape", f"the sizes of {shape} but for 0 are too large; multiply to less than 2**56")
         return shape
 

@@ -27,7 +27,7 @@ _SUFFIX: Final = ".npy"
 # A zip file counts the bytes of a name in 16 bits.
 _LONGEST_NAME: Final = (1 << 16) - 1 - len(_SUFFIX)
 # Deflate makes at most so many bytes of one.
-_MOST_DEFLATED: Final = 1032
+_MAX_DEFLATED: Final = 1032
 
 
 @raises_out_of_memory
@@ -157,7 +157,7 @@ def _require_whole(stream: IO[bytes], nbytes: int) -> None:
 
 def _require_possible(member: zipfile.ZipInfo) -> None:
     """Check that a member can have as many bytes as the archive says."""
-    most = {0: member.compress_size, 8: _MOST_DEFLATED * (member.compress_size + 1)}
+    most = {0: member.compress_size, 8: _MAX_DEFLATED * (member.compress_size + 1)}
     if member.file_size > most.get(member.compress_type, member.file_size):
         reason = f"cannot be {member.file_size} bytes in {member.compress_size}"
         raise ValueError(f"member '{member.filename}' {reason}")

@@ -22,7 +22,7 @@ class Hint(Protocol):
 
 
 _PACKAGE = f"{__name__.partition('.')[0]}."
-_MOST_CODES: Final = 1 << 12
+_MAX_CODES: Final = 1 << 12
 # How seldom a guess is moved out if that would have been right.
 _SELDOM: Final = 16
 _found: Final = itertools.count(1)
@@ -78,7 +78,7 @@ def _known(frame: FrameType) -> CallSite | None:
 
 
 def _learn(code: CodeType, instruction: int) -> CallSite:
-    if len(_entries) >= _MOST_CODES:
+    if len(_entries) >= _MAX_CODES:
         _entries.clear()
     latest[0] = entry = _entries.setdefault(id(code), (code, {}))
     return entry[1].setdefault(instruction, (code, instruction))

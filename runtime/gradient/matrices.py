@@ -14,7 +14,7 @@ from .products import product_of_others
 from .recording import mode
 
 # Up to here cofactors that are recorded are determinants of minors, whose number grows with the square.
-_MOST_MINORS: Final = 8
+_MAX_MINORS: Final = 8
 
 
 def cofactors(x: Tensor, result: Tensor) -> Tensor:
@@ -26,12 +26,12 @@ def cofactors(x: Tensor, result: Tensor) -> Tensor:
         return x.flip([-1, -2]) * Tensor([[1, -1], [-1, 1]], dtype=x.dtype, device=x.device)
     if not mode().keeps_graph:
         return _cofactors_by_svd(x)
-    if size <= _MOST_MINORS:
+    if size <= _MAX_MINORS:
         return _minors(x)
     try:
         inverse = solved(x.mT, Tensor.eye(size, dtype=x.dtype, device=x.device).broadcast_as(x.shape))
     except InvalidArgument as error:
-        reason = f"of singular matrices of more than {_MOST_MINORS} rows there is no second gradient"
+        reason = f"of singular matrices of more than {_MAX_MINORS} rows there is no second gradient"
         raise GradientError("det", reason) from error
     return result.unsqueeze(-1).unsqueeze(-1) * inverse
 

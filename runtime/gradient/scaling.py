@@ -20,7 +20,7 @@ from .parameters import number_setting
 from .state import require_same
 
 # The most elements of gradients that are scaled together: beside the time that more take, that of a launch is none.
-_MOST_TOGETHER: Final = 1 << 24
+_MAX_TOGETHER: Final = 1 << 24
 
 
 class LossScaler:
@@ -187,5 +187,5 @@ def _batches_of(gradients: Sequence[Tensor]) -> tuple[_Joined, ...]:
 
     sizes = [gradient.elem_count for gradient in gradients]
     dtypes = [gradient.dtype for gradient in gradients]
-    together = batches(range(len(gradients)), dtypes.__getitem__, sizes.__getitem__, _MOST_TOGETHER)
+    together = batches(range(len(gradients)), dtypes.__getitem__, sizes.__getitem__, _MAX_TOGETHER)
     return tuple(map(joined, together))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-_MOST_KINDS: Final = 1 << 12
+_MAX_KINDS: Final = 1 << 12
 # Traces of one kind of arguments, by the numbers that decide what a function does: a step count is another each time.
 _MAX_NUMBERS: Final = 1 << 7
 
@@ -105,7 +105,7 @@ class Fused:
         functools.update_wrapper(self, function)
         self._function = function
         self._name: str = getattr(function, "__name__", type(function).__name__)
-        self._kinds: BoundedCache[tuple[object, ...], _Kind] = BoundedCache(_MOST_KINDS)
+        self._kinds: BoundedCache[tuple[object, ...], _Kind] = BoundedCache(_MAX_KINDS)
         # By their ids, the objects whose method this is; of each what stands for it in keys, since an id serves again.
         self._objects: dict[int, tuple[weakref.ref[Any], object]] = {}
 

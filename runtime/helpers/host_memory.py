@@ -11,7 +11,7 @@ import numpy as np
 
 from ...dtype import Array, DType
 from ..base.error import OutOfMemory
-from ..core.shape import MOST_ELEMENTS
+from ..core.shape import MAX_ELEMENTS
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,7 +20,7 @@ T = TypeVar("T")
 def require_room(dtype: DType, sizes: Iterable[int]) -> None:
     """Raise OutOfMemory for dims of so many elements that NumPy could not even ask for the memory."""
     count = math.prod(sizes)
-    if count >= MOST_ELEMENTS:
+    if count >= MAX_ELEMENTS:
         raise OutOfMemory("cpu", count * dtype.itemsize)
 
 

@@ -7,9 +7,9 @@ from typing import Final
 _STEPS_PER_DOUBLING: Final = 8
 
 
-def size_class(nbytes: int, least_step: int = 1) -> int:
+def size_class(nbytes: int, min_step: int = 1) -> int:
     """How many bytes serve a request of `nbytes`: the next multiple of an eighth of the power of two below, or of
-    `least_step` where that is more. Of large pieces at most one part in eight is unused.
+    `min_step` where that is more. Of large pieces at most one part in eight is unused.
     """
-    step = max(least_step, (1 << (nbytes - 1).bit_length()) // (2 * _STEPS_PER_DOUBLING))
+    step = max(min_step, (1 << (nbytes - 1).bit_length()) // (2 * _STEPS_PER_DOUBLING))
     return -(-nbytes // step) * step

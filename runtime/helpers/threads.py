@@ -8,17 +8,17 @@ from typing import Final
 from ..base.error import InvalidArgument
 from ..core import argument
 
-MOST_THREADS: Final = 256
+MAX_THREADS: Final = 256
 
 
 def _from_environment() -> int:
     text = os.environ.get("TALLOW_THREADS", "")
     if not text:
         return min(
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST_THREADS
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MAX_THREADS
         )
-    if not text.isdecimal() or int(text) > MOST_THREADS:
-        raise InvalidArgument("TALLOW_THREADS", f"it is a number from 0 to {MOST_THREADS}, not '{text}'")
+    if not text.isdecimal() or int(text) > MAX_THREADS:
+        raise InvalidArgument("TALLOW_THREADS", f"it is a number from 0 to {MAX_THREADS}, not '{text}'")
     return int(text)
 
 
@@ -51,8 +51,8 @@ def set_threads(count: int) -> None:
     """
     global _threads
     number = argument.integer("set_threads", "count", count)
-    if not 1 <= number <= MOST_THREADS:
-        raise InvalidArgument("set_threads", f"count is a number from 1 to {MOST_THREADS}, not {number}")
+    if not 1 <= number <= MAX_THREADS:
+        raise InvalidArgument("set_threads", f"count is a number from 1 to {MAX_THREADS}, not {number}")
     if get_threads() == 0:
         raise InvalidArgument("set_threads", "TALLOW_THREADS=0 leaves everything to NumPy; unset it")
     _threads = number

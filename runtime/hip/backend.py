@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 _SAFE_SHARE: Final = 70
 # What a model leaves free of it, in percent and at least in bytes, for what its layers compute.
 _RESERVED_SHARE: Final = 10
-_LEAST_RESERVED: Final = 100 << 20
+_MIN_RESERVED: Final = 100 << 20
 # How long to wait before an operation is tried again, in seconds.
 _FIRST_DELAY: Final = 0.010
 _LONGEST_DELAY: Final = 1.0
@@ -177,7 +177,7 @@ class HipBackend(Closing):
 
     def _room_for_model(self) -> int:
         free = self.memory_info().free
-        return max(0, free - max(free * _RESERVED_SHARE // 100, _LEAST_RESERVED))
+        return max(0, free - max(free * _RESERVED_SHARE // 100, _MIN_RESERVED))
 
     def _require_room(self, nbytes: int, room: Callable[[], int], condition: str) -> None:
         if nbytes <= room():

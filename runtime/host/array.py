@@ -13,7 +13,7 @@ from ..core.layout import Layout
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 # So many elements in f64, several times over, fit in the cache.
-LEAST_PART = 1 << 15
+MIN_PART = 1 << 15
 
 # Rows up to this long are joined column by column where there are more of them.
 _SHORT = 16
@@ -74,7 +74,7 @@ def in_parts(function: Callable[..., Array], dtype: np.dtype[Any], *operands: Ar
 
     It is given parts so small that whatever it makes on its way stays in the cache.
     """
-    if max(operand.size for operand in operands) <= LEAST_PART:
+    if max(operand.size for operand in operands) <= MIN_PART:
         return function(*operands).view(dtype)
     shape = operands[0].shape
     if all(operand.shape == shape for operand in operands):
@@ -85,7 +85,7 @@ def in_parts(function: Callable[..., Array], dtype: np.dtype[Any], *operands: Ar
     result = np.empty(shape, dtype)
     target = bits(result).reshape(operands[0].shape)
     length = len(target)
-    rows = max(LEAST_PART * length // max(target.size, 1), 1)
+    rows = max(MIN_PART * length // max(target.size, 1), 1)
     for first in range(0, length, rows):
         part = slice(first, first + rows)
         target[part] = bits(function(*(operand[part] for operand in operands)))

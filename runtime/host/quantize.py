@@ -177,9 +177,9 @@ def _in_blocks(groups: Array) -> Array:
 
 
 def _from_minima(
-    most: int, group: int, most_scale: int, first: float, *, is_rough: bool = False
+    most: int, group: int, max_scale: int, first: float, *, is_rough: bool = False
 ) -> Callable[[Array], _Choice]:
-    """Quants from 0 to `most`; groups have a scale and a minimum of up to `most_scale` times d and dmin.
+    """Quants from 0 to `most`; groups have a scale and a minimum of up to `max_scale` times d and dmin.
 
     quantize_row_q2_K_ref, which is rough: it adds up magnitudes of errors, weighted by those of numbers;
     quantize_row_q4_K_ref and quantize_row_q5_K_ref, which add up squares, and to the weights the root of their mean.
@@ -189,8 +189,8 @@ def _from_minima(
         groups = _in_groups(x, group)
         weight = abs(groups) if is_rough else abs(groups) + _root_mean_square(groups)
         scales, minima = _line(groups, weight, most, first, is_rough)
-        d, chosen = _shared(scales, most_scale)
-        dmin, chosen_minima = _shared(minima, most_scale)
+        d, chosen = _shared(scales, max_scale)
+        dmin, chosen_minima = _shared(minima, max_scale)
         step, least = d.astype(np.float32)[:, None] * chosen, dmin.astype(np.float32)[:, None] * chosen_minima
         quants = np.rint((groups + least) / step).clip(0, most)
         quants[:, step == 0] = 0
@@ -251,8 +251,8 @@ def _line(x: Array, weight: Array, most: int, first: float, is_rough: bool) -> t
     return np.where(is_flat, np.float32(0), scale), -least
 
 
-def _around_zero(half: int, most_scale: int, slope: Callable[[Array, int], Array]) -> Callable[[Array], _Choice]:
-    """Quants from -half to half - 1; 16 each have a scale from -most_scale to most_scale - 1 times d.
+def _around_zero(half: int, max_scale: int, slope: Callable[[Array, int], Array]) -> Callable[[Array], _Choice]:
+    """Quants from -half to half - 1; 16 each have a scale from -max_scale to max_scale - 1 times d.
 
     quantize_row_q3_K_ref and quantize_row_q6_K_ref.
     """
@@ -260,9 +260,9 @@ def _around_zero(half: int, most_scale: int, slope: Callable[[Array, int], Array
     def rounded(x: Array) -> _Choice:
         groups = _in_groups(x, 16)
         scales = slope(groups, half)
-        inverse = _quotient(-most_scale, _largest(scales))
+        inverse = _quotient(-max_scale, _largest(scales))
         d = _inverse(inverse).astype(np.float16)
-        chosen = np.rint(inverse * scales).clip(-most_scale, most_scale - 1)
+        chosen = np.rint(inverse * scales).clip(-max_scale, max_scale - 1)
         step = d.astype(np.float32) * chosen
         quants = np.rint(groups / step).clip(-half, half - 1)
         quants[:, step == 0] = 0

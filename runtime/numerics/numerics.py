@@ -67,14 +67,14 @@ class _Format:
         # Splits a number into two of half the digits (Veltkamp 1968).
         self.splitter = float(2**27 + 1 if is_f64 else 2**12 + 1)
         # exp(-x) is subnormal beyond this, and loses digits.
-        self.most_normal = 700.0 if is_f64 else 85.0
+        self.max_normal = 700.0 if is_f64 else 85.0
         # Below these, gelu and gelu_erf are -0.0.
         self.gelu_zero = 40.0 if is_f64 else 15.0
         # The error of a product is a number itself while the product is above this, and below the next.
-        self.least_exact = 1e-290 if is_f64 else 1e-30
+        self.min_exact = 1e-290 if is_f64 else 1e-30
         self.largest = 1e290 if is_f64 else 1e30
         # Beyond this, splitting a number overflows.
-        self.most_split = 1e300 if is_f64 else 1e34
+        self.max_split = 1e300 if is_f64 else 1e34
         # Factors of products below that, times this, are in between.
         self.scale = 2.0**100 if is_f64 else 2.0**50
 
@@ -244,17 +244,17 @@ class Numerics:
         limits = self._format(x)
         # Scaled by powers of two no product overflows or loses digits of its error.
         size, one = library.abs(x * mul), self.number(x, 1)
-        scale = library.where(size < self.number(x, limits.least_exact), self.number(x, limits.scale), one)
+        scale = library.where(size < self.number(x, limits.min_exact), self.number(x, limits.scale), one)
         scale = library.where(size < self.number(x, limits.largest), scale, self.number(x, 2.0**-32))
         x, mul = x * scale, mul * scale
         product, product_error = self._two_product(x, mul)
         total, total_error = self._two_sum(product, add * scale * scale)
         result = (total + (total_error + product_error)) / scale / scale
         size = library.abs(product)
-        is_exact = (size > self.number(x, limits.least_exact)) & (size < self.number(x, limits.largest))
+        is_exact = (size > self.number(x, limits.min_exact)) & (size < self.number(x, limits.largest))
         is_exact = is_exact & (library.abs(total) < self.number(x, limits.largest))
         for factor in (x, mul):
-            is_exact = is_exact & (library.abs(factor) < self.number(x, limits.most_split))
+            is_exact = is_exact & (library.abs(factor) < self.number(x, limits.max_split))
         return library.where(is_exact, result, plain)
 
     def elu(self, x: Any, alpha: Any) -> Any:
@@ -403,7 +403,7 @@ class Numerics:
 
     def _faded(self, x: Any, exponent: Any, exponent_error: Any, factor: Any) -> Any:
         """x * exp(-w) * factor, for x below 0; w is the exponent and its error."""
-        library, most = self._library, self._format(x).most_normal
+        library, most = self._library, self._format(x).max_normal
         rest = factor if exponent_error is None else factor - factor * exponent_error
         low = library.maximum(x, self.number(x, -2 * most))
         # Subnormal exponentials have few digits: two halves of the exponent, and x between them, keep them all.

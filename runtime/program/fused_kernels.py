@@ -118,7 +118,7 @@ class _Part:
         """What it writes, by the positions of FusedKernel.outputs."""
 
     @property
-    def most_results(self) -> int:
+    def max_results(self) -> int:
         return FUSED_RESULTS if self.rows is None else FUSED_ROW_RESULTS
 
     def has_shape_of(self, step: Step) -> bool:
@@ -269,7 +269,7 @@ class _Division:
             # A kernel of rows that reads it, or what it is computed of.
             for part in self._parts:
                 is_along = part.rows is not None and part.rows.dim == result.along and part.shape == shape
-                if is_along and len(part.outputs) < part.most_results and name in self._read(part):
+                if is_along and len(part.outputs) < part.max_results and name in self._read(part):
                     return part
         is_whole = result.layout.is_contiguous
         if own is not None and is_whole and math.prod(self._steps[name].result_shape) == math.prod(shape):
@@ -283,7 +283,7 @@ class _Division:
             # A kernel that reads the same arguments anyway.
             needed = {each for each in self._closure([step]) if each in self._function.sources}
             for part in self._parts:
-                has_space = len(part.outputs) < part.most_results and needed.issubset(self._read(part))
+                has_space = len(part.outputs) < part.max_results and needed.issubset(self._read(part))
                 if part.shape == shape and has_space and self._may_join(part, step, part.rows):
                     return part
         before = set() if own is None else {own, *own.before}
@@ -302,8 +302,8 @@ class _Division:
             steps = [step for step in function.steps if self._part_of.get(step.names[0], part) is part]
             sources = {name: source for name, source in self._values.items() if self._part_of[name] is not part}
             sources |= function.sources
-            for begin in range(0, len(part.outputs), part.most_results):
-                outputs = part.outputs[begin : begin + part.most_results]
+            for begin in range(0, len(part.outputs), part.max_results):
+                outputs = part.outputs[begin : begin + part.max_results]
                 results = [result for _, result in outputs]
                 kernel = FusedFunction(function.name, function.tensors, sources, function.numbers, steps, results)
                 kernels.append(FusedKernel(kernel, part.shape, [position for position, _ in outputs], part.rows))

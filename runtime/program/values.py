@@ -190,7 +190,7 @@ class Draw:
     def __init__(self, blocks: int) -> None:
         self.blocks = blocks
         self.state = DrawPart(self, "state")
-        """The address of the state that a captured graph draws by; NOWHERE in other runs."""
+        """The address of the state that a captured graph draws by; NULL in other runs."""
         self.seed = DrawPart(self, "seed")
         self.block = DrawPart(self, "block")
         """The number of the first block."""
@@ -208,7 +208,7 @@ class DrawPart(Value):
 
 Pointer: TypeAlias = Value | int
 """What a kernel gets as an address: one that each run finds, or one that is the same in all runs."""
-NOWHERE: Final = 0
+NULL: Final = 0
 """The address of an operand that is not there."""
 
 
@@ -374,8 +374,8 @@ def along_channels(vector: Operand, dims: Sequence[int]) -> Operand:
 
 
 def address_of(operand: Operand | Buffer | Memory | None) -> Pointer:
-    """The address of what may be left out, which is NOWHERE then."""
-    return NOWHERE if operand is None else operand.address
+    """The address of what may be left out, which is NULL then."""
+    return NULL if operand is None else operand.address
 
 
 def filled(values: Sequence[Element], length: int, rest: Element) -> tuple[Element, ...]:

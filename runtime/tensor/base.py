@@ -30,7 +30,7 @@ from .promotion import DTYPE_ERRORS, second_dtype
 
 # Reductions whose result is one of the elements, or no sum.
 _SELECTIONS: Final = frozenset({"min", "max", "any", "all", "argmin", "argmax"})
-_MOST_VIEWS: Final = 1 << 20
+_MAX_VIEWS: Final = 1 << 20
 
 device_of: Final = Device._of
 
@@ -453,8 +453,8 @@ def _reduction(op: str, shape: Shape, dim: int | Sequence[int] | None, keepdim: 
 
 def require_few(op: str, views: int) -> None:
     """Raise `InvalidArgument` for a list of more views than anybody has the time or the memory for."""
-    if views > _MOST_VIEWS:
-        raise InvalidArgument(op, f"it would make {views} views, of at most {_MOST_VIEWS}; index the tensor instead")
+    if views > _MAX_VIEWS:
+        raise InvalidArgument(op, f"it would make {views} views, of at most {_MAX_VIEWS}; index the tensor instead")
 
 
 def require_tensors(op: str, **operands: object) -> None:

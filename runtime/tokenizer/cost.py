@@ -15,7 +15,7 @@ _CHARACTERS: Final = 8
 """How many characters are a unit, and how many pairs of them that are compared."""
 _STEPS: Final = 4
 """How many characters of a path, such as an attribute's, are a unit for each element."""
-_MOST_DIGITS: Final = 9
+_MAX_DIGITS: Final = 9
 # A place in a text for `%`, and for dates, with its flags, its width and its precision.
 _PLACE: Final = re.compile(r"%(?:\([^()]*\))?[-#0 +_^]*(\*|\d+)?(?:\.(\*|\d+))?")
 
@@ -66,7 +66,7 @@ class Cost(NamedTuple):
     def _of_format(self, widths: Callable[[str], Iterator[str]], text: str, *arguments: Any) -> int:
         """Each place may have all arguments, and has its width; one of `*` is that of any integer among them."""
         places = [*widths(text)]
-        if max(map(len, places), default=0) > _MOST_DIGITS:
+        if max(map(len, places), default=0) > _MAX_DIGITS:
             raise TooMuch
         all_arguments, largest = _total(arguments)
         width = sum(largest if "*" in each else int(each or 0) for each in places)

@@ -23,11 +23,11 @@ from jinja2.visitor import NodeTransformer
 
 from .cost import CALL, Cost, TooMuch, is_container, of_braces, of_percent, size_of
 
-MOST_WORK: Final = 1 << 24
+MAX_WORK: Final = 1 << 24
 """What a template may compute, in units of about a quarter of a microsecond, and of 64 bytes of memory."""
-MOST_CHARACTERS: Final = 1 << 16
+MAX_CHARACTERS: Final = 1 << 16
 """Of a template."""
-_MOST_BITS: Final = 1 << 12
+_MAX_BITS: Final = 1 << 12
 _LINEAR: Final = Cost()
 _SHALLOW: Final = Cost(is_shallow=True)
 _COMPARED: Final = Cost(is_compared=True)
@@ -103,7 +103,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols], finalize=self._printed
         )
-        self.left = MOST_WORK
+        self.left = MAX_WORK
         """The work that it may still do."""
         del self.globals["lipsum"]
         self.globals.update(functions)
@@ -115,7 +115,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def from_string(self, source: Any, *arguments: Any, **options: Any) -> Template:
         """The template that a text is."""
-        if len(source) > MOST_CHARACTERS:
+        if len(source) > MAX_CHARACTERS:
             raise TooMuch
         return super().from_string(source, *arguments, **options)
 
@@ -147,7 +147,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(left, int | float) and isinstance(right, int | float):
             self.spend(CALL)
             if operator == "**" and isinstance(left, int) and isinstance(right, int):
-                self._require(max(right, 0) * left.bit_length() <= _MOST_BITS)
+                self._require(max(right, 0) * left.bit_length() <= _MAX_BITS)
         else:
             self._count(_OPERATORS.get(operator, _OTHER_OPERATORS), operator, (left, right))
         return self._seen(super().call_binop(context, operator, left, right))
@@ -207,7 +207,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _seen(self, value: Any) -> Any:
         self.spend(size_of(value))
-        self._require(not isinstance(value, int) or value.bit_length() <= _MOST_BITS)
+        self._require(not isinstance(value, int) or value.bit_length() <= _MAX_BITS)
         return value
 
     def _printed(self, value: Any) -> Any:

@@ -24,7 +24,7 @@ def test_many_rows_are_multiplied_by_a_part_of_the_weights_at_a_time(
     product = QMatMul(QTensor.quantize(Tensor(weights), "Q8_0").to(device))
     x = Tensor(generator.standard_normal((11, 64), np.float32), device=device)
     whole = product.forward(x).numpy()
-    monkeypatch.setattr(quantized, "_MOST_DECODED", 7 * 64 * 4)
+    monkeypatch.setattr(quantized, "_MAX_DECODED", 7 * 64 * 4)
     device.inner.plans.clear()
     assert np.abs(product.forward(x).numpy() - whole).max() <= 1e-5 * whole.std()
     assert np.abs(whole - x.numpy() @ weights.T).max() <= 0.02 * whole.std()

@@ -164,7 +164,7 @@ def ran(cell: SupportCell, device: tallow.Device, watch: Any, monkeypatch: pytes
     ran: list[str] = []
     if isinstance(device.inner, GpuDevice):
         # The smallest call is enough for a product of columns.
-        monkeypatch.setattr("tallow.runtime.backends.gpu_backend.ops.conv._LEAST_CHANNELS", 1)
+        monkeypatch.setattr("tallow.runtime.backends.gpu_backend.ops.conv._MIN_CHANNELS", 1)
         with device.inner.plans.observed_by(Ran(device.inner, ran)):
             yield ran
         return

@@ -27,7 +27,7 @@ def test_libraries_give_the_same(exponent: int, dtype: str) -> None:
 
 
 def test_a_large_matrix_is_multiplied_by_few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_cases, "_LEAST_OF_FEW_COLUMNS", 8)
+    monkeypatch.setattr(all_cases, "_MIN_OF_FEW_COLUMNS", 8)
     monkeypatch.setattr(all_cases, "_COLUMNS", 4)
     products = [case for case in cases(10, "f32") if case.name.startswith("matmul")]
     assert [case.name for case in products] == ["matmul by 4 columns"]

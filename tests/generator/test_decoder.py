@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 import pytest
 from opgen.decoder import (
     Choice,
+    Cursor,
     Entry,
     Key,
     Mark,
@@ -18,7 +19,6 @@ from opgen.decoder import (
     Place,
     Placeholders,
     Range,
-    Spot,
     Using,
     decode,
 )
@@ -256,7 +256,7 @@ def test_a_class_decodes_itself(tmp_path: Path) -> None:
         number: int
 
         @classmethod
-        def decode(cls, spot: Spot) -> "Doubled":
+        def decode(cls, spot: Cursor) -> "Doubled":
             return cls(2 * spot.decode(int))
 
     (tmp_path / "spec").mkdir()
@@ -264,5 +264,5 @@ def test_a_class_decodes_itself(tmp_path: Path) -> None:
     problems: list[Problem] = []
     root = load(tmp_path, problems)[FILE].root
     assert isinstance(root.content, dict)
-    assert Spot(root.content["key"], "key", "the file", problems).decode(Doubled) == Doubled(8)
+    assert Cursor(root.content["key"], "key", "the file", problems).decode(Doubled) == Doubled(8)
     assert problems == []

@@ -172,14 +172,14 @@ RECIPES = [
         {"Tensor([0.0, 2.0, 3.0]).nonzeros(0)": 2},
     ),
     Recipe(
-        "least_magnitude",
+        "min_magnitude",
         "reduce",
         'doc: "the least magnitude of the elements that are numbers, else infinity", dtypes: float, identity: inf, '
         'element: "where(isnan(x), inf, abs(x))", combine: "minimum(x, y)", '
-        'gradient: {x: "where(abs(x) == result, g * sign(x), 0)"}, edges: {least_magnitude(): inf}',
+        'gradient: {x: "where(abs(x) == result, g * sign(x), 0)"}, edges: {min_magnitude(): inf}',
         {
             (REDUCTIONS, '    "any": lambda'): (
-                '    "least_magnitude": lambda name, values, dims: encode(\n'
+                '    "min_magnitude": lambda name, values, dims: encode(\n'
                 "        name,\n"
                 "        np.where(np.isnan(decode(name, values)), np.inf, np.abs(decode(name, values))).min(\n"
                 "            axis=dims, keepdims=True, initial=np.inf\n"
@@ -188,8 +188,8 @@ RECIPES = [
             ),
         },
         {
-            "Tensor([[-1.0, float('nan')], [float('nan'), float('nan')]]).least_magnitude(1)": [1.0, float("inf")],
-            "Tensor.zeros((2, 0)).least_magnitude(1)": [float("inf"), float("inf")],
+            "Tensor([[-1.0, float('nan')], [float('nan'), float('nan')]]).min_magnitude(1)": [1.0, float("inf")],
+            "Tensor.zeros((2, 0)).min_magnitude(1)": [float("inf"), float("inf")],
         },
     ),
     Recipe(

@@ -15,7 +15,7 @@ RENDERED = sorted(path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.r
 BACKENDS = sorted(path.stem for path in (REPOSITORY / "spec" / "backends").glob("*.yaml"))
 # The folders of one backend each that fill a family's folder up: what two of them share belongs there.
 SISTERS = [sorted((RUNTIME / "backends" / f"{name}_backend").rglob("*.py")) for name in ("cuda", "rocm")]
-MOST_SHARED_LINES = 4
+MAX_SHARED_LINES = 4
 GENERATOR = sorted((REPOSITORY / "generator").rglob("*.py"))
 
 # A name, or attributes of one, laid out: everything that a tag may look at.
@@ -131,6 +131,6 @@ def test_what_two_backends_share_is_in_the_package_of_their_family() -> None:
         lines = codes[0][one]
         matcher = SequenceMatcher(None, lines, codes[1][other], autojunk=False)
         start, _, length = matcher.find_longest_match()
-        if length > MOST_SHARED_LINES:
+        if length > MAX_SHARED_LINES:
             shared[one.name, other.name] = lines[start : start + length]
     assert shared == {}

@@ -307,7 +307,7 @@ def test_a_reduction_may_begin_with_an_infinity_of_either_sign(repository: Proje
     with reductions.open("a", encoding="utf-8") as file:
         least = {"element": "abs(x)", "combine": "minimum", "slope": "g * sign(x)"}
         nearest = {"element": "-abs(x)", "combine": "maximum", "slope": "-(g * sign(x))"}
-        file.write(ops.format(name="least_magnitude", identity="inf", **least))
+        file.write(ops.format(name="min_magnitude", identity="inf", **least))
         file.write(ops.format(name="nearest_below", identity="-inf", **nearest))
     repository.generate()
     source = (repository.output / "tallow/kernels/reduce.hip").read_text(encoding="utf-8")

@@ -183,7 +183,7 @@ def line_of_ggml(
 
 def k_quants_with_minima(name: str, x: np.ndarray) -> np.ndarray:
     """The weights of a block of quantize_row_q2_K_ref, quantize_row_q4_K_ref or quantize_row_q5_K_ref."""
-    most, group, most_scale, first, steps = {
+    most, group, max_scale, first, steps = {
         "Q2K": (3, 16, 15, -0.5, 15), "Q4K": (15, 32, 63, -1.0, 20), "Q5K": (31, 32, 63, -0.5, 15)
     }[name]  # fmt: skip
     groups = x.reshape(-1, group)
@@ -195,9 +195,9 @@ def k_quants_with_minima(name: str, x: np.ndarray) -> np.ndarray:
     shared = []
     for each in factors:
         highest = max(each.max(), np.float32(0))
-        inverse = np.float32(most_scale) / highest if highest > 0 else np.float32(0)
-        chosen = np.rint(inverse * each).clip(0, most_scale)
-        shared.append(np.float32(np.float16(highest / np.float32(most_scale))) * chosen)
+        inverse = np.float32(max_scale) / highest if highest > 0 else np.float32(0)
+        chosen = np.rint(inverse * each).clip(0, max_scale)
+        shared.append(np.float32(np.float16(highest / np.float32(max_scale))) * chosen)
     step, least = (each[:, None] for each in shared)
     quants = np.where(step == 0, 0, np.rint((groups + least) / step).clip(0, most)).astype(np.float32)
     return (step * quants - least).reshape(-1)
@@ -237,14 +237,14 @@ def slope_of_ggml(x: np.ndarray, half: int, is_searched: bool) -> np.float32:
 
 def k_quants_around_zero(name: str, x: np.ndarray) -> np.ndarray:
     """The weights of a block of quantize_row_q3_K_ref or quantize_row_q6_K_ref."""
-    half, most_scale = (4, 32) if name == "Q3K" else (32, 128)
+    half, max_scale = (4, 32) if name == "Q3K" else (32, 128)
     groups = x.reshape(-1, 16)
     scales = np.array([slope_of_ggml(group, half, name == "Q6K") for group in groups], np.float32)
     largest = scales[abs(scales).argmax()]
     if largest == 0:
         return np.zeros_like(x)
-    inverse = np.float32(-most_scale) / largest
-    chosen = np.rint(inverse * scales).clip(-most_scale, most_scale - 1)
+    inverse = np.float32(-max_scale) / largest
+    chosen = np.rint(inverse * scales).clip(-max_scale, max_scale - 1)
     step = (np.float32(np.float16(1 / inverse)) * chosen)[:, None]
     return (step * np.where(step == 0, 0, np.rint(groups / step).clip(-half, half - 1)).astype(np.float32)).reshape(-1)
 

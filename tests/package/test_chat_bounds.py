@@ -103,7 +103,7 @@ VARIABLES: dict[str, Any] = {
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_a_template_that_computes_too_much_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     # So that it is refused at once.
-    monkeypatch.setattr("tallow.runtime.tokenizer.sandbox.MOST_WORK", 1 << 18)
+    monkeypatch.setattr("tallow.runtime.tokenizer.sandbox.MAX_WORK", 1 << 18)
     with pytest.raises(InvalidArgument, match="render_chat: template: it computes too much"):
         render_chat(TOO_MUCH[name], [{"role": "user", "content": "hello"}], **VARIABLES)
 
@@ -135,7 +135,7 @@ def test_a_long_conversation_is_a_small_part_of_what_a_template_may_compute(monk
     plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     plain.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
     expected = plain.from_string(CONVERSATION).render(messages=messages, add_generation_prompt=True)
-    monkeypatch.setattr("tallow.runtime.tokenizer.sandbox.MOST_WORK", 1 << 20)
+    monkeypatch.setattr("tallow.runtime.tokenizer.sandbox.MAX_WORK", 1 << 20)
     assert len(expected) > 300000
     assert render_chat(CONVERSATION, messages) == expected.replace(r"\u003c", "<").replace(r"\u003e", ">")
 

@@ -454,7 +454,7 @@ def test_nothing_of_the_frontend_is_left_at_the_end_of_the_interpreter(opened, l
 
 
 def test_plans_do_not_pile_up(opened, monkeypatch):
-    monkeypatch.setattr(cudnn, "_MOST_PLANS", 2)
+    monkeypatch.setattr(cudnn, "_MAX_PLANS", 2)
     for size in range(3, 8):
         params = ParamsConv2D(**{**SIZES, "i_h": size}, padding=0, stride=1, dilation=1).general
         assert run(opened.convolution(FORWARD, DType.F16, params, 16, 32, 48))

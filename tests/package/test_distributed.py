@@ -26,7 +26,7 @@ from .decoders import SENTENCES, metadata, saved, weights
 
 PROGRAM = Path(__file__).with_name("ranks.py")
 # Longer than any of these runs takes on a busy machine.
-MOST_SECONDS = 400
+MAX_SECONDS = 400
 
 
 # RCCL needs no MPI, and neither do the ranks that use it.
@@ -43,7 +43,7 @@ def launch(backend: str, ranks: int, *arguments: str, **variables: str) -> subpr
     command += ["-n", str(ranks), str(PROGRAM), backend, *arguments]
     # Ranks that share two cores need no threads of their own.
     environment = {**os.environ, "TALLOW_THREADS": "1", "HIP_HOST_THREADS": "1", **variables}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=MAX_SECONDS, check=False)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -108,7 +108,7 @@ def test_a_rank_that_ends_ends_the_others(backend: str, kind: str, reason: str, 
     assert done.returncode != 0
     assert re.search(reason, done.stderr), done.stderr
     assert done.stdout in ("", "rank 1 of 2 is done\n")
-    assert time.monotonic() - started < MOST_SECONDS / 4
+    assert time.monotonic() - started < MAX_SECONDS / 4
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_the_program_of_the_page_runs(tmp_path: Path) -> None:
     program = tmp_path / "total.py"
     program.write_text(page.split("```python\n")[1].split("```")[0], encoding="utf-8")
     command = [sys.executable, "-m", "tallow.launch", "-n", "2", str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS, check=False)
     lines = [f"rank {rank} of 2: [3.0, 3.0, 3.0, 3.0]" for rank in (0, 1)]
     assert sorted(done.stdout.split("\n")) == ["", *lines], done.stderr
 
@@ -151,10 +151,10 @@ def test_devices_that_share_a_model_write_the_same(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.gguf", weights("llama"), metadata("llama") | SENTENCES)
     plain = [sys.executable, "-m", "tallow.run", str(path), "--max-tokens", "8"]
     command = [*plain, "--prompt", "abc"]
-    alone = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
+    alone = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS, check=False)
     # The ranks get what a pipe sends, too.
     shared = subprocess.run(
-        [*plain, "--devices", "2"], input="abc\n", capture_output=True, text=True, timeout=MOST_SECONDS, check=False
+        [*plain, "--devices", "2"], input="abc\n", capture_output=True, text=True, timeout=MAX_SECONDS, check=False
     )
     assert shared.returncode == 0, shared.stderr
     assert shared.stdout == alone.stdout != ""

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tallow.runtime.backends.gpu_backend.driver.grid import MOST_BLOCKS
+from tallow.runtime.backends.gpu_backend.driver.grid import MAX_BLOCKS
 from tallow.runtime.backends.gpu_backend.ops import copy, reduce
 from tallow.runtime.backends.gpu_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
 
@@ -97,14 +97,14 @@ def test_tiles_turn_every_element_once(drawn, itemsize, lines, columns):
 
 
 def test_more_tiles_than_a_launch_has_blocks_are_several_launches():
-    count = 2 * MOST_BLOCKS + 5
+    count = 2 * MAX_BLOCKS + 5
     dims = (count, 20, 30)
     launches = tiled(dims, [copy.row_major(dims), (600, 1, 20)], 1, 4)
     assert launches is not None
     assert [(part.elements, part.blocks) for part in launches] == [
-        (0, MOST_BLOCKS),
-        (MOST_BLOCKS, MOST_BLOCKS),
-        (2 * MOST_BLOCKS, 5),
+        (0, MAX_BLOCKS),
+        (MAX_BLOCKS, MAX_BLOCKS),
+        (2 * MAX_BLOCKS, 5),
     ]
     assert {part.geometry for part in launches} == {launches[0].geometry}
 

@@ -52,7 +52,7 @@ def test_a_plan_serves_all_lines_of_its_sizes(rocm, library, host):
 
 
 def test_plans_that_are_not_used_are_given_back(rocm, library, host, monkeypatch):
-    monkeypatch.setattr(fft, "_MOST_PLANS", 2)
+    monkeypatch.setattr(fft, "_MAX_PLANS", 2)
     before = host.live("hipfft plan")
     for count in (4, 5, 4, 6, 4):
         x = numbers(2, count)

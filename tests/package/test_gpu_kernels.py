@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tallow.runtime.backends.gpu_backend.driver.error import InvalidKernel
-from tallow.runtime.backends.gpu_backend.driver.grid import MOST_BLOCKS, blocks_for
+from tallow.runtime.backends.gpu_backend.driver.grid import MAX_BLOCKS, blocks_for
 from tallow.runtime.backends.gpu_backend.execute import kernels as kernels_module
 from tallow.runtime.backends.gpu_backend.execute import progress as progress_module
 from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels, one_kernel
@@ -109,8 +109,8 @@ def test_no_blocks_launch_nothing(package):
 def test_a_grid_stays_below_two_to_the_32_threads(package):
     driver = RecordingDriver()
     Kernels(driver).launch("doubling", "double_f32", 1 << 40, b"")
-    assert driver.launched[0][1] == MOST_BLOCKS
-    assert MOST_BLOCKS * 256 < 1 << 32 <= (MOST_BLOCKS + 1) * 256
+    assert driver.launched[0][1] == MAX_BLOCKS
+    assert MAX_BLOCKS * 256 < 1 << 32 <= (MAX_BLOCKS + 1) * 256
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tallow.kernels import host_arguments
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels, address_of_array
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
-from tallow.runtime.program.values import NOWHERE
+from tallow.runtime.program.values import NULL
 
 from .arrays import REALS
 
@@ -168,7 +168,7 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
     states = np.empty(64, np.uint8)
     kernel, run_parts = KERNELS.address("span", f"sqr_{dtype}"), KERNELS.address("span", "run_parts")
     packed = host_arguments.map_operands(
-        kernel=kernel, addresses=(result.address, source.address, *(NOWHERE,) * 3), threads=1, operands=2, results=1,
+        kernel=kernel, addresses=(result.address, source.address, *(NULL,) * 3), threads=1, operands=2, results=1,
         rank=1, itemsizes=(itemsize, itemsize, 1, 1, 1), count=count, dims=(count, *(0,) * 7),
         strides=(1, *(0,) * 7, 1, *(0,) * 31), parameters=(0, 0, 0),
     )  # fmt: skip

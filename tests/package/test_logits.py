@@ -108,11 +108,11 @@ def test_matrices_stay_in_their_blocks(
 
 
 # docs/models.md says so: of models that transformers begins with, and of those whose weights keep the size of x.
-@pytest.mark.parametrize(("deviation", "most", "most_of_q4_0"), [(0.02, 0.2, 0.2), (0.125, 0.4, 0.8)])
+@pytest.mark.parametrize(("deviation", "most", "max_of_q4_0"), [(0.02, 0.2, 0.2), (0.125, 0.4, 0.8)])
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 @pytest.mark.parametrize("format", FORMATS[1:])
 def test_rounded_activations_move_logits_by_a_part_of_their_deviation(
-    device: Device, format: str, architecture: str, deviation: float, most: float, most_of_q4_0: float, full: bool
+    device: Device, format: str, architecture: str, deviation: float, most: float, max_of_q4_0: float, full: bool
 ) -> None:
     if not full and (FORMATS.index(format) + (architecture == "llama") + (deviation == 0.125)) % 2:
         pytest.skip("each format has both architectures and both deviations, and --full has each with each")
@@ -127,7 +127,7 @@ def test_rounded_activations_move_logits_by_a_part_of_their_deviation(
     if format == "F16":
         assert off < 1e-4
     else:
-        assert 1e-3 < off < (most_of_q4_0 if format == "Q4_0" else most)
+        assert 1e-3 < off < (max_of_q4_0 if format == "Q4_0" else most)
 
 
 def test_activations_are_rounded_in_one_way() -> None:

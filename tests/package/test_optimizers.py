@@ -233,7 +233,7 @@ def test_clipped_gradients_have_gradients(device: Device) -> None:
 
 @pytest.mark.parametrize("most", [1 << 24, 6])
 def test_gradients_are_clipped_together(most: int, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling, "_MOST_TOGETHER", most)
+    monkeypatch.setattr(scaling, "_MAX_TOGETHER", most)
     monkeypatch.setattr(scaling, "_batches", BoundedCache(1))
     calls: list[str] = []
     for name in ("cat", "binary_impl", "unary_impl", "reduce_op", "to_dtype"):

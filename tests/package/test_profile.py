@@ -452,7 +452,7 @@ def test_the_package_of_nvtx_takes_the_place_of_its_library(tmp_path: Path, monk
 
 def test_times_are_found_while_a_long_block_runs(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that it needs no more events than a few, in whichever order they are looked at."""
-    monkeypatch.setattr(profiler, "_MOST_PENDING", 4)
+    monkeypatch.setattr(profiler, "_MAX_PENDING", 4)
     monkeypatch.setattr(profiler, "_LONGEST_MS", 0.0)
     x = gpu.storage(np.ones(8, "f4"))
     events: set[int] = set()

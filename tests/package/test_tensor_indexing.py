@@ -20,7 +20,7 @@ from tallow import (
     cat,
     stack,
 )
-from tallow.runtime.storage.calls import MOST_JOINED
+from tallow.runtime.storage.calls import MAX_JOINED
 from tallow.runtime.tensor.shape import joining
 
 from .arrays import numbers, same
@@ -129,7 +129,7 @@ def test_any_number_of_views_is_joined(device: Device, dtype: str) -> None:
     source = Tensor(array, dtype, device)
     views = {name: (view(array).astype(source.dtype.numpy), view(source)) for name, view in VIEWS.items()}
     lists = [[pair] * 3 for pair in views.values()]
-    lists += [(list(views.values()) * MOST_JOINED)[:count] for count in (7, MOST_JOINED, 2 * MOST_JOINED + 3)]
+    lists += [(list(views.values()) * MAX_JOINED)[:count] for count in (7, MAX_JOINED, 2 * MAX_JOINED + 3)]
     for pairs in lists:
         arrays, tensors = ([*each] for each in zip(*pairs, strict=True))
         for dim in (0, 1):
@@ -139,15 +139,15 @@ def test_any_number_of_views_is_joined(device: Device, dtype: str) -> None:
 
 
 def test_no_plan_has_more_operands_than_are_joined_at_once(device: Device) -> None:
-    rows = numbers((2 * MOST_JOINED + 12, 3), seed=2)
+    rows = numbers((2 * MAX_JOINED + 12, 3), seed=2)
     tensors = [Tensor(row, device=device) for row in rows]
     before = {*device.inner.plans}, {*joining._joins}
-    for count in range(2 * MOST_JOINED - 2, len(tensors)):
+    for count in range(2 * MAX_JOINED - 2, len(tensors)):
         same(cat(tensors[:count]), rows[:count].reshape(-1))
         same(stack(tensors[:count], -1), rows[:count].T)
     plans, joins = {*device.inner.plans} - before[0], {*joining._joins} - before[1]
-    assert max(len(key[-1]) for key in plans if key[0] == "cat") == 2 * (MOST_JOINED - 1)
-    assert max(map(len, joins)) == 2 + MOST_JOINED
+    assert max(len(key[-1]) for key in plans if key[0] == "cat") == 2 * (MAX_JOINED - 1)
+    assert max(map(len, joins)) == 2 + MAX_JOINED
 
 
 def test_joins_of_nothing_and_of_what_does_not_fit(device: Device) -> None:
@@ -166,7 +166,7 @@ def test_joins_of_nothing_and_of_what_does_not_fit(device: Device) -> None:
         stack([tensor, tensor[:, :2]])
     for join in (cat, stack):
         with pytest.raises(ShapeMismatch, match=r"\(2, 3, 4\).*\(2, 2, 4\)"):
-            join([tensor] * 2 * MOST_JOINED + [tensor[:, :2]])
+            join([tensor] * 2 * MAX_JOINED + [tensor[:, :2]])
     assert cat([tensor, tensor.to_dtype(tallow.DType.F64)]).dtype is tallow.DType.F64
     with pytest.raises(DTypeMismatch, match=r"^cat: .*to_dtype"):
         cat([tensor.to_dtype(tallow.DType.COMPLEX64), tensor.to_dtype(tallow.DType.I64)])

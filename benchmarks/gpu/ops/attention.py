@@ -43,9 +43,9 @@ def _prefill(data: Data, *, by_kernel: bool) -> Work:
     )
 
 
-def _decode(data: Data, most_batches: int) -> Work:
+def _decode(data: Data, max_batches: int) -> Work:
     cached = min(max(data.elements // (2 * _KEY_HEADS * _SIZE), 1), _CACHED)
-    batches = min(max(data.elements // (2 * _KEY_HEADS * _SIZE * cached), 1), most_batches)
+    batches = min(max(data.elements // (2 * _KEY_HEADS * _SIZE * cached), 1), max_batches)
     query = data.share(data.normal(batches, _HEADS, 1, _SIZE))
     key, value = (data.share(data.normal(batches, _KEY_HEADS, cached, _SIZE)) for _ in range(2))
     shape = f"{batches} x {_HEADS} x 1 x {_SIZE}, {_KEY_HEADS} x {cached} keys"

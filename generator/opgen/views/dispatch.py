@@ -41,7 +41,7 @@ _OWN_CLASSES = {
 
 
 # Calls that are given more than so many arguments share a list of them.
-_MOST_REPEATED: Final = 5
+_MAX_REPEATED: Final = 5
 
 
 def op_classes(spec: Spec) -> tuple[str, ...]:
@@ -210,7 +210,7 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> View:
     storages = [f"{', '.join(inners)} = {', '.join(_attribute(method, name, 'inner') for name in stored)}"]
     for operand in several:
         # A list that is written to has its length for good.
-        most = "MOST_WRITTEN" if is_written else "MOST_JOINED"
+        most = "MAX_WRITTEN" if is_written else "MAX_JOINED"
         inner, made = inner_name(operand.name), f"operands_of(inner.device, {operand.name}, {operand.layout}, {most})"
         storages.append(f"{inner}, {operand.name}_key = {made}")
     key = ", ".join([quoted(method.name), *values, *kinds, *shared, *modes])
@@ -378,7 +378,7 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
     conditions = _Conditions(spec, method, dtype, frozenset(lowered))
     given = method.call_arguments(f"{backend.name}.")
     # A type checker does not know the classes in a list of which some are counted at run time.
-    is_list = len(given) > _MOST_REPEATED and not any(map(method.is_several, method.operands))
+    is_list = len(given) > _MAX_REPEATED and not any(map(method.is_several, method.operands))
     is_repeated = is_list and sum(len(lowering.calls) for lowering in done) > 1
     operands = f"{backend.name}_operands" if is_repeated else None
     # The call that serves most needs no condition.

@@ -532,7 +532,7 @@ def _arguments(spec: Spec, *, host: bool) -> View:
         groups=[_group(group, used[group.name].fields) for group in spec.field_groups if group.name in used],
         packers=list(map(_packer, structs)),
         # By family, how many of them a struct has room for.
-        parameters={family.name: spec.most_parameters(family) for family in families if family.kinds},
+        parameters={family.name: spec.max_parameters(family) for family in families if family.kinds},
         # What backends have them compiled for.
         targets=[
             target
@@ -558,9 +558,7 @@ def kernels_constants(spec: Spec) -> View:
         rows.append(View(made_from=made_from, name=name, python_name=name.upper(), doc=doc, comment=in_cpp,
                          value=value, by_bytes=by_bytes))  # fmt: skip
     every = [kind for kind in spec.functors.values() if kind.name not in (ROW, ROW_GRADIENT)]
-    most = max((kind.most_operands for kind in every), default=1) + max(
-        (kind.most_results for kind in every), default=1
-    )
+    most = max((kind.most_operands for kind in every), default=1) + max((kind.max_results for kind in every), default=1)
     kinds = [
         kind
         for kind in spec.functors.values()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .storage import ArrayStorage
 
 # So many indexes may be out of range before the first one is looked for.
-_MOST_NOTES: Final = 64
+_MAX_NOTES: Final = 64
 
 
 class _Notes(threading.local):
@@ -132,7 +132,7 @@ class ArrayDevice(LibraryDevice):
         place = library.minimum(first, library.constant(count - 1, first))
         waiting = self._notes.waiting
         waiting.append((op, size, first, count, library.take(library.reshape(indexes, (-1,)), place, 0)))
-        if len(waiting) > _MOST_NOTES:
+        if len(waiting) > _MAX_NOTES:
             self._look()
 
     def raise_errors(self) -> None:

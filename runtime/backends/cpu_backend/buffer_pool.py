@@ -26,7 +26,7 @@ _LINE, _PAGE = 64, 4096
 _places: Final = cycle(range(0, _PAGE, 9 * _LINE))
 # The most bytes that are kept: of the machine's memory one part in eight, between these bounds. A step of training
 # frees all that its backward needed, and the next one wants it again.
-_FEWEST_KEPT, _MOST_KEPT = 1 << 28, 1 << 32
+_FEWEST_KEPT, _MAX_KEPT = 1 << 28, 1 << 32
 
 
 class Released:
@@ -89,15 +89,15 @@ class Released:
         self._keys.clear()
 
 
-def _most_kept() -> int:
+def _max_kept() -> int:
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return _FEWEST_KEPT
-    return min(max(memory // 8, _FEWEST_KEPT), _MOST_KEPT)
+    return min(max(memory // 8, _FEWEST_KEPT), _MAX_KEPT)
 
 
-_released: Final = Released(_most_kept())
+_released: Final = Released(_max_kept())
 
 
 class _Block:

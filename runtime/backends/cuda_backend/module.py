@@ -144,7 +144,7 @@ def cuda_launcher(module: CudaModule, name: str, queue: StreamHandle) -> Launche
             return int(check("cuFuncGetAttribute", found, f"{attribute.name} of {name}"))
 
         declared = of_kernel(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
-        shared_bytes = _let_have(module, function, name, max(_most_shared(module) - declared, 0))
+        shared_bytes = _let_have(module, function, name, max(_max_shared(module) - declared, 0))
         limits = LaunchLimits(
             threads=of_kernel(attributes.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
             block=_along_axes(of_device, "MAX_BLOCK_DIM"),
@@ -159,7 +159,7 @@ def cuda_launcher(module: CudaModule, name: str, queue: StreamHandle) -> Launche
     return Launcher(limits, sizes, _launch, function, queue.own_handle, 0, int, call_again)
 
 
-def _most_shared(module: CudaModule) -> int:
+def _max_shared(module: CudaModule) -> int:
     """The bytes of shared memory that the device gives a block which asks for them."""
     return module.context.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
 
@@ -167,9 +167,9 @@ def _most_shared(module: CudaModule) -> int:
 def _let_have(module: CudaModule, function: Any, name: str, shared_bytes: int) -> int:
     """Let launches of a kernel have so many bytes of dynamic shared memory, or what the device has; returns these."""
     if shared_bytes:
-        shared_bytes = min(shared_bytes, _most_shared(module))
-        most_dynamic = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        module.context.call("cuFuncSetAttribute", function, most_dynamic, shared_bytes, about=name)
+        shared_bytes = min(shared_bytes, _max_shared(module))
+        max_dynamic = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        module.context.call("cuFuncSetAttribute", function, max_dynamic, shared_bytes, about=name)
     return shared_bytes
 
 

@@ -20,7 +20,7 @@ from ...program.values import BlocksBuffer, Buffer, Memory, Scalar
 from ..backend import BackendStorage, Part
 from ..plan import Key, Plan
 from .driver import capture, fork, slow_path
-from .driver.grid import MOST_ROWS_OF_X
+from .driver.grid import MAX_ROWS_OF_X
 from .execute.program import GpuPlan
 from .gpu_base import GpuBase, Opened
 from .memory.allocator import Slice
@@ -48,7 +48,7 @@ class GpuDevice(GpuBase):
     """
 
     has_fused_kernels = True
-    joined_rows = MOST_ROWS_OF_X
+    joined_rows = MAX_ROWS_OF_X
     storage_class: ClassVar[type[GpuStorage]]
     blocks_class: ClassVar[type[QGpuStorage]]
 

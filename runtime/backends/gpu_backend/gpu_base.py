@@ -11,7 +11,7 @@ from ....dtype import Array
 from ...core.layout import Layout
 from ...core.random import RandomState
 from ...program.builder import Facts
-from ...program.values import NOWHERE
+from ...program.values import NULL
 from ..backend import BackendDevice
 from .driver import capture, slow_path
 from .memory.allocator import Slice
@@ -102,7 +102,7 @@ class GpuBase(BackendDevice):
         captured = capture.of(self.driver) if slow_path.required else None
         stream = self.random if captured is None else captured.random
         seed, block = stream.reserve(blocks)
-        return Reserved(NOWHERE if captured is None else captured.state_address(), seed, block, blocks, stream)
+        return Reserved(NULL if captured is None else captured.state_address(), seed, block, blocks, stream)
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call an op without a plan."""

@@ -34,7 +34,7 @@ _MEND: Final = "mend the source or the options"
 # Name, module, source, options and signature.
 _Key: TypeAlias = tuple[str, str, str, tuple[str, ...], str | None]
 # So many bytes of parameters every device takes.
-_MOST_PARAMETER_BYTES: Final = 4096
+_MAX_PARAMETER_BYTES: Final = 4096
 
 
 # The function that packs the arguments of a launch, and its lines for an argument.
@@ -170,7 +170,7 @@ class GpuKernel(Kernel):
             "_launcher",
             "_limits",
         ),
-        *("_most_blocks", "_most_shared", "_most_threads", "_offsets", "_op", "_pack", "_packer", "_storage_class"),
+        *("_max_blocks", "_max_shared", "_max_threads", "_offsets", "_op", "_pack", "_packer", "_storage_class"),
         "_stream",
     )
 
@@ -191,9 +191,9 @@ class GpuKernel(Kernel):
         self._declared = declared
         self._limits = launcher.limits
         # What a launch in one dim may always have.
-        self._most_threads = min(launcher.limits.threads, launcher.limits.block[0])
-        self._most_blocks = min(launcher.limits.grid[0], launcher.limits.along_dim // self._most_threads)
-        self._most_shared = launcher.limits.shared_bytes
+        self._max_threads = min(launcher.limits.threads, launcher.limits.block[0])
+        self._max_blocks = min(launcher.limits.grid[0], launcher.limits.along_dim // self._max_threads)
+        self._max_shared = launcher.limits.shared_bytes
         self._launcher = launcher
         self._call = launcher.call
         self._function = launcher.function
@@ -228,10 +228,10 @@ class GpuKernel(Kernel):
         if (
             type(grid) is int
             and type(block) is int
-            and 0 < grid <= self._most_blocks
-            and 0 < block <= self._most_threads
+            and 0 < grid <= self._max_blocks
+            and 0 < block <= self._max_threads
             and type(shared_bytes) is int
-            and 0 <= shared_bytes <= self._most_shared
+            and 0 <= shared_bytes <= self._max_shared
         ):
             x, block_x = grid, block
         else:
@@ -414,7 +414,7 @@ def _packing(codes: Sequence[str], sizes: Sequence[int]) -> tuple[list[int], str
 def _struct_size(name: str, known: tuple[int, ...] | None) -> int:
     """The bytes of the one parameter of a kernel without a signature, or how many there may be."""
     if known is None:
-        return _MOST_PARAMETER_BYTES
+        return _MAX_PARAMETER_BYTES
     if len(known) != 1:
         raise InvalidArgument("compile", f"signature: kernel {name} has {len(known)} parameters; write them as in C")
     return known[0]

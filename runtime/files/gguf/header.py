@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ....ggml_dtype import GgmlDType
 from ...base.error import InvalidArgument, shown
-from ...core.shape import MOST_ELEMENTS
+from ...core.shape import MAX_ELEMENTS
 from ..content import Content
 from .metadata import KIND, SIZE, Reader, Value
 
@@ -17,11 +17,11 @@ MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
 ALIGNMENT: Final = "general.alignment"
 """The key that says at multiples of how many bytes tensors begin."""
-MOST_DIMS: Final = 4
+MAX_DIMS: Final = 4
 _LARGEST_ALIGNMENT: Final = 1 << 20
 # The bytes that a value and a tensor take at least.
-_LEAST_VALUE: Final = SIZE.size + KIND.size + 1
-_LEAST_TENSOR: Final = 2 * SIZE.size + 2 * KIND.size
+_MIN_VALUE: Final = SIZE.size + KIND.size + 1
+_MIN_TENSOR: Final = 2 * SIZE.size + 2 * KIND.size
 
 
 class Entry(NamedTuple):
@@ -54,10 +54,10 @@ def read_header(content: Content) -> Header:
         reader.refuse(f"{what}; versions {' and '.join(map(str, VERSIONS))}, little-endian, are read")
     count = reader.integer(SIZE)
     values = reader.integer(SIZE)
-    reader.require_room(values, _LEAST_VALUE)
+    reader.require_room(values, _MIN_VALUE)
     metadata = _metadata(reader, values)
     reader.what = "the header"
-    reader.require_room(count, _LEAST_TENSOR)
+    reader.require_room(count, _MIN_TENSOR)
     told = [_tensor(reader) for _ in range(count)]
     tensors = _placed(reader, content.size, _alignment(reader, metadata), told)
     return Header(version, metadata, tensors)
@@ -105,8 +105,8 @@ def _tensor(reader: Reader) -> _Told:
     name = reader.text()
     reader.what = f"tensor '{name}'"
     rank = reader.integer(KIND)
-    if rank > MOST_DIMS:
-        reader.refuse(f"has {rank} dims; there are {MOST_DIMS} at most")
+    if rank > MAX_DIMS:
+        reader.refuse(f"has {rank} dims; there are {MAX_DIMS} at most")
     # The dense dim comes first in a file.
     shape = struct.unpack(f"<{rank}Q", reader.take(rank * SIZE.size))[::-1]
     try:
@@ -115,7 +115,7 @@ def _tensor(reader: Reader) -> _Told:
         reader.refuse(f"has another type: {error.reason}")
     if 0 in shape:
         reader.refuse(f"has shape {shape}, and so a dim of 0")
-    if math.prod(shape) >= MOST_ELEMENTS:
+    if math.prod(shape) >= MAX_ELEMENTS:
         reader.refuse(f"has shape {shape}, of more elements than can be counted")
     if (shape[-1] if shape else 1) % dtype.block_size:
         reader.refuse(f"has shape {shape}, whose last dim is no multiple of the {dtype.block_size} of {dtype.value}")

@@ -29,7 +29,7 @@ ARRAY_HEAD: Final = struct.Struct("<IQ")
 MEND: Final = "get the file again, or write it with save_gguf"
 LARGEST_HEADER: Final = 1 << 27
 """What is read of metadata and names, in bytes: four times what the largest vocabularies take."""
-MOST_NESTED: Final = 4
+MAX_NESTED: Final = 4
 # How much is read at once.
 _WINDOW: Final = 1 << 20
 
@@ -122,8 +122,8 @@ class Reader:
             return self.text()
         if kind != ARRAY:
             self.refuse(f"has a value of kind {kind}; there are those up to {max(NUMBERS)}")
-        if depth == MOST_NESTED:
-            self.refuse(f"has arrays nested deeper than {MOST_NESTED}")
+        if depth == MAX_NESTED:
+            self.refuse(f"has arrays nested deeper than {MAX_NESTED}")
         kind, count = ARRAY_HEAD.unpack(self.take(ARRAY_HEAD.size))
         if kind in NUMBERS:
             return self._numbers(kind, count)

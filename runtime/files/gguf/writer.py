@@ -17,8 +17,8 @@ from ...quantized import QTensor
 from ...tensor import Tensor
 from ..content import Appending, checked_path, written
 from .file import PLAIN
-from .header import ALIGNMENT, MAGIC, MOST_DIMS, VERSIONS, alignment_of
-from .metadata import ARRAY, ARRAY_HEAD, KIND, MOST_NESTED, NUMBERS, SIZE, TEXT, Value
+from .header import ALIGNMENT, MAGIC, MAX_DIMS, VERSIONS, alignment_of
+from .metadata import ARRAY, ARRAY_HEAD, KIND, MAX_NESTED, NUMBERS, SIZE, TEXT, Value
 
 _OPERATION: Final = "save_gguf"
 _KINDS: Final = {dtype: kind for kind, dtype in NUMBERS.items()}
@@ -117,8 +117,8 @@ def _planned(tensors: Mapping[str, object], alignment: int) -> Iterator[_Planned
         if dtype is None:
             known = ", ".join(known.value for known in _STORED)
             raise InvalidArgument(_OPERATION, f"{what} is of {tensor.dtype.value}; convert it to one of {known}")
-        if tensor.rank > MOST_DIMS or not tensor.shape.elem_count:
-            reason = f"{what} has shape {tensor.shape}; it must have elements, and at most {MOST_DIMS} dims"
+        if tensor.rank > MAX_DIMS or not tensor.shape.elem_count:
+            reason = f"{what} has shape {tensor.shape}; it must have elements, and at most {MAX_DIMS} dims"
             raise InvalidArgument(_OPERATION, reason)
         nbytes = tensor.shape.elem_count // dtype.block_size * dtype.type_size
         yield _Planned(name, dtype, tensor, offset, nbytes)
@@ -146,8 +146,8 @@ def _value(what: str, value: object, depth: int) -> tuple[int, bytes]:
     if isinstance(value, str):
         return TEXT, _text(what, value)
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
-        if depth > MOST_NESTED:
-            raise InvalidArgument(_OPERATION, f"{what} has arrays nested deeper than {MOST_NESTED}; flatten them")
+        if depth > MAX_NESTED:
+            raise InvalidArgument(_OPERATION, f"{what} has arrays nested deeper than {MAX_NESTED}; flatten them")
         return ARRAY, _array(what, value, depth)
     number = _numbers(what, value)
     return _KINDS[number.dtype], number.tobytes()

@@ -19,7 +19,7 @@ _INPUTS = {
     2: "images have 4 dims, (b, c, h, w)",
     3: "volumes have 5 dims, (b, c, d, h, w)",
 }
-_MOST_RANK = max(_INPUTS) + 2
+_MAX_RANK = max(_INPUTS) + 2
 _KINDS = {1: "an integer", 2: "an integer or a pair of integers", 3: "an integer or three integers"}
 
 
@@ -226,7 +226,7 @@ class PoolingMethods(CreationMethods):
     def _pooled_channels_last(self, op: str, params: ParamsPool) -> Self:
         """Pool (b, .., c) in the order of memory: channels are one more spatial dim, of windows of one element."""
         order = channels_last_order(self.rank)
-        if self.rank == _MOST_RANK:
+        if self.rank == _MAX_RANK:
             return (
                 self.contiguous()._pooled_by(op, params, Layout.contiguous(params.out_dims)).contiguous("channels_last")
             )

@@ -11,7 +11,7 @@ from ...core.argument import FIRST, dim_of, integer
 from ...core.check import require_alike_but
 from ...core.layout import Layout, distinct
 from ...core.result_shapes import concatenated
-from ...storage.calls import MOST_JOINED, RECORDED
+from ...storage.calls import MAX_JOINED, RECORDED
 from ..base import TensorBase, require_tensors
 from ..promotion import promote
 from .views import ViewMethods
@@ -85,7 +85,7 @@ def _join_along(
         _listed(op, tensors)
         raise
     try:
-        if len(tensors) > MOST_JOINED:
+        if len(tensors) > MAX_JOINED:
             grouped: T | None = _join_groups(op, arrange, tensors, dim)
             if grouped is not None:
                 return grouped
@@ -115,7 +115,7 @@ def _join_groups(op: str, arrange: Callable[[list[Layout], int], _Join], tensors
         return None
     # An error names these shapes rather than those of joined groups.
     join = arrange(list(layouts.values()), dim)
-    groups = [tensors[begin : begin + MOST_JOINED] for begin in range(0, len(tensors), MOST_JOINED)]
+    groups = [tensors[begin : begin + MAX_JOINED] for begin in range(0, len(tensors), MAX_JOINED)]
     return _join_along("cat", _along, [_join_along(op, arrange, group, dim, None) for group in groups], join.dim, None)
 
 

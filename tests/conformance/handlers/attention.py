@@ -28,9 +28,9 @@ class Case:
 
 
 # What a weight loses that f16 cannot hold, where the largest is 1: half of its least number, divided by 2**15.
-LEAST_WEIGHT = -40
+MIN_WEIGHT = -40
 # The same of the gradient of a score, which nothing is divided by.
-LEAST_CHANGE = -25
+MIN_CHANGE = -25
 _TRANSPOSED = ("positions first", "positions first", "positions first", "contiguous")
 CASES = (
     Case((1, 1, 1, 1, 1, 1)),
@@ -146,7 +146,7 @@ def check(bench: Bench, given: tuple[Operand | None, ...], where: str, *, is_cau
         off = np.where(np.isfinite(relative), relative, 0)
         if bench.name in HALVES:
             relative = relative + EXTENDED(2) ** -FLOATS[bench.name].precision
-        slack = expected.weighted * relative + expected.plain * EXTENDED(2) ** LEAST_WEIGHT
+        slack = expected.weighted * relative + expected.plain * EXTENDED(2) ** MIN_WEIGHT
         slack = np.where(np.isfinite(slack), slack, 0)
     ulps = ROUNDED if bench.name in HALVES else 0
     assert_close(bench.name, got, expected.result, ulps, where, slack=slack, zero_sign=False)
@@ -283,8 +283,8 @@ def check_gradient(
     of_scores = of_scores + np.abs(changes.of_scores) * relative + (1 + changes.products) * tiny
     if bench.name in HALVES:
         half = EXTENDED(2) ** -FLOATS[bench.name].precision
-        weights = weights + changes.weights * half + EXTENDED(2) ** LEAST_WEIGHT
-        of_scores = of_scores + np.abs(changes.of_scores) * half + EXTENDED(2) ** LEAST_CHANGE
+        weights = weights + changes.weights * half + EXTENDED(2) ** MIN_WEIGHT
+        of_scores = of_scores + np.abs(changes.of_scores) * half + EXTENDED(2) ** MIN_CHANGE
     # Bounds need no more digits than f64 has, of which products are a hundred times as fast.
     magnitudes = [np.abs(each).astype(np.float64) for each in lines]
     parts = (each.astype(np.float64) for each in (changes.weights, np.abs(changes.of_scores), weights, of_scores))

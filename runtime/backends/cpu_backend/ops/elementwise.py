@@ -13,7 +13,7 @@ from .....dtype import Array, DType
 from .....op import BinaryOp, CmpOp, ElementwiseOp, MethodOp
 from ....core.layout import Layout
 from ....host import cast
-from ....host.array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
+from ....host.array import MIN_PART, bits, contiguous, copy, distinct, in_parts
 from ....program.builder import ProgramBuilder
 from ....program.program import HostCall
 from ....program.values import Parameter
@@ -53,7 +53,7 @@ def _quick(
     function, source = functors(library).elementwise[op], operands[-1].dtype
     compute, target, count = function.of(source), result or op.result_of(source), operands[0].layout.elem_count
     is_kept = source.compute is source and (target is source or isinstance(op, CmpOp))
-    is_short = function.is_one_step or count <= LEAST_PART
+    is_short = function.is_one_step or count <= MIN_PART
     is_whole = [layout.dense is layout and storage.length == count for storage, layout in operands]
     is_one = [layout.repeated is layout for _, layout in operands]
     if op.moves or not (is_kept and is_short and any(is_whole) and all(map(or_, is_whole, is_one))):

@@ -12,7 +12,7 @@ from .....limits import MAX_RANK
 from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
 from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Operand, Parameter, Pointer, dense, filled
+from ....program.values import NULL, Address, Buffer, Operand, Parameter, Pointer, dense, filled
 from ..values import THREADS, Function, number_bits
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def launch_map(
     if source is not None:
         addresses[-1] = source
     packed = host_arguments.map_operands(
-        kernel=NOWHERE if kernel is MOVE else Function("span", kernel),
-        addresses=filled(addresses, MOST_OPERANDS, NOWHERE), threads=THREADS, operands=len(every),
+        kernel=NULL if kernel is MOVE else Function("span", kernel),
+        addresses=filled(addresses, MOST_OPERANDS, NULL), threads=THREADS, operands=len(every),
         results=len(targets), rank=len(layout.shape),
         itemsizes=filled(itemsizes, MOST_OPERANDS, 0), count=layout.elem_count,
         dims=filled(layout.shape[::-1], MAX_RANK, 0), strides=filled(strides, MOST_OPERANDS * MAX_RANK, 0),

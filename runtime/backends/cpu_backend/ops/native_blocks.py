@@ -15,7 +15,7 @@ from ....helpers.threads import get_threads
 from ....host import cast
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, StorageOrBuffer, dense
+from ....program.values import NULL, Buffer, Operand, StorageOrBuffer, dense
 from ..kernels import address_of_array
 from ..values import PRODUCTS, RUN_PARTS, THREADS
 from . import quantized
@@ -58,12 +58,12 @@ def forward(
     result = build.empty(DType.F32, rows * outputs)
     if by_weight:
         packed = host_arguments.few_rows(
-            result=result.address, x=x.address, matrix=blocks.address, bias=NOWHERE, held=NOWHERE,
+            result=result.address, x=x.address, matrix=blocks.address, bias=NULL, held=NULL,
             run_parts=RUN_PARTS, rows=rows, outputs=outputs, length=length, step=length * blocks.dtype.type_size,
             threads=THREADS,
         )  # fmt: skip
     else:
-        scratch = NOWHERE if activations is None else build.allocate(_ROUNDED_BYTES * rows * length).address
+        scratch = NULL if activations is None else build.allocate(_ROUNDED_BYTES * rows * length).address
         packed = host_arguments.block_rows(
             result=result.address, x=x.address, blocks=blocks.address, scratch=scratch, run_parts=RUN_PARTS, rows=rows,
             outputs=outputs, length=length, threads=THREADS,

@@ -18,7 +18,7 @@ from .....op import BinaryOp
 from ....core.layout import Layout, split
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Constant, Operand, Parameter, StorageOrBuffer, filled
+from ....program.values import NULL, Address, Buffer, Constant, Operand, Parameter, StorageOrBuffer, filled
 from ..values import THREADS, Snapshot
 from .native import MOVE, launch_map, runs_of
 
@@ -145,6 +145,6 @@ def _join(build: ProgramBuilder, result: Address, sources: Sequence[_Source], ro
     packed = host_arguments.join_rows(
         result=result, table=Constant(table.ravel()).address, rows=sources[0].rows, width=int(table[:, 0].sum()),
         row_stride=row_stride, itemsize=sources[0].operand.itemsize, operands=len(sources), threads=THREADS,
-        sources=filled([source.operand.address for source in sources], JOIN_ROWS_SOURCES, NOWHERE),
+        sources=filled([source.operand.address for source in sources], JOIN_ROWS_SOURCES, NULL),
     )  # fmt: skip
     build.launch("span", "join_rows", 1, packed)

@@ -8,7 +8,7 @@ from .....dtype import DType
 from .....kernels import host_arguments
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Operand, address_of
+from ....program.values import NULL, Address, Buffer, Operand, address_of
 from ..values import RUN_PARTS, THREADS
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def supports(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | 
 def multiply(build: ProgramBuilder, x: Operand, weight: Operand, bias: Operand | None, result: Address) -> None:
     """Write the product of x (rows, length) and the transposed weight (outputs, length), plus a bias, to an address."""
     (rows, length), outputs, strides, dtype = x.shape, weight.shape[0], weight.strides, x.dtype
-    held = NOWHERE if dtype.compute is dtype else build.empty(DType.F32, rows * length).address
+    held = NULL if dtype.compute is dtype else build.empty(DType.F32, rows * length).address
     packed = host_arguments.few_rows(
         result=result, x=x.address, matrix=weight.address, bias=address_of(bias), held=held,
         run_parts=RUN_PARTS, rows=rows, outputs=outputs, length=length,

@@ -11,7 +11,7 @@ from .....limits import MAX_RANK
 from ....base.error import InvalidIndex
 from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, filled
+from ....program.values import NULL, Buffer, Operand, filled
 from ..values import RUN_PARTS, THREADS, IndexRecord, Snapshot
 from .native import copied
 from .native_copy import Written
@@ -117,7 +117,7 @@ def _scatter(
     dtype, shape = x.dtype, indexes.shape
     mark, index_bytes, index_shift = indexes.dtype.index_form
     has_sums = kernel.startswith("scatter_add") and dtype.is_float and dtype.itemsize < DType.F32.itemsize
-    sums = build.empty(DType.F32, count // shape[dim] * size).address if has_sums else NOWHERE
+    sums = build.empty(DType.F32, count // shape[dim] * size).address if has_sums else NULL
     # Nothing shares memory that is new.
     is_new = x.storage.memory.argument is None
     packed = host_arguments.scatter_elements(

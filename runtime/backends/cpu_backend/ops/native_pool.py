@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from .....kernels import host_arguments
 from ....core.pool import ParamsPool, PoolParams, pool_of
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand
+from ....program.values import NULL, Buffer, Operand
 from ..values import RUN_PARTS, THREADS
 from .native import contiguous
 
@@ -72,7 +72,7 @@ def _pool(
     tangent = None if tangent is None else tangent.as_rank(_RANK)
     batch, channels = params.input_dims[:2]
     packed = host_arguments.pool_rows(
-        result=result.address, source=x.address, tangent=NOWHERE if tangent is None else tangent.address,
+        result=result.address, source=x.address, tangent=NULL if tangent is None else tangent.address,
         run_parts=RUN_PARTS, threads=THREADS, channels=channels, planes=batch * channels, source_strides=x.strides,
         tangent_strides=(x if tangent is None else tangent).strides, pool=host_arguments.Pool(*params.numbers),
     )  # fmt: skip
@@ -94,7 +94,7 @@ def _gradient(
     count, covered = math.prod(params.input_dims), math.prod(params.out_dims) * math.prod(params.window)
     result = build.empty(g.dtype, count)
     sums = result if g.dtype.compute is g.dtype else build.empty(g.dtype.compute, count)
-    source, pooled = (contiguous(build, each).address for each in elements) if elements else (NOWHERE, NOWHERE)
+    source, pooled = (contiguous(build, each).address for each in elements) if elements else (NULL, NULL)
     batch, channels = params.input_dims[:2]
     packed = host_arguments.pool_planes(
         result=result.address, sums=sums.address, source=source, pooled=pooled,

@@ -10,7 +10,7 @@ from .....kernels import host_arguments
 from .....op import BinaryOp
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Operand, address_of
+from ....program.values import NULL, Address, Buffer, Operand, address_of
 from ... import recurrent as shared
 from ...recurrent import Gradient, Results, Step
 from ..values import RUN_PARTS, THREADS
@@ -83,7 +83,7 @@ def _sequence(
     states = build.empty(dtype, kind.states * steps * rows * units)
     products = build.empty(dtype, work if keep_products else work // steps)
     gates = shared.contiguous_rows(own, gates)
-    held = NOWHERE if dtype.compute is dtype else build.empty(DType.F32, rows * units).address
+    held = NULL if dtype.compute is dtype else build.empty(DType.F32, rows * units).address
     packed = host_arguments.recurrent_sequence(
         states=states.address, products=products.address, gates=gates.address, weight=own.contiguous(weight).address,
         bias=address_of(shared.optional_contiguous(own, bias)), initial=own.contiguous(initial).address,

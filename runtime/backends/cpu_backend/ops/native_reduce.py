@@ -10,7 +10,7 @@ from .....kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
 from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....core.layout import split
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, Parameter, dense, filled
+from ....program.values import NULL, Buffer, Operand, Parameter, dense, filled
 from ..values import RUN_PARTS, THREADS, number_bits
 from .native import copied, elementwise, runs_of
 
@@ -22,7 +22,7 @@ _NUMBER_BYTES: Final = 8
 _PLACED_BYTES: Final = 16
 # Columns are split into so many parts where there are fewer, each of no fewer elements.
 _PARTS: Final = 128
-_LEAST_ELEMENTS: Final = 1 << 16
+_MIN_ELEMENTS: Final = 1 << 16
 # Rows of columns are joined one after the other, which for more of them would make sums inaccurate.
 _MOST_ROWS: Final = 1 << 11
 
@@ -53,7 +53,7 @@ def reduce(
         parts, pack = -(-length // FOLD_LENGTH), partial(host_arguments.fold_rows, row_stride=rows.stride)
     else:
         columns = outputs // rows.inner * -(-rows.inner // FOLD_COLUMNS)
-        split_length = min(-(-length // max(min(_PARTS // columns, count // _LEAST_ELEMENTS), 1)), _MOST_ROWS)
+        split_length = min(-(-length // max(min(_PARTS // columns, count // _MIN_ELEMENTS), 1)), _MOST_ROWS)
         parts = -(-length // split_length)
         pack = partial(host_arguments.fold_columns, inner=rows.inner, outer_stride=rows.stride, split=split_length)
     states = build.allocate(outputs * parts * max(_PLACED_BYTES, _NUMBER_BYTES * op.numbers)) if parts > 1 else None
@@ -61,7 +61,7 @@ def reduce(
     bits = [number_bits(number, dtype.compute) for number in parameters]
     run, run_stride, step = rows.runs
     packed = pack(
-        result=result.address, source=x.address, states=NOWHERE if states is None else states.address,
+        result=result.address, source=x.address, states=NULL if states is None else states.address,
         run_parts=RUN_PARTS, outputs=outputs, length=length, run=run, run_stride=run_stride, step=step,
         threads=THREADS, parameters=filled(bits, host_arguments.PARAMETERS["fold"], 0),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from .....kernels.constants import ROWS
 from .....op import MethodOp
 from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, Parameter, address_of, filled
+from ....program.values import NULL, Buffer, Operand, Parameter, address_of, filled
 from ..values import RUN_PARTS, THREADS, number_bits
 from . import native_index
 from .native import contiguous, copied
@@ -34,8 +34,8 @@ _PARAMETERS: Final = max(host_arguments.PARAMETERS[_FAMILY], 1)
 _NUMBERS: Final = 4
 _MAX_POSITION: Final = 1 << 24
 _NO_NUMBERS: Final = {
-    "scratch": NOWHERE, "together": 0, "numbers": (NOWHERE,) * _NUMBERS, "number_strides": (0,) * _NUMBERS,
-    "indexes": NOWHERE, "wrong": NOWHERE, "ignored": 0, "index_mark": 0, "index_stride": 0, "index_bytes": 0,
+    "scratch": NULL, "together": 0, "numbers": (NULL,) * _NUMBERS, "number_strides": (0,) * _NUMBERS,
+    "indexes": NULL, "wrong": NULL, "ignored": 0, "index_mark": 0, "index_stride": 0, "index_bytes": 0,
     "index_shift": 0,
 }  # fmt: skip
 
@@ -101,7 +101,7 @@ def _with_numbers(
     }  # fmt: skip
     _launch(
         build, RowKernel(_FAMILY, kernel, facts), dim, operands, elements, parameters,
-        numbers=filled([*map(address_of, numbers), *map(address_of, results)], _NUMBERS, NOWHERE),
+        numbers=filled([*map(address_of, numbers), *map(address_of, results)], _NUMBERS, NULL),
         number_strides=filled([each.strides[0] for each in numbers], _NUMBERS, 0), **fields,
     )  # fmt: skip
     if made:
@@ -176,8 +176,8 @@ def _launch(
     given = [None if each is None else _broadcast(build, each, shape, dim) for each in operands]
     strides = [_Strides(0, 0, 0) if each is None else _strides_around(each, dim) for each in given]
     packed = host_arguments.row_formula(
-        results=filled([address_of(output) for output in outputs], _RESULTS, NOWHERE),
-        operands=filled([address_of(each) for each in given], _OPERANDS, NOWHERE), run_parts=RUN_PARTS,
+        results=filled([address_of(output) for output in outputs], _RESULTS, NULL),
+        operands=filled([address_of(each) for each in given], _OPERANDS, NULL), run_parts=RUN_PARTS,
         parameters=filled([number_bits(number, x.dtype.compute) for number in parameters], _PARAMETERS, 0),
         rows=math.prod(shape[:dim]) * math.prod(shape[dim + 1 :]), length=length, inner=math.prod(shape[dim + 1 :]),
         outer_strides=filled([each.outer for each in strides if each], _OPERANDS, 0),

@@ -16,7 +16,7 @@ from .native import contiguous
 if TYPE_CHECKING:
     from ..kernels import HostKernels
 
-_MOST_POSITIONS: Final = (1 << 32) - 1
+_MAX_POSITIONS: Final = (1 << 32) - 1
 
 
 def scan(
@@ -32,7 +32,7 @@ def scan(
     kernel, length = f"{op.value}_{x.dtype.value}", x.shape[dim]
     if x.layout.elem_count == 0 or not kernels.has("host_scan", kernel):
         return None
-    if op.gives_positions and length > _MOST_POSITIONS:
+    if op.gives_positions and length > _MAX_POSITIONS:
         return None
     result = build.empty(op.result_of(x.dtype), x.layout.elem_count)
     positions = build.empty(DType.U32, result.length) if op.gives_positions else None

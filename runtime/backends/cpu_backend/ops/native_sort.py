@@ -10,7 +10,7 @@ from .....kernels import host_arguments
 from .....kernels.constants import COUNTED_LENGTH, SELECTED_COUNT, SORTED_LINES
 from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, Pointer, dense
+from ....program.values import NULL, Buffer, Operand, Pointer, dense
 from ..values import RUN_PARTS, THREADS
 from .native import contiguous, copied
 from .native_index import gathered
@@ -18,7 +18,7 @@ from .native_index import gathered
 if TYPE_CHECKING:
     from ..kernels import HostKernels
 
-_MOST_POSITIONS: Final = 1 << 32
+_MAX_POSITIONS: Final = 1 << 32
 # Room for so many elements has a place for any of their dtypes where it ends.
 _ROOM: Final = 8
 
@@ -28,11 +28,11 @@ def argsort(build: ProgramBuilder, kernels: HostKernels, x: Operand, descending:
     kernel, elements = f"argsort_{x.dtype.value}", x.layout.elem_count
     length = x.shape[-1] if x.shape else 1
     # NumPy's positions have 64 bits.
-    if not kernels.has("host_sort", kernel) or elements * count == 0 or length >= _MOST_POSITIONS:
+    if not kernels.has("host_sort", kernel) or elements * count == 0 or length >= _MAX_POSITIONS:
         return None
     lines, room = elements // length, -(-length // _ROOM) * _ROOM
     sorted_count = count if count <= SELECTED_COUNT else length
-    scratch: Pointer = NOWHERE
+    scratch: Pointer = NULL
     if sorted_count == length > COUNTED_LENGTH[x.itemsize]:
         nbytes = min(lines, SORTED_LINES) * room * (2 * x.itemsize + DType.U32.itemsize)
         scratch = build.allocate(nbytes).address

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # What cuBLASLt wants on a Hopper GPU; elsewhere it takes less.
 _WORKSPACE_BYTES: Final = 32 << 20
 # A plan takes cuBLASLt some ten microseconds to make.
-_MOST_PLANS: Final = 1024
+_MAX_PLANS: Final = 1024
 
 
 class _Plan:
@@ -79,7 +79,7 @@ class CuBlasLt(StreamLibrary):
         self._blas = blas
         self._allocator = allocator
         # None of what cuBLASLt does not take.
-        self._plans: BoundedCache[object, _Plan | None] = BoundedCache(_MOST_PLANS)
+        self._plans: BoundedCache[object, _Plan | None] = BoundedCache(_MAX_PLANS)
         # Looked up once.
         self._multiply, self._set = library.matmul, library.matmul_desc_set_attribute
         self._bias_pointer = int(library.MatmulDescAttribute.BIAS_POINTER)

@@ -50,7 +50,7 @@ _GRAPHS: Final[dict[str | ConvolutionKind, Callable[..., Plan | None]]] = {
 }
 _FILE: Final = "libcudnn.so.9"
 # A plan takes milliseconds to make, and memory to keep.
-_MOST_PLANS: Final = 256
+_MAX_PLANS: Final = 256
 
 
 class CuDnn(StreamLibrary):
@@ -160,7 +160,7 @@ class CuDnn(StreamLibrary):
             return None
         key = name, dtype, params
         if key not in self._plans:
-            if len(self._plans) == _MOST_PLANS:
+            if len(self._plans) == _MAX_PLANS:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = self._call("graph", self._new_plan, _GRAPHS[name], dtype, params)
         return self._plans[key]

@@ -5,12 +5,12 @@ from typing import Final
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE
 
 # HIP counts the threads of a launch in 32 bits. Kernels loop over what is left; those of tiles are launched again.
-MOST_BLOCKS: Final = (1 << 32) // BLOCK_SIZE - 1
+MAX_BLOCKS: Final = (1 << 32) // BLOCK_SIZE - 1
 # So many elements for each multiprocessor stay in caches, and its threads take one or a few of them each.
 _FEW: Final = 1024
 # So many rows of x are multiplied at once with weights that are floats, and with those in blocks.
 FEW_ROWS_OF_X: Final = 8
-MOST_ROWS_OF_X: Final = 16
+MAX_ROWS_OF_X: Final = 16
 
 
 def ceil_divide(number: int, divisor: int) -> int:

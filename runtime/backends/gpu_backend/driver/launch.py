@@ -27,12 +27,12 @@ class LaunchLimits(NamedTuple):
     def refusal(self, grid: Dim3, block: Dim3, shared_bytes: int) -> str:
         """Why a launch is more than this; empty where it is not."""
         (x, y, z), (block_x, block_y, block_z) = grid, block
-        most_x, most_y, most_z = self.grid
+        max_x, max_y, max_z = self.grid
         long_x, long_y, long_z = self.block
         if (
-            0 < x <= most_x
-            and 0 < y <= most_y
-            and 0 < z <= most_z
+            0 < x <= max_x
+            and 0 < y <= max_y
+            and 0 < z <= max_z
             and 0 < block_x <= long_x
             and 0 < block_y <= long_y
             and 0 < block_z <= long_z

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from .....kernels.arguments import graph_begin, graph_finish
 from ....base.error import InvalidArgument, TallowError
-from ....program.values import NOWHERE
+from ....program.values import NULL
 from ...backend import BackendGraph
 from ..driver import capture, slow_path
 from ..driver.resource import Resource
@@ -132,7 +132,7 @@ class GpuGraph(Resource, BackendGraph):
 
     def _replay_with_state(self, recorded: Recorded, captured: _Captured, state: int) -> None:
         device, blocks = self._device, captured.blocks
-        record = device.index_errors.own_address if captured.has_indexes else NOWHERE
+        record = device.index_errors.own_address if captured.has_indexes else NULL
         reserved = seed, first = device.random.reserve(blocks) if blocks else (0, 0)
         try:
             if self._ready != (seed, first, record):

@@ -15,7 +15,7 @@ from ....kernels.code_cache import CodeCache, Loaded, cache_folder
 from ..driver import fork
 from ..driver.error import DriverError, InvalidKernel
 from ..driver.gpu_driver import Function, GpuDriver
-from ..driver.grid import MOST_BLOCKS
+from ..driver.grid import MAX_BLOCKS
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Kernels:
         if blocks == 0:
             return
         function = self.function(family, name, len(arguments), shared_bytes)
-        function(blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, arguments)
+        function(blocks if blocks < MAX_BLOCKS else MAX_BLOCKS, arguments)
 
     def has(self, family: str) -> bool:
         """Whether the device has the kernels of a family: of some, other targets lack the instructions."""
@@ -53,7 +53,7 @@ class Kernels:
         return not targets or self._driver.target in targets
 
     def function(self, family: str, name: str, argument_size: int, shared_bytes: int = 0) -> Function:
-        """What enqueues a kernel on at most MOST_BLOCKS blocks: see `launch`."""
+        """What enqueues a kernel on at most MAX_BLOCKS blocks: see `launch`."""
         function = self._functions.get(name)
         return self._find(family, name, argument_size, shared_bytes) if function is None else function
 

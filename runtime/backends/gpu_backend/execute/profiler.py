@@ -20,7 +20,7 @@ from ..driver.gpu_driver import GpuDriver
 from ..driver.stream import Event
 from .program import Results, Run, overlapping
 
-_MOST_PENDING: Final = 1 << 12
+_MAX_PENDING: Final = 1 << 12
 # Times between events are f32, whose step is below a microsecond up to 8 seconds.
 _LONGEST_MS: Final = 1000.0
 
@@ -46,7 +46,7 @@ class Clock:
     def note(self, launch: LaunchRecord, begin: Event, end: Event) -> None:
         """Note the marks in front of a launch and behind it."""
         self._pending.append((launch, begin, end))
-        if len(self._pending) > _MOST_PENDING:
+        if len(self._pending) > _MAX_PENDING:
             self.settle(blocking=False)
 
     def settle(self, *, blocking: bool) -> None:

@@ -41,7 +41,7 @@ from ....program.values import (
     Value,
 )
 from ...plan import Key, Plan, kind_of
-from ..driver.grid import MOST_BLOCKS
+from ..driver.grid import MAX_BLOCKS
 from ..memory.storage import GpuStorage
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Run:
                 elif kind is Launch:
                     size, blocks = step.arguments.struct.size, step.blocks
                     enqueue = device.kernels.function(step.family, step.kernel, size, step.shared_bytes)
-                    blocks, packed = blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, self._packed(step.arguments)
+                    blocks, packed = blocks if blocks < MAX_BLOCKS else MAX_BLOCKS, self._packed(step.arguments)
                     if self._watch is None:
                         enqueue(blocks, packed)
                     else:
@@ -296,7 +296,7 @@ class _Compiler:
                 # The first run may have launched others, where memory of its operands overlapped.
                 function = self._device.kernels.function(family, kernel, arguments.struct.size, shared_bytes)
                 launch = self._constant(function)
-                self._lines.append(f"{launch}({self._constant(min(blocks, MOST_BLOCKS))}, {self._packed(arguments)})")
+                self._lines.append(f"{launch}({self._constant(min(blocks, MAX_BLOCKS))}, {self._packed(arguments)})")
             case LibraryCall(function, arguments, fallback):
                 call = self._call(function, arguments)
                 if fallback is not None:

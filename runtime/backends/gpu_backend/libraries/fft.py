@@ -39,7 +39,7 @@ KINDS: Final = {
 }
 DIRECTIONS: Final = {Transform.FORWARD: (-1,), Transform.INVERSE: (1,)}
 # A plan takes a millisecond to make, and device memory to keep.
-_MOST_PLANS: Final = 64
+_MAX_PLANS: Final = 64
 
 Key = tuple[str, int, int]
 """What a plan is for: the kind, the points of a line and the number of lines."""
@@ -79,7 +79,7 @@ class FftLibrary(StreamLibrary, ABC):
     def _plan(self, key: Key) -> tuple[Any, int]:
         found = self._plans.get(key)
         if found is None:
-            while len(self._plans) >= _MOST_PLANS:
+            while len(self._plans) >= _MAX_PLANS:
                 _, (plan, _) = self._plans.popitem(last=False)
                 self._destroy(plan)
             found = plan, nbytes = self._make(*key)

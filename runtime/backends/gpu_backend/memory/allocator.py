@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol, cast
 from ....base.bounded_cache import BoundedCache
 from ....base.error import InvalidArgument, OutOfMemory
 from ....helpers.size_class import size_class
-from ....program.values import NOWHERE
+from ....program.values import NULL
 from ..driver import capture, fork, slow_path
 from ..driver.error import DriverError
 
@@ -20,7 +20,7 @@ _SMALLEST: Final = 512
 _CACHED_SHARE: Final = 0.5
 _LIMIT_VARIABLE: Final = "TALLOW_MEMORY_CACHE"
 # So many requests are known by their bytes.
-_MOST_KNOWN: Final = 4096
+_MAX_KNOWN: Final = 4096
 
 
 class Memory(Protocol):
@@ -72,7 +72,7 @@ class Pool(ABC):
     """
 
     def __init__(self) -> None:
-        self.by_request: BoundedCache[int, Blocks] = BoundedCache(_MOST_KNOWN)
+        self.by_request: BoundedCache[int, Blocks] = BoundedCache(_MAX_KNOWN)
         """By the bytes that are asked for, as many as were met lately."""
         self.allocated = 0
         """The bytes of blocks that slices have."""
@@ -98,7 +98,7 @@ class Pool(ABC):
         size = self._size(nbytes)
         blocks = self.by_request.keep(nbytes, self.blocks_of(size))
         if size == 0:
-            return blocks, NOWHERE
+            return blocks, NULL
         with self._lock:
             try:
                 return blocks, blocks.free.pop()

@@ -12,8 +12,8 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, GROUP_SHARED
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, address_of, dense
-from ..driver.grid import MOST_BLOCKS, ceil_divide
+from ....program.values import NULL, Buffer, Operand, address_of, dense
+from ..driver.grid import MAX_BLOCKS, ceil_divide
 from ..libraries.library import AttentionParams
 from . import copy
 from .geometry import LIMIT, Dims
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 _SIZES: Final = (64, 128, 256)
 _ROWS: Final = (1, 4, 8)
 # Fewer rows of a key head than these are not worth matrix cores.
-_LEAST_ROWS: Final = 5
+_MIN_ROWS: Final = 5
 # The keys of a few rows are split so that each multiprocessor has a block, with so many keys at least, or as many as it
 # runs at once where these have many keys.
 _BUSY_BLOCKS: Final = {"few": 1}
-_MOST_BUSY_BLOCKS: Final = 2
-_LEAST_KEYS: Final = 64
+_MAX_BUSY_BLOCKS: Final = 2
+_MIN_KEYS: Final = 64
 _MANY_KEYS: Final = 512
 # Blocks of these kernels take large tiles of rows, and all keys.
 _ALL_KEYS: Final = ("tiles", "any")
 # The least normal number of f32.
-_LEAST_SCALE: Final = 2.0**-126
-NO_LENGTHS: Final = arguments.Index(NOWHERE, 0, 0, 0, 0, 0, 0)
+_MIN_SCALE: Final = 2.0**-126
+NO_LENGTHS: Final = arguments.Index(NULL, 0, 0, 0, 0, 0, 0)
 
 
 def scaled_dot_product_attention(
@@ -75,18 +75,18 @@ def scaled_dot_product_attention(
     rows = group * queries
     least = held_size(op, size)
     multiprocessors = build.facts.multiprocessors
-    is_plain = mask is None and scale >= _LEAST_SCALE
+    is_plain = mask is None and scale >= _MIN_SCALE
     key_rows = batches * key_heads
-    are_few = key_rows * _most_splits(rows, keys) < multiprocessors
+    are_few = key_rows * _max_splits(rows, keys) < multiprocessors
     # Blocks of many rows of f32 need a multiprocessor each; those of few rows share one.
     are_many = 2 * key_rows * ceil_divide(rows, ATTENTION_ROWS) >= multiprocessors
     way, taken = _way(dtype, rows, are_few, are_many, is_plain)
     blocks = key_rows * ceil_divide(rows, taken)
     splits = 1
     if way not in _ALL_KEYS and blocks <= COUNTERS:
-        busy = _BUSY_BLOCKS.get(way, _MOST_BUSY_BLOCKS)
+        busy = _BUSY_BLOCKS.get(way, _MAX_BUSY_BLOCKS)
         splits = _splits(blocks, min(rows, taken), keys, multiprocessors, busy)
-    if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
+    if max(rows, keys) >= LIMIT or blocks * splits > MAX_BLOCKS:
         raise InvalidArgument(op, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
     query, key, value = (whole(build, operand) for operand in (query, key, value))
     lines = batches * heads * queries
@@ -95,8 +95,8 @@ def scaled_dot_product_attention(
         result=result.address, logsumexp=address_of(logsumexp),
         query=query.address, key=key.address, value=value.address, mask=address_of(mask),
         parts=address_of(parts),
-        counters=NOWHERE if parts is None else build.facts.counters,
-        indexes=NOWHERE if indexes is None else indexes.indexes.address,
+        counters=NULL if parts is None else build.facts.counters,
+        indexes=NULL if indexes is None else indexes.indexes.address,
         index=NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
         index_stride=index_stride(lengths),
         scale=element_bits(scale, DType.F32), query_strides=query.strides[:3], key_strides=key.strides[:3],
@@ -218,7 +218,7 @@ def _way(dtype: DType, rows: int, are_few: bool, are_many: bool, is_plain: bool)
     """
     if dtype is DType.F32 and rows > ATTENTION_FEW_ROWS and are_many:
         return "tiles", ATTENTION_ROWS
-    if dtype.itemsize != 2 or rows < _LEAST_ROWS or (are_few and rows <= ATTENTION_FEW_ROWS):
+    if dtype.itemsize != 2 or rows < _MIN_ROWS or (are_few and rows <= ATTENTION_FEW_ROWS):
         taken = next((count for count in _ROWS if rows <= count), _ROWS[-1])
         return f"rows{taken}", taken
     if rows <= ATTENTION_FEW_ROWS:
@@ -229,12 +229,12 @@ def _way(dtype: DType, rows: int, are_few: bool, are_many: bool, is_plain: bool)
 def _splits(blocks: int, rows: int, keys: int, multiprocessors: int, busy: int) -> int:
     """Into how many parts the keys of each block's rows are split: equally many steps each, if all are there."""
     most = max(multiprocessors // blocks, min(busy * multiprocessors // blocks, keys // _MANY_KEYS))
-    most = min(most, _most_splits(rows, keys))
-    steps = ceil_divide(keys, _LEAST_KEYS)
+    most = min(most, _max_splits(rows, keys))
+    steps = ceil_divide(keys, _MIN_KEYS)
     return ceil_divide(steps, ceil_divide(steps, max(min(most, steps), 1)))
 
 
-def _most_splits(rows: int, keys: int) -> int:
+def _max_splits(rows: int, keys: int) -> int:
     """More would take longer: what the last block joins grows with the splits, and what each of them has shrinks."""
     return math.isqrt(keys // rows)
 

@@ -11,8 +11,8 @@ from .....kernels import arguments
 from .....kernels.constants import ATTENTION_ROWS
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, address_of
-from ..driver.grid import MOST_BLOCKS, ceil_divide
+from ....program.values import NULL, Buffer, Operand, address_of
+from ..driver.grid import MAX_BLOCKS, ceil_divide
 from ..libraries.library import AttentionGradientParams, AttentionParams
 from . import attention
 from .copy import contiguous
@@ -59,7 +59,7 @@ def scaled_dot_product_attention_gradient(
     group = heads // key_heads
     row_blocks = batches * key_heads * ceil_divide(group * queries, ATTENTION_ROWS)
     key_blocks = batches * key_heads * ceil_divide(keys, ATTENTION_ROWS)
-    if max(group * queries, keys) >= LIMIT or max(row_blocks, key_blocks) > MOST_BLOCKS:
+    if max(group * queries, keys) >= LIMIT or max(row_blocks, key_blocks) > MAX_BLOCKS:
         reason = f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer"
         raise InvalidArgument(_OP, reason)
     operands = query, key, value, result, gradient
@@ -68,10 +68,10 @@ def scaled_dot_product_attention_gradient(
     products = build.empty(DType.F32, batches * heads * queries)
     packed = arguments.attention_gradient(
         query_gradient=made[0].address, key_gradient=made[1].address,
-        value_gradient=made[2].address, mask_gradient=made[3].address if made[3:] else NOWHERE,
+        value_gradient=made[2].address, mask_gradient=made[3].address if made[3:] else NULL,
         query=query.address, key=key.address, value=value.address, mask=address_of(mask),
         result=result.address, gradient=gradient.address, logsumexp=logsumexp.address,
-        products=products.address, indexes=NOWHERE if indexes is None else indexes.indexes.address,
+        products=products.address, indexes=NULL if indexes is None else indexes.indexes.address,
         index=attention.NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
         index_stride=attention.index_stride(lengths), scale=element_bits(scale, DType.F32),
         query_strides=query.strides[:3], key_strides=key.strides[:3], value_strides=value.strides[:3],

@@ -27,7 +27,7 @@ AnyParams = Params | ParamsConvolution
 _Function = Callable[[ProgramBuilder, str, Operand, Operand, ParamsConvolution], Buffer]
 
 # With fewer rows of channels, tiles of matrix products stay too empty to pay.
-_LEAST_CHANNELS: Final = 16
+_MIN_CHANNELS: Final = 16
 # Kernels take volumes (b, c, d, h, w).
 _RANK: Final = 5
 
@@ -218,7 +218,7 @@ def _convolved(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, para
         if last is not None:
             return last
         return _stored(build, depthwise.convolve(build, op, x, kernel, params), params.out_dims, params)
-    by = implicit_gemm.convolve if params.channels[1] >= _LEAST_CHANNELS else partial(_directly, transposed=False)
+    by = implicit_gemm.convolve if params.channels[1] >= _MIN_CHANNELS else partial(_directly, transposed=False)
     return by(build, op, x.as_rank(_RANK), kernel.as_rank(_RANK), params.as_volumes)
 
 
@@ -228,7 +228,7 @@ def _transposed(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, par
         if last is not None:
             return last
         return _stored(build, depthwise.convolve_transposed(build, op, x, kernel, params), params.input_dims, params)
-    is_product = params.channels[0] >= _LEAST_CHANNELS
+    is_product = params.channels[0] >= _MIN_CHANNELS
     by = implicit_gemm.convolve_transposed if is_product else partial(_directly, transposed=True)
     return by(build, op, x.as_rank(_RANK), kernel.as_rank(_RANK), params.as_volumes)
 

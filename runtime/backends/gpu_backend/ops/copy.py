@@ -15,7 +15,7 @@ from ....core.layout import Layout, split
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.values import (
-    NOWHERE,
+    NULL,
     Address,
     Buffer,
     KernelArguments,
@@ -36,7 +36,7 @@ _LONG_ROWS: Final = {True: 1 << 24, False: LIMIT}
 # Fewer bytes of elements that are apart it joins with others; a copy of more of them goes through tiles.
 _LONG_STEPS: Final = 1 << 20
 # Of narrower elements a tile is larger: to read few of them as they lie takes less time.
-_LEAST_TILED_BYTES: Final = 4
+_MIN_TILED_BYTES: Final = 4
 # The widest element that fill kernels know, in bytes.
 _WIDEST_FILL: Final = 8
 
@@ -83,7 +83,7 @@ def apart(build: ProgramBuilder, target: Operand, operand: Operand) -> Operand:
     return copied(build, operand) if build.shares_memory(target, operand) else operand
 
 
-def straightened(build: ProgramBuilder, source: Operand) -> Operand:
+def to_row_major(build: ProgramBuilder, source: Operand) -> Operand:
     """The elements in row-major order if they are many and transposed, which is slow to read, else where they are."""
     if are_few(source.layout.elem_count, build.facts.multiprocessors):
         return source
@@ -137,7 +137,7 @@ def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int
     sorted_strides = [tuple(strides[dim] for dim in order) for strides in (to, from_)]
     dims, strides = merged(tuple(shape[dim] for dim in order), sorted_strides)
     width, dims, strides = widened(dims, strides, (), itemsize, alignment, ACCESS_BYTES)
-    is_apart = few and width < _LEAST_TILED_BYTES
+    is_apart = few and width < _MIN_TILED_BYTES
     transposed = None if is_apart else tiled(dims, strides, 1, width)
     if transposed is not None:
         return _Plan(f"copy_b{8 * width}_transposed", True, width, transposed)
@@ -223,7 +223,7 @@ def cat(build: ProgramBuilder, first: Operand, dim: int, *others: Operand) -> Bu
             addresses, *parts = zip(*sources[begin : begin + JOIN_MANY_SOURCES], strict=True)
             alignment = alignment_of(*addresses)
             join = _join(rows, row, itemsize, alignment, *parts)
-            packed = join.pack(result=result.address, sources=filled(addresses, join.room, NOWHERE))
+            packed = join.pack(result=result.address, sources=filled(addresses, join.room, NULL))
             build.launch("copy", join.kernel, join.blocks, packed)
     return result
 

@@ -12,7 +12,7 @@ from .....op import MethodOp, ReduceOp
 from ....core.conv import ParamsConvolution
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, dense
-from ..driver.grid import MOST_BLOCKS, ceil_divide
+from ..driver.grid import MAX_BLOCKS, ceil_divide
 from . import elementwise, reduce
 from .geometry import LIMIT, Part, plane_parts
 
@@ -144,7 +144,7 @@ def convolve_last(
             geometry=geometry,
         )  # fmt: skip
         chunks = ceil_divide(channels, packs * length)
-        build.launch("conv", name, chunks * min(blocks, MOST_BLOCKS // chunks), packed)
+        build.launch("conv", name, chunks * min(blocks, MAX_BLOCKS // chunks), packed)
     return result
 
 

@@ -18,7 +18,7 @@ from .geometry import Dims, Part, merged, parts, strided_block, tiled
 from .scalar import parameter_bits
 
 # The operands for which kernels of two results have room.
-_MOST_GIVEN: Final = 3
+_MAX_GIVEN: Final = 3
 
 
 class Kernels(NamedTuple):
@@ -118,7 +118,7 @@ def binary(build: ProgramBuilder, op: BinaryOp | MethodOp, x: Operand, y: Operan
         transposed = _transposed(x.shape, x.strides, y.strides, x.itemsize)
         if transposed is not None:
             # Tiles transpose one operand; a copy transposes the other one if necessary.
-            straight = y if transposed[0] else copy.straightened(build, y)
+            straight = y if transposed[0] else copy.to_row_major(build, y)
             if straight is y:
                 return _binary_transposed(build, name, x, y, *transposed, bits)
             return binary(build, op, x, straight, *parameters)
@@ -212,7 +212,7 @@ def joint(
         partial(arguments.binary_gradients_contiguous, parameters=bits),
         partial(arguments.binary_gradients_strided, parameters=bits),
     )
-    operands += operands[-1:] * (_MOST_GIVEN - len(operands))
+    operands += operands[-1:] * (_MAX_GIVEN - len(operands))
     return several(build, kernels, operands, (dtype, dtype))
 
 
@@ -276,7 +276,7 @@ def _launch(
     few = are_few(count, build.facts.multiprocessors)
     launches = strided_launches(strided_block(widest), few, layout.shape, strides, tuple(itemsizes))
     if launches is None:
-        straight = [copy.straightened(build, operand) for operand in operands]
+        straight = [copy.to_row_major(build, operand) for operand in operands]
         _launch(build, kernels, straight, results, result_itemsizes)
         return
     for blocks, first, offsets, part_count, geometry in launches:

@@ -13,7 +13,7 @@ from .....limits import MAX_RANK
 from .....op import ReduceOp
 from ....program.builder import ProgramBuilder
 from ....program.fused_kernels import kernels_of
-from ....program.values import NOWHERE, Buffer, KernelArguments, Number, Operand, Pointer, filled
+from ....program.values import NULL, Buffer, KernelArguments, Number, Operand, Pointer, filled
 from . import fused_rows, reduce
 from .elementwise import Kernels, several
 from .fused_source import Statements, composed
@@ -101,13 +101,13 @@ def _maps(
 
     def contiguous(results: list[Pointer], sources: list[Pointer], count: int) -> KernelArguments:
         return arguments.fused_contiguous(
-            results=filled(results, FUSED_RESULTS, NOWHERE), sources=filled(sources, FUSED_SOURCES, NOWHERE),
+            results=filled(results, FUSED_RESULTS, NULL), sources=filled(sources, FUSED_SOURCES, NULL),
             numbers=numbers, count=count,
         )  # fmt: skip
 
     def strided(results: list[Pointer], sources: list[Pointer], count: int, geometry: Geometry) -> KernelArguments:
         return arguments.fused_strided(
-            results=filled(results, FUSED_RESULTS, NOWHERE), sources=filled(sources, FUSED_SOURCES, NOWHERE),
+            results=filled(results, FUSED_RESULTS, NULL), sources=filled(sources, FUSED_SOURCES, NULL),
             numbers=numbers, count=count, geometry=Geometry((*geometry, *rest)),
         )  # fmt: skip
 

@@ -17,14 +17,14 @@ from .....limits import MAX_RANK
 from ....base.error import InvalidArgument
 from ....core.layout import Layout, collapse
 from ....core.shape import Shape
-from ..driver.grid import MOST_BLOCKS, ceil_divide
+from ..driver.grid import MAX_BLOCKS, ceil_divide
 
 Dims = tuple[int, ...]
 
 # Kernels number elements in 32 bits, and divide such a number by a dim through a product only below this.
 LIMIT: Final = 1 << 31
 # With fewer elements along a side, tiles stay too empty to pay.
-_LEAST_SIDE: Final = 16
+_MIN_SIDE: Final = 16
 
 
 class Part(NamedTuple):
@@ -139,9 +139,9 @@ def tiled(dims: Dims, strides: Sequence[Dims], transposed: int, itemsize: int) -
     side = TILE_SIDE.get(itemsize)
     if side is None or len(dims) < 2 or strides[0][-1] != 1 or strides[transposed][-1] <= 1:
         return None
-    long = [dim for dim, size in enumerate(dims) if size >= _LEAST_SIDE]
+    long = [dim for dim, size in enumerate(dims) if size >= _MIN_SIDE]
     along = next((dim for dim in long if strides[transposed][dim] == 1), None)
-    if along is None or dims[-1] < _LEAST_SIDE:
+    if along is None or dims[-1] < _MIN_SIDE:
         return None
     last = len(dims) - 1
     order = [*(dim for dim in range(last) if dim != along), along, last]
@@ -152,6 +152,6 @@ def tiled(dims: Dims, strides: Sequence[Dims], transposed: int, itemsize: int) -
     geometry = packed_dims(sizes, [tuple(operand[dim] for dim in order) for operand in strides])
     # A block has one tile.
     return tuple(
-        Part(min(tiles - first, MOST_BLOCKS), 0, (0,) * len(strides), first, geometry)
-        for first in range(0, tiles, MOST_BLOCKS)
+        Part(min(tiles - first, MAX_BLOCKS), 0, (0,) * len(strides), first, geometry)
+        for first in range(0, tiles, MAX_BLOCKS)
     )

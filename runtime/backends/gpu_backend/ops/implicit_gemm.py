@@ -16,7 +16,7 @@ from ....core.conv import ParamsConvolution
 from ....core.layout import layout_of
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, dense
-from ..driver.grid import MOST_BLOCKS, ceil_divide
+from ..driver.grid import MAX_BLOCKS, ceil_divide
 from . import copy, depthwise, elementwise, reduce
 from .geometry import LIMIT
 
@@ -264,7 +264,7 @@ def _launch(
     columns = product.terms if product.sums_positions else launch.images * product.places
     down, across = ceil_divide(product.rows, tile.rows), ceil_divide(columns, tile.columns)
     blocks = down * across * math.prod(residues) * params.groups * launch.parts
-    if blocks > MOST_BLOCKS:
+    if blocks > MAX_BLOCKS:
         raise InvalidArgument(product.op, f"a result of {blocks} tiles is more than a launch has; use smaller images")
     image_lines, factor_lines = _gathered(product)
     stride_b, stride_c, *axes = image.strides

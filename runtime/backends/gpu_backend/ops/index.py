@@ -11,7 +11,7 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS
 from ....core.shape import Shape
 from ....core.tensor_type import TensorType
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, KernelArguments, Operand, alignment_of
+from ....program.values import NULL, Buffer, KernelArguments, Operand, alignment_of
 from ..execute.index_errors import code_of
 from . import copy
 from .geometry import Dims, Part, merged, packed_block, parts
@@ -159,7 +159,7 @@ def scatter_set(build: ProgramBuilder, x: Operand, indexes: Operand, source: Ope
         packed = arguments.scatter(
             destination=x.address + offsets[1] * itemsize, source=source.address + offsets[2] * itemsize,
             indexes=indexes.address + offsets[0] * indexes.itemsize,
-            winners=NOWHERE if winners is None else winners.address + offsets[1] * _WINNER_BYTES, index=rows.fields,
+            winners=NULL if winners is None else winners.address + offsets[1] * _WINNER_BYTES, index=rows.fields,
             row_stride=x.strides[dim], count=count, geometry=geometry,
         )  # fmt: skip
         if winners is not None:

@@ -21,7 +21,7 @@ from .....kernels.constants import BLOCK_SIZE, COPY_ELEMENTS
 from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....host import linalg
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, Pointer, dense
+from ....program.values import NULL, Buffer, Operand, Pointer, dense
 from ..driver.grid import blocks_for
 from ..libraries.solver import are_few_columns, are_many
 from . import copy, elementwise, matmul, on_host, reduce
@@ -309,7 +309,7 @@ def _pointers(build: ProgramBuilder, x: Operand, size: int = 0) -> Pointer:
     *_, columns, rows = x.shape
     count = _count(x)
     if not are_many(count, size or rows):
-        return NOWHERE
+        return NULL
     result, step = build.empty(DType.I64, count), columns * rows * x.itemsize
     packed = arguments.arange_integers(result=result.address, count=count, start=x.address, step=step)
     build.launch("arange", "arange_i64_integers", blocks_for(count, DType.I64.itemsize), packed)

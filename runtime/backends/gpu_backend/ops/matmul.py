@@ -11,7 +11,7 @@ from .....kernels.constants import ACCESS_BYTES, GROUP_SHARED, MATMUL_SIDE
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
 from ....program.values import Address, Buffer, Operand, address_of, dense
-from ..driver.grid import MOST_BLOCKS, ceil_divide
+from ..driver.grid import MAX_BLOCKS, ceil_divide
 from ..libraries.matrices import Matrices, matrices
 from . import copy
 from .geometry import LIMIT, parts
@@ -117,14 +117,14 @@ def _kernel(lhs: Operand, rhs: Operand, bmnk: Sizes) -> tuple[str, int, int]:
     _, m, n, k = bmnk
     name = f"matmul_{lhs.dtype.value}"
     side = _HALF_TILE if lhs.dtype in HALF else MATMUL_SIDE
-    is_large = min(m, n) > MATMUL_SIDE and ceil_divide(m, side) * ceil_divide(n, side) <= MOST_BLOCKS
+    is_large = min(m, n) > MATMUL_SIDE and ceil_divide(m, side) * ceil_divide(n, side) <= MAX_BLOCKS
     if (lhs.dtype in HALF or lhs.dtype is DType.F32) and is_large:
         *of_rows, row_stride, lhs_step = lhs.strides
         *of_columns, rhs_step, column_stride = rhs.strides
         left = _dense_along(lhs, (k, lhs_step), (m, row_stride), of_rows)
         right = _dense_along(rhs, (n, column_stride), (k, rhs_step), of_columns)
         if left and right:
-            return f"{name}_tiles_{left}{right}", side, MOST_BLOCKS
+            return f"{name}_tiles_{left}{right}", side, MAX_BLOCKS
     return name, MATMUL_SIDE, LIMIT
 
 

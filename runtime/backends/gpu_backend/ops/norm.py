@@ -10,7 +10,7 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, JOINED_COLUMNS
 from .....op import MethodOp
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Operand, address_of
+from ....program.values import NULL, Address, Buffer, Operand, address_of
 from ..driver.grid import ceil_divide
 from . import copy, memory, rows
 from .scalar import element_bits
@@ -100,8 +100,8 @@ def _fields(
     at = [address_of(vector) for vector in (weight, bias)]
     return arguments.Norm(
         result=results[0], source=x.address + part.offsets[0] * x.itemsize,
-        sum=NOWHERE if residual is None else results[1],
-        residual=NOWHERE if residual is None else residual.address + part.offsets[1] * x.itemsize,
+        sum=NULL if residual is None else results[1],
+        residual=NULL if residual is None else residual.address + part.offsets[1] * x.itemsize,
         weight=at[0], bias=at[1], epsilon=element_bits(eps, x.dtype.compute),
         share=element_bits(1 / x.shape[-1], x.dtype.compute),
     )  # fmt: skip
@@ -211,7 +211,7 @@ def _gradients(
         for piece, chunk in zip(pieces, chunks, strict=True)
     ]
     sums = build.allocate(sum(parts) * 2 * length * compute.itemsize) if any(asked) else None
-    name, sums_at = f"norm_gradient_{x.dtype.value}", sums.address if sums else NOWHERE
+    name, sums_at = f"norm_gradient_{x.dtype.value}", sums.address if sums else NULL
     for piece, blocks, chunk in zip(pieces, parts, chunks, strict=True):
         moments = build.allocate(piece.rows * 2 * compute.itemsize) if sums and not are_held else None
         source, given = x.address + piece.offsets[0] * itemsize, gradient.address + piece.offsets[1] * itemsize
@@ -219,7 +219,7 @@ def _gradients(
         packed = arguments.norm_gradient(
             result=result.address + first, source=source, gradient=given,
             weight=address_of(weight),
-            residual=NOWHERE if added is None else added.address + first, sums=sums_at,
+            residual=NULL if added is None else added.address + first, sums=sums_at,
             moments=address_of(moments), epsilon=element_bits(eps, compute),
             share=element_bits(1 / length, compute), rows=piece.rows, length=length, team=piece.team or BLOCK_SIZE,
             is_centered=is_centered, geometry=piece.geometry,

@@ -10,13 +10,13 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, OPTIM_PACKS, OPTIM_TENSORS
 from ....core.optim import ROOM, parts_of
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, KernelArguments, Operand, Pointer, StorageOrBuffer, filled
+from ....program.values import NULL, Buffer, KernelArguments, Operand, Pointer, StorageOrBuffer, filled
 from ...array_backend.ops.optim import paired
 from ..driver.grid import ceil_divide
 from .copy import contiguous
 
 # The elements of a piece of a tensor, of which there is one unless it has more.
-_MOST_ELEMENTS: Final = 1 << 31
+_MAX_ELEMENTS: Final = 1 << 31
 
 
 def sgd_step(
@@ -75,9 +75,9 @@ def _launches(counts: tuple[int, ...], together: int) -> tuple[list[_Launch], in
     """The launches for tensors of so many elements, and how many elements the state has of a kind."""
     *places, apart = parts_of(counts)
     pieces = [
-        (number, begin, min(count - begin, _MOST_ELEMENTS), (place + begin) // ROOM)
+        (number, begin, min(count - begin, _MAX_ELEMENTS), (place + begin) // ROOM)
         for number, (count, place) in enumerate(zip(counts, places, strict=True))
-        for begin in range(0, count, _MOST_ELEMENTS)
+        for begin in range(0, count, _MAX_ELEMENTS)
     ]
     launches = []
     for begin in range(0, len(pieces), OPTIM_TENSORS):
@@ -95,4 +95,4 @@ def _launches(counts: tuple[int, ...], together: int) -> tuple[list[_Launch], in
 def _addresses(operands: Sequence[Operand], begins: Sequence[int]) -> tuple[Pointer, ...]:
     """Where pieces begin."""
     addresses = [it.address + begin * it.itemsize for it, begin in zip(operands, begins, strict=True)]
-    return filled(addresses, OPTIM_TENSORS, NOWHERE)
+    return filled(addresses, OPTIM_TENSORS, NULL)

@@ -12,7 +12,7 @@ from .....kernels.constants import BLOCK_SIZE
 from ....base.error import InvalidArgument
 from ....core.pool import ParamsPool, PoolAxis, PoolParams, pool_of
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Operand
+from ....program.values import NULL, Address, Buffer, Operand
 from ..driver.grid import ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims, Part, merged, plane_parts, strided_block
@@ -82,7 +82,7 @@ def _pool(build: ProgramBuilder, op: str, x: Operand, params: ParamsPool, tangen
     for blocks, _, (to, offset), count, geometry in _packs(op, itemsize, params.out_dims, (stride_b, stride_c)):
         packed = arguments.pool(
             result=result.address + to * itemsize, source=x.address + offset * itemsize,
-            tangent=NOWHERE if tangent is None else tangent.address + offset * itemsize,
+            tangent=NULL if tangent is None else tangent.address + offset * itemsize,
             source_stride_d=stride_d, source_stride_h=stride_h, source_stride_w=stride_w, pool=_fields(op, params),
             count=count, geometry=geometry,
         )  # fmt: skip
@@ -99,7 +99,7 @@ def _gradient(
         return result
     params, itemsize = params.as_volumes, g.itemsize
     gradient = copy.contiguous(build, g).address
-    source, pooled = (copy.contiguous(build, each).address for each in elements) if elements else (NOWHERE, NOWHERE)
+    source, pooled = (copy.contiguous(build, each).address for each in elements) if elements else (NULL, NULL)
     _, channels, *sizes = params.out_dims
     windows = math.prod(sizes)
     for blocks, _, (to, offset), count, geometry in _packs(
@@ -115,7 +115,7 @@ def _gradient(
 
 
 def _after(address: Address | int, offset: int) -> Address | int:
-    return NOWHERE if isinstance(address, int) else address + offset
+    return NULL if isinstance(address, int) else address + offset
 
 
 def _fields(op: str, params: ParamsPool) -> arguments.Pool:

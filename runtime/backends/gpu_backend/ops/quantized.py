@@ -34,7 +34,7 @@ from ....core.tensor_type import TensorType
 from ....host.quantize import quantized
 from ....program.builder import ProgramBuilder
 from ....program.values import (
-    NOWHERE,
+    NULL,
     Address,
     BlocksBuffer,
     Buffer,
@@ -44,7 +44,7 @@ from ....program.values import (
     address_of,
     dense,
 )
-from ..driver.grid import FEW_ROWS_OF_X, MOST_ROWS_OF_X, ceil_divide
+from ..driver.grid import FEW_ROWS_OF_X, MAX_ROWS_OF_X, ceil_divide
 from . import copy, elementwise, index, linear, norm, on_host, reduce
 
 if TYPE_CHECKING:
@@ -58,33 +58,33 @@ _EXACT_TURNS: Final = 32
 _FLOAT_TURNS: Final = 4
 # More rows of x in halves, or that may be rounded, are multiplied by weights that are decoded on their way to matrix
 # cores; still more are quicker by a library, with weights that are decoded to memory.
-_MOST_TILED: Final = 32
+_MAX_TILED: Final = 32
 # Where groups of waves multiply, these decode weights themselves for so many rows, but of one format, whose scales and
 # quants begin anywhere, in more time than it takes to decode it to memory.
-_MOST_GROUPED: Final = 512
+_MAX_GROUPED: Final = 512
 _DECODED_FIRST: Final = GgmlDType.Q3K
 # The depth of x goes to these in steps of so many numbers.
 _GROUP_DEPTH: Final = 64
 # Blocks of that kernel share the depth until each multiprocessor has so many of them, in parts of so many weights.
 _BLOCKS_AT_ONCE: Final = 2
 _PART: Final = 256
-_LEAST_PARTS: Final = 4
+_MIN_PARTS: Final = 4
 # Others decode weights to so many bytes at a time at most.
-_MOST_DECODED: Final = 1 << 27
+_MAX_DECODED: Final = 1 << 27
 # A lane takes so many weights of a row at a time that are floats.
 _LANE_FLOATS: Final = 8
 # Kernels count the bytes of their rows of weights and of x in 32 bits.
-_MOST_HIDDEN: Final = 1 << 25
+_MAX_HIDDEN: Final = 1 << 25
 # A block has so many waves, or half of them.
 _WAVES: Final = BLOCK_SIZE // 32
 # x is multiplied as integers, of which as many as a lane takes, or half of them, have a step and a sum in f32.
 _LANE_WEIGHTS: Final = 32
 _STEP_BYTES: Final = 8
 # Rows of so many weights are shared by two waves, which then have 4 parts of a row each, of 32 weights for each lane.
-_LEAST_SHARED: Final = 2 * 4 * 32 * 32
+_MIN_SHARED: Final = 2 * 4 * 32 * 32
 # A lane makes integers of so many numbers of x, in rows of whole parts of waves of up to 64 lanes.
 _LANE_MAKES: Final = 4
-_MOST_PART: Final = 64 * _LANE_WEIGHTS
+_MAX_PART: Final = 64 * _LANE_WEIGHTS
 
 
 def zeros(device: GpuDevice, elem_count: int, dtype: GgmlDType) -> QGpuStorage:
@@ -148,7 +148,7 @@ class _Weights(NamedTuple):
     def has_whole_lanes(self, x: Operand) -> bool:
         """Whether lanes take the same numbers of each row, of which there are some."""
         lane = max(self.blocks.block_size, _LANE_FLOATS)
-        return x.shape[0] > 0 and self.rows > 0 and 0 < self.hidden <= _MOST_HIDDEN and self.hidden % lane == 0
+        return x.shape[0] > 0 and self.rows > 0 and 0 < self.hidden <= _MAX_HIDDEN and self.hidden % lane == 0
 
     def rounds(self, x: Operand) -> bool:
         """Whether the numbers of x may be rounded, or are halves."""
@@ -157,7 +157,7 @@ class _Weights(NamedTuple):
     def are_few(self, x: Operand) -> bool:
         """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
         many = self.blocks.block_size > 1
-        at_once, turns = (MOST_ROWS_OF_X, _EXACT_TURNS) if many else (FEW_ROWS_OF_X, _FLOAT_TURNS)
+        at_once, turns = (MAX_ROWS_OF_X, _EXACT_TURNS) if many else (FEW_ROWS_OF_X, _FLOAT_TURNS)
         return x.shape[0] <= (at_once if self.rounds(x) else turns * at_once) and self.has_whole_lanes(x)
 
     def are_tiled(self, x: Operand) -> bool:
@@ -166,7 +166,7 @@ class _Weights(NamedTuple):
 
     def are_grouped(self, build: ProgramBuilder, x: Operand) -> bool:
         """Whether groups of waves multiply the rows of x by weights that they decode themselves."""
-        is_between = _MOST_TILED < x.shape[0] <= _MOST_GROUPED and self.blocks.dtype is not _DECODED_FIRST
+        is_between = _MAX_TILED < x.shape[0] <= _MAX_GROUPED and self.blocks.dtype is not _DECODED_FIRST
         return is_between and self.are_tiled(x) and build.facts.has_kernels("block_groups")
 
     def decoded(self, build: ProgramBuilder, dtype: DType, begin: int, rows: int) -> Operand:
@@ -187,7 +187,7 @@ def forward_by_library(
 ) -> Buffer | None:
     """The product of more rows than the kernels take, by a library; None of fewer, and as of `linear.by_library`."""
     weights, dtype = _Weights(blocks, rows, hidden, activations), x.dtype
-    is_tiled = x.shape[0] <= _MOST_TILED and weights.are_tiled(x)
+    is_tiled = x.shape[0] <= _MAX_TILED and weights.are_tiled(x)
     if weights.are_few(x) or weights.are_grouped(build, x) or is_tiled:
         return None
     x = _in_halves(build, x, weights)
@@ -206,7 +206,7 @@ def forward(
     if weights.are_few(x):
         x = _aligned(build, x)
         result = build.empty(DType.F32, held * rows)
-        at_once = MOST_ROWS_OF_X if blocks.block_size > 1 else FEW_ROWS_OF_X
+        at_once = MAX_ROWS_OF_X if blocks.block_size > 1 else FEW_ROWS_OF_X
         for begin in range(0, held, at_once):
             turn = Operand(x.storage, x.layout.narrow(0, begin, min(at_once, held - begin)))
             address = result.address + begin * rows * result.dtype.itemsize
@@ -233,7 +233,7 @@ def _tiled_product(build: ProgramBuilder, weights: _Weights, x: Operand) -> Buff
     held = x.shape[0]
     tiles = ceil_divide(held, TILE_ROWS_OF_X) * ceil_divide(rows, TILE_ROWS_OF_BLOCKS)
     wanted = _BLOCKS_AT_ONCE * build.facts.multiprocessors // tiles
-    members = max(min(wanted, hidden // (_PART * _LEAST_PARTS)), 1)
+    members = max(min(wanted, hidden // (_PART * _MIN_PARTS)), 1)
     sums = build.empty(DType.F32, members * held * rows)
     packed = arguments.block_tiles(
         result=sums.address, blocks=blocks.address, readable=blocks.nbytes, x=x.address,
@@ -258,7 +258,7 @@ def _grouped_product(build: ProgramBuilder, weights: _Weights, x: Operand, dtype
     accesses = arranged.length * x.itemsize // ACCESS_BYTES
     build.launch("block_groups", f"arrange_x_{blocks.dtype.value}", ceil_divide(accesses, BLOCK_SIZE), packed)
     # A block has a multiprocessor for itself. Blocks of fewer tiles share the depth.
-    members = max(min(build.facts.multiprocessors // tiles, hidden // (_PART * _LEAST_PARTS)), 1)
+    members = max(min(build.facts.multiprocessors // tiles, hidden // (_PART * _MIN_PARTS)), 1)
     rounds = dtype is x.dtype
     result = build.empty(dtype, held * rows)
     parts = build.empty(DType.F32, members * tiles * GROUP_ROWS_OF_X * GROUP_ROWS_OF_BLOCKS) if members > 1 else None
@@ -266,7 +266,7 @@ def _grouped_product(build: ProgramBuilder, weights: _Weights, x: Operand, dtype
         result=result.address, blocks=blocks.address, readable=blocks.nbytes,
         x=arranged.address, x_rows=held, rows=rows, hidden=hidden, members=members, rounds=rounds,
         parts=address_of(parts),
-        counters=NOWHERE if parts is None else build.facts.counters,
+        counters=NULL if parts is None else build.facts.counters,
     )  # fmt: skip
     name = f"block_groups_{blocks.dtype.value}_{x.dtype.value}"
     build.launch("block_groups", name, tiles * members, packed, GROUP_SHARED)
@@ -321,7 +321,7 @@ def fwd_silu_mul(
 
 def _makes_rows(weights: _Weights, x: Operand) -> bool:
     """Whether what makes x can write the rows that the kernel reads, all at once."""
-    return weights.blocks.block_size > 1 and x.shape[0] <= MOST_ROWS_OF_X and weights.has_whole_lanes(x)
+    return weights.blocks.block_size > 1 and x.shape[0] <= MAX_ROWS_OF_X and weights.has_whole_lanes(x)
 
 
 def _product_of_made(build: ProgramBuilder, weights: _Weights, made: Address, held: int) -> Buffer:
@@ -371,7 +371,7 @@ def _multiply_rows(
 
 def _most_rows(held: int) -> int:
     """The rows of x that the kernel for so many of them takes at most."""
-    return next(most for most in (1, FEW_ROWS_OF_X, MOST_ROWS_OF_X) if held <= most)
+    return next(most for most in (1, FEW_ROWS_OF_X, MAX_ROWS_OF_X) if held <= most)
 
 
 def _rows_at_once(blocks: BlocksBuffer, activations: str | None) -> int:
@@ -385,7 +385,7 @@ def _rows_at_once(blocks: BlocksBuffer, activations: str | None) -> int:
 def _split_bits(rows: int, hidden: int) -> int:
     """The logarithm of how many waves of a block share a row of weights: of few rows, if each has enough parts."""
     bits = 0
-    while (2 << bits) <= _WAVES // 2 and rows << bits < PRODUCT_WAVES and _LEAST_SHARED << bits <= hidden:
+    while (2 << bits) <= _WAVES // 2 and rows << bits < PRODUCT_WAVES and _MIN_SHARED << bits <= hidden:
         bits += 1
     return bits
 
@@ -409,7 +409,7 @@ def _rows_of_x(build: ProgramBuilder, weights: _Weights, x: Operand) -> tuple[st
     held, hidden = x.shape
     planes = EXACT_PLANES if weights.activations is None else 1
     group = min(weights.blocks.dtype.group_size, _LANE_WEIGHTS)
-    row_bytes = ceil_divide(hidden, _MOST_PART) * (_MOST_PART * planes + _MOST_PART // group * _STEP_BYTES)
+    row_bytes = ceil_divide(hidden, _MAX_PART) * (_MAX_PART * planes + _MAX_PART // group * _STEP_BYTES)
     made = build.empty(DType.U8, _most_rows(held) * row_bytes)
     return f"{planes}_{group}", made, 1 if held == 1 else X_ROWS_TOGETHER
 
@@ -421,9 +421,9 @@ def _blocks_that_make(x: Operand) -> int:
 def _decoded_product(
     build: ProgramBuilder, weights: _Weights, x: Operand, dtype: DType, product: Callable[[Operand], Buffer | None]
 ) -> Buffer | None:
-    """The products, in `dtype`, with rows of weights in x's, as many of them at a time as `_MOST_DECODED` says."""
+    """The products, in `dtype`, with rows of weights in x's, as many of them at a time as `_MAX_DECODED` says."""
     rows = weights.rows
-    most = max(_MOST_DECODED // (max(weights.hidden, 1) * x.itemsize), 1)
+    most = max(_MAX_DECODED // (max(weights.hidden, 1) * x.itemsize), 1)
     if rows <= most:
         return product(weights.decoded(build, x.dtype, 0, rows))
     # Parts of one size share their memory.

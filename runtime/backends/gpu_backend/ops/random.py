@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 # The packs of 16 bytes that a thread draws, which share what depends on the seed and the parameters alone; more of them
 # where there are still enough threads to keep a GPU busy.
 _DRAWN_PACKS: Final = 2
-_MOST_DRAWN_PACKS: Final = 4
-_LEAST_SHARED_BYTES: Final = 1 << 24
+_MAX_DRAWN_PACKS: Final = 4
+_MIN_SHARED_BYTES: Final = 1 << 24
 
 
 def set_seed(device: GpuDevice, seed: int) -> None:
@@ -60,7 +60,7 @@ def _draw(
 ) -> Buffer:
     count = shape.elem_count
     result = build.empty(dtype, count)
-    packs = _MOST_DRAWN_PACKS if result.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
+    packs = _MAX_DRAWN_PACKS if result.nbytes >= _MIN_SHARED_BYTES else _DRAWN_PACKS
     draw = build.draw(drawn_blocks(count, dtype))
     packed = pack(result=result.address, count=count, state=draw.state, seed=draw.seed, block=draw.block)
     build.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)

@@ -11,7 +11,7 @@ from .....kernels.constants import BLOCK_SIZE, SEQUENCE_ROWS, SEQUENCE_UNITS
 from .....op import BinaryOp
 from ....base.error import InvalidArgument
 from ....program.builder import Facts, ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Operand, address_of, dense
+from ....program.values import NULL, Address, Buffer, Operand, address_of, dense
 from ... import recurrent as shared
 from ...recurrent import Gradient, Results, Step
 from ..driver.grid import are_few, ceil_divide
@@ -120,7 +120,7 @@ def _together(
     last_hidden, last_cell = shared.states_of(kernels.contiguous(initial))
     gates = shared.contiguous_rows(kernels, gates)
     packed = arguments.recurrent_sequence(
-        hidden=hidden.address, cell=address_of(cells), products=products.address if keep_products else NOWHERE,
+        hidden=hidden.address, cell=address_of(cells), products=products.address if keep_products else NULL,
         gates=gates.address, weight=kernels.contiguous(weight).address,
         bias=address_of(shared.optional_contiguous(kernels, bias)), last_hidden=last_hidden.address,
         last_cell=address_of(last_cell), lengths=address_of(shared.optional_contiguous(kernels, lengths)),

@@ -30,11 +30,11 @@ from .scalar import parameter_bits
 
 # Below this many blocks for each multiprocessor, outputs are split among several blocks.
 _BUSY_BLOCKS: Final = 4
-_MOST_SPLITS: Final = 1024
+_MAX_SPLITS: Final = 1024
 # A thread makes so many accesses at least of a split, so that the second pass stays small, and so many at most, so that
 # rounding errors of sums do.
-_LEAST_ACCESSES: Final = 4
-_MOST_ACCESSES: Final = 512
+_MIN_ACCESSES: Final = 4
+_MAX_ACCESSES: Final = 512
 # So few splits save less time than the second pass takes.
 _FEW_SPLITS: Final = 2
 # A whole block takes a row of more accesses: each of its threads then has REDUCE_IN_FLIGHT. A wave reads a shorter one
@@ -45,10 +45,10 @@ _WAVE_ELEMENTS: Final = 128
 # The same where states are several numbers: those of many threads take long to join.
 _WAVE_ACCESSES_OF_SEVERAL: Final = 2048
 # So many threads side by side read whole sectors of memory; of so many rows at most, they need no second pass.
-_LEAST_TEAM: Final = 4
-_MOST_IN_ONE_PASS: Final = 1024
+_MIN_TEAM: Final = 4
+_MAX_IN_ONE_PASS: Final = 1024
 # What the rows kernel numbers where a row is dense.
-_MOST_IN_ROW: Final = (1 << 32) - (1 << 20)
+_MAX_IN_ROW: Final = (1 << 32) - (1 << 20)
 
 
 class _Elements(NamedTuple):
@@ -149,8 +149,8 @@ def _innermost(
     order = [*(dim for dim in range(len(source.shape)) if dim not in dims), *sorted(dims)]
     moved = source.relaid(tuple(source.shape[dim] for dim in order), tuple(source.strides[dim] for dim in order))
     last = tuple(range(len(order) - len(dims), len(order)))
-    if math.prod(moved.shape[last[0] :]) > _MOST_IN_ROW:
-        raise InvalidArgument(op.value, f"at most {_MOST_IN_ROW} elements are numbered; reduce fewer dims at once")
+    if math.prod(moved.shape[last[0] :]) > _MAX_IN_ROW:
+        raise InvalidArgument(op.value, f"at most {_MAX_IN_ROW} elements are numbered; reduce fewer dims at once")
     return copy.contiguous(build, moved), last
 
 
@@ -246,7 +246,7 @@ def _columns(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, want
     while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
         team *= 2
     # Where that spares a second pass, more blocks have fewer outputs each.
-    while team > _LEAST_TEAM and _rows_at_once(team) < length <= _MOST_IN_ONE_PASS and packs < wanted * team:
+    while team > _MIN_TEAM and _rows_at_once(team) < length <= _MAX_IN_ONE_PASS and packs < wanted * team:
         team //= 2
     across = ceil_divide(packs, team)
     splits, chunk = _splits(length, wanted // across, _rows_at_once(team), least)
@@ -264,18 +264,18 @@ def _rows_at_once(team: int) -> int:
     return BLOCK_SIZE // team * REDUCE_IN_FLIGHT
 
 
-def _team(accesses: int, most_of_wave: int = _WAVE_ACCESSES) -> int:
-    if accesses > most_of_wave:
+def _team(accesses: int, max_of_wave: int = _WAVE_ACCESSES) -> int:
+    if accesses > max_of_wave:
         return BLOCK_SIZE
     return min(ROW_TEAM, power_of_two(ceil_divide(accesses, REDUCE_IN_FLIGHT)))
 
 
 def _splits(length: int, wanted: int, unit: int, least: int) -> tuple[int, int]:
     """Into how many splits the `length` elements of an output go, and how many each takes, whole units if many."""
-    splits = min(wanted, length // (_LEAST_ACCESSES * unit), _MOST_SPLITS)
+    splits = min(wanted, length // (_MIN_ACCESSES * unit), _MAX_SPLITS)
     if splits <= _FEW_SPLITS:
         splits = 1
-    splits = max(splits, ceil_divide(length, _MOST_ACCESSES * unit))
+    splits = max(splits, ceil_divide(length, _MAX_ACCESSES * unit))
     if splits <= least:
         return least, ceil_divide(length, least)
     chunk = ceil_divide(ceil_divide(length, splits), unit) * unit

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROPE_HEADS
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, alignment_of
+from ....program.values import NULL, Buffer, Operand, alignment_of
 from ..driver.grid import ceil_divide
 from . import copy, index
 from .geometry import Dims, Part, merged, parts
@@ -39,7 +39,7 @@ def rope(
         packed = arguments.rope(
             result=result.address + target * itemsize, source=x.address + source * itemsize,
             cosines=cos.address + table * cos.itemsize, sines=sin.address + table * sin.itemsize,
-            indexes=positions.address + position * positions.itemsize if number is None else NOWHERE,
+            indexes=positions.address + position * positions.itemsize if number is None else NULL,
             position=0 if number is None else number, index=given.fields, is_packed=plan.is_packed, half=half,
             heads=plan.heads - head, rotated=plan.rotated, table_stride=half, source_stride=plan.source_stride,
             result_stride=plan.result_stride, count=count, geometry=geometry,

@@ -15,7 +15,7 @@ from .....op import MethodOp
 from ....base.error import InvalidArgument
 from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, KernelArguments, Number, Operand, Value, address_of, dense
+from ....program.values import NULL, Address, Buffer, KernelArguments, Number, Operand, Value, address_of, dense
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy, index
 from .geometry import LIMIT, Dims, merged, packed_dims, split
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .....dtype import DType
 
 _FAMILY: Final = "row"
-_NO_INDEX: Final = arguments.Index(errors=NOWHERE, size=0, call=0, index_mark=0, op=0, index_bytes=0, index_shift=0)
+_NO_INDEX: Final = arguments.Index(errors=NULL, size=0, call=0, index_mark=0, op=0, index_bytes=0, index_shift=0)
 
 # How many vectors of 16 bytes of a row a thread may have in registers; of rows that do not consist of such, how many
 # pairs of elements of 16 bits, or how many elements of 4 bytes; or how many elements of 8 bytes, which need no vectors.
@@ -130,7 +130,7 @@ class RowNumbers(NamedTuple):
         step = 0 if positions is None else positions.strides[0]
         return {
             "numbers": _padded(numbers, _NUMBERS),
-            "indexes": NOWHERE if positions is None else positions.address + first * step * positions.itemsize,
+            "indexes": NULL if positions is None else positions.address + first * step * positions.itemsize,
             "index": self.fields,
             "ignored": self.ignored,
             "index_step": step,
@@ -374,7 +374,7 @@ def _along_rows(
         parts = build.allocate(nbytes) if is_split else None
         sources: list[Value | int] = []
         for operand, offset in zip(operands, launch.offsets, strict=True):
-            source = NOWHERE if operand is None else operand.address + offset * operand.itemsize
+            source = NULL if operand is None else operand.address + offset * operand.itemsize
             sources.append(source)
         first = launch.first * length
         targets: list[Value | int] = [
@@ -382,7 +382,7 @@ def _along_rows(
                 output.address + (launch.first if formula.is_of_rows(place) else first) * output.dtype.itemsize
                 for place, output in enumerate(outputs.results)
             ],
-            *[NOWHERE] * facts.totals,
+            *[NULL] * facts.totals,
             *[output.address + first * itemsize for output in outputs.sums],
         ]
         nbytes = launch.rows * facts.known * dtype.compute.itemsize
@@ -391,7 +391,7 @@ def _along_rows(
             structs.rows,
             results=_padded(targets, structs.results), sources=_padded(sources, structs.operands),
             parts=address_of(parts),
-            totals=totals.addresses[number] if totals else NOWHERE, known=address_of(known), parameters=parameters,
+            totals=totals.addresses[number] if totals else NULL, known=address_of(known), parameters=parameters,
             rows=launch.rows, length=length, varying=varying, apart=apart, team=launch.team, splits=launch.splits,
             geometry=launch.geometry,
         )  # fmt: skip
@@ -442,7 +442,7 @@ class _Totals(NamedTuple):
         """Launch the kernel that joins the parts."""
         count = kernels.formula.facts.totals
         for dtype in dict.fromkeys([result.dtype for result in results if result is not None]):
-            own = [NOWHERE if it is None or it.dtype is not dtype else it.address for it in results]
+            own = [NULL if it is None or it.dtype is not dtype else it.address for it in results]
             packed = arguments.join_totals(
                 results=_padded(own, _STRUCTS.results), sums=self.addresses[0], totals=count, parts=sum(self.parts),
                 length=self.length,

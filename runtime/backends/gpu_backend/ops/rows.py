@@ -20,10 +20,10 @@ _BUSY_BLOCKS: Final = 4
 # A thread holds so many packs where more threads could take the row.
 _GOOD_PACKS: Final = 4
 # A thread has so many packs at least of a part, so that what is known of the parts is little to read.
-_LEAST_PACKS: Final = 4
-_MOST_PARTS: Final = 1024
+_MIN_PACKS: Final = 4
+_MAX_PARTS: Final = 1024
 # Kernels number the elements of a row in 32 bits, and those before it from the end of these down.
-_MOST_IN_ROW: Final = (1 << 32) - (1 << 20)
+_MAX_IN_ROW: Final = (1 << 32) - (1 << 20)
 
 
 class Rows(NamedTuple):
@@ -90,19 +90,19 @@ def _launches(
     op: str, most_held: int, shape: Dims, strides: tuple[Dims, ...], unit: int, multiprocessors: int
 ) -> tuple[Rows, ...]:
     *outer, length = shape
-    if length > _MOST_IN_ROW:
-        raise InvalidArgument(op, f"a row has at most {_MOST_IN_ROW} elements, not {length}; cut it into several")
+    if length > _MAX_IN_ROW:
+        raise InvalidArgument(op, f"a row has at most {_MAX_IN_ROW} elements, not {length}; cut it into several")
     dims, strides = merged(tuple(outer), strides)
     # A row that begins within an access may reach into one more.
     is_even = length % unit == 0 or not dims
-    most_packs = ceil_divide(length if is_even else length + unit - 1, unit)
-    held = _held(most_packs, most_held)
+    max_packs = ceil_divide(length if is_even else length + unit - 1, unit)
+    held = _held(max_packs, most_held)
     found = []
     for piece in split(dims, strides):
         rows = math.prod(piece.dims)
         packs, team = held or (0, 0)
         kernel = f"{'ends' if length % unit else 'held'}{packs}"
-        splits, chunk = (1, most_packs) if held else _parts(rows, most_packs, multiprocessors)
+        splits, chunk = (1, max_packs) if held else _parts(rows, max_packs, multiprocessors)
         geometry = packed_dims(piece.dims, strides)
         found.append(Rows(piece.first, piece.offsets, rows, length, kernel, team, splits, chunk, geometry))
     return tuple(found)
@@ -125,6 +125,6 @@ def _held(packs: int, most: int) -> tuple[int, int] | None:
 def _parts(rows: int, packs: int, multiprocessors: int) -> tuple[int, int]:
     """Into how many parts rows of so many packs are cut, and the packs of each."""
     wanted = _BUSY_BLOCKS * multiprocessors // rows
-    splits = max(min(wanted, packs // (_LEAST_PACKS * BLOCK_SIZE), _MOST_PARTS), 1)
+    splits = max(min(wanted, packs // (_MIN_PACKS * BLOCK_SIZE), _MAX_PARTS), 1)
     chunk = ceil_divide(ceil_divide(packs, splits), BLOCK_SIZE) * BLOCK_SIZE
     return ceil_divide(packs, chunk), chunk

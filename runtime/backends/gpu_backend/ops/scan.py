@@ -13,18 +13,18 @@ from .....op import MethodOp
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
 from ....program.values import Operand, address_of
-from ..driver.grid import MOST_BLOCKS, ceil_divide, power_of_two
+from ..driver.grid import MAX_BLOCKS, ceil_divide, power_of_two
 from . import copy
 
 # With fewer blocks, or threads that walk a column, for each multiprocessor, lines go in splits.
 _BUSY_BLOCKS: Final = 4
 _BUSY_THREADS: Final = 1024
 # A split is worth its sum if a thread has so many accesses of it.
-_LEAST_ACCESSES: Final = 8
-_MOST_SPLITS: Final = 1024
+_MIN_ACCESSES: Final = 8
+_MAX_SPLITS: Final = 1024
 # A team that is part of a wave makes at most so many rounds; longer rows are a block's.
 _TEAM_ROUNDS: Final = 4
-_MOST_POSITIONS: Final = (1 << 32) - 1
+_MAX_POSITIONS: Final = (1 << 32) - 1
 
 
 class _Plan(NamedTuple):
@@ -45,7 +45,7 @@ def scan(build: ProgramBuilder, op: MethodOp, x: Operand, dim: int, reverse: boo
     result = build.empty(target, x.layout.elem_count)
     positions = build.empty(DType.U32, result.length) if op.gives_positions else None
     rows, length, inner = math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :])
-    if positions is not None and length > _MOST_POSITIONS:
+    if positions is not None and length > _MAX_POSITIONS:
         raise InvalidArgument(op.value, f"positions of {length} elements are no u32; split dim {dim}")
     results = result if positions is None else (result, positions)
     if result.length == 0:
@@ -90,7 +90,7 @@ def _row_plan(itemsize: int, rows: int, length: int, _inner: int, multiprocessor
     splits = _splits(length, unit, _BUSY_BLOCKS * multiprocessors // ceil_divide(rows * team, BLOCK_SIZE))
     chunk = ceil_divide(ceil_divide(length, splits), unit) * unit
     splits = ceil_divide(length, chunk)
-    return _Plan(min(ceil_divide(rows * splits * team, BLOCK_SIZE), MOST_BLOCKS), chunk, splits, team)
+    return _Plan(min(ceil_divide(rows * splits * team, BLOCK_SIZE), MAX_BLOCKS), chunk, splits, team)
 
 
 @lru_cache(maxsize=4096)
@@ -98,8 +98,8 @@ def _column_plan(_itemsize: int, rows: int, length: int, inner: int, multiproces
     splits = _splits(length, 1, _BUSY_THREADS * multiprocessors // (rows * inner))
     chunk = ceil_divide(length, splits)
     splits = ceil_divide(length, chunk)
-    return _Plan(min(ceil_divide(rows * inner * splits, BLOCK_SIZE), MOST_BLOCKS), chunk, splits, 1)
+    return _Plan(min(ceil_divide(rows * inner * splits, BLOCK_SIZE), MAX_BLOCKS), chunk, splits, 1)
 
 
 def _splits(length: int, unit: int, wanted: int) -> int:
-    return max(min(wanted, length // (_LEAST_ACCESSES * unit), _MOST_SPLITS), 1)
+    return max(min(wanted, length // (_MIN_ACCESSES * unit), _MAX_SPLITS), 1)

@@ -13,8 +13,8 @@ from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SELECT_COUNT, SORT_TI
 from ....base.error import InvalidArgument
 from ....core.tensor_type import TensorType
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Memory, Operand, Pointer, address_of, dense
-from ..driver.grid import MOST_BLOCKS, ceil_divide
+from ....program.values import NULL, Address, Buffer, Memory, Operand, Pointer, address_of, dense
+from ..driver.grid import MAX_BLOCKS, ceil_divide
 from . import copy, index
 from .geometry import LIMIT
 
@@ -30,7 +30,7 @@ _BLOCKS_AT_ONCE: Final = 8
 # and for each.
 _SELECTED_OF: Final = 4
 _CANDIDATES_FOR_EACH: Final = 16
-_LEAST_CANDIDATES: Final = 4096
+_MIN_CANDIDATES: Final = 4096
 # The tiles in which a block counts digits, where there are enough.
 _TILES_COUNTED: Final = 4
 
@@ -85,7 +85,7 @@ def searchsorted(build: ProgramBuilder, x: Operand, values: Operand, right: bool
             result=result.address, source=source.address, values=wanted.address, count=count,
             per_line=values.shape[-1] if len(x.shape) > 1 else count, length=x.shape[-1], right=right,
         )  # fmt: skip
-        blocks = min(ceil_divide(count, BLOCK_SIZE), MOST_BLOCKS)
+        blocks = min(ceil_divide(count, BLOCK_SIZE), MAX_BLOCKS)
         build.launch("search", f"search_{x.dtype.value}", blocks, packed)
     return result
 
@@ -96,7 +96,7 @@ def _selected(build: ProgramBuilder, source: Operand, lines: int, length: int, d
     wanted_blocks = _BLOCKS_AT_ONCE * build.facts.multiprocessors
     listed, candidates, parts = None, length, 0
     while parts != 1:
-        most = candidates // max(_LEAST_CANDIDATES, _CANDIDATES_FOR_EACH * count)
+        most = candidates // max(_MIN_CANDIDATES, _CANDIDATES_FOR_EACH * count)
         parts = max(1, min(most, ceil_divide(wanted_blocks, lines)))
         result = build.empty(DType.U32, lines * parts * count)
         packed = arguments.select_first(
@@ -104,7 +104,7 @@ def _selected(build: ProgramBuilder, source: Operand, lines: int, length: int, d
             lines=lines, candidates=candidates, length=length, count=count, parts=parts, descending=descending,
         )  # fmt: skip
         kernel = f"select_{dtype.value}_listed" if listed else f"select_{dtype.value}"
-        build.launch("sort", kernel, min(lines * parts, MOST_BLOCKS), packed)
+        build.launch("sort", kernel, min(lines * parts, MAX_BLOCKS), packed)
         listed, candidates = result, parts * count
     return result
 
@@ -123,7 +123,7 @@ def _positions(
         build.launch("sort", f"sort_{dtype.value}_short", ceil_divide(lines, BLOCK_SIZE // length), packed)
         return result
     is_tile = length <= SORT_TILE
-    together = MOST_BLOCKS if is_tile else (LIMIT - 1) // length
+    together = MAX_BLOCKS if is_tile else (LIMIT - 1) // length
     for first in range(0, lines, together):
         some, start = min(together, lines - first), first * length
         to, from_ = result.address + start * _WORD_BYTES, source.address + start * dtype.itemsize
@@ -133,7 +133,7 @@ def _positions(
             )
             build.launch("sort", f"sort_{dtype.value}_tile", some, packed)
         else:
-            beside = elements.address + start * dtype.itemsize if elements else NOWHERE
+            beside = elements.address + start * dtype.itemsize if elements else NULL
             _sort_lines(build, dtype, from_, to, beside, some, length, descending)
     return result
 
@@ -181,7 +181,7 @@ def _sort_by_digits(
     build.launch("sort", f"sort_{dtype.value}_digits", lines * parts, packed)
     # Pairs go from one to the other.
     rooms = [build.allocate(lines * length * _PAIR_BYTES) for _ in range(min(passes - 1, 2))]
-    pairs: Pointer = NOWHERE
+    pairs: Pointer = NULL
     for number, kernel in enumerate(kernels):
         to = result if number == passes - 1 else rooms[number % 2].address
         packed = arguments.sort_pass(

@@ -17,7 +17,7 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SHARED_SUMS, SORT_TILE
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Memory, Operand, address_of, dense
+from ....program.values import NULL, Buffer, Memory, Operand, address_of, dense
 from ..driver.grid import ceil_divide
 from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block
@@ -63,11 +63,11 @@ _WIDEN: Final = 5.0
 _WIDEN_ELEMENT: Final = 4e-6
 # In any order, blocks read and write all elements of a line, where it has at most so many for each that is added, and
 # look at all positions of a line so many times at most.
-_MOST_APART: Final = 4
-_MOST_PARTS: Final = 8
+_MAX_APART: Final = 4
+_MAX_PARTS: Final = 8
 # Waves walk no more lines at once than whose targets stay near in a cache, but always so many on a multiprocessor.
 _CACHE_BYTES: Final = 32 << 20
-_LEAST_WAVES: Final = 8
+_MIN_WAVES: Final = 8
 
 
 class _Algorithm(Enum):
@@ -119,8 +119,8 @@ def _fits_blocks(
     parts_of_line = ceil_divide(size, SHARED_SUMS // dtype.compute.itemsize)
     blocks = count // length * parts_of_line
     is_short = count <= index.FEW and parts_of_line == 1
-    is_even = size <= _MOST_APART * length and multiprocessors <= 2 * blocks < LIMIT
-    return is_short or (is_even and parts_of_line <= _MOST_PARTS and all(step in (0, 1) for step in steps))
+    is_even = size <= _MAX_APART * length and multiprocessors <= 2 * blocks < LIMIT
+    return is_short or (is_even and parts_of_line <= _MAX_PARTS and all(step in (0, 1) for step in steps))
 
 
 @lru_cache(maxsize=4096)
@@ -159,7 +159,7 @@ def _waves_at_once(gpu: tuple[int, int], dtype: DType, length: int) -> int:
     """How many waves walk lines of a target of `length` rows at the same time."""
     multiprocessors, wave = gpu
     near = _CACHE_BYTES // max(length * dtype.compute.itemsize, 1)
-    return min(max(near, multiprocessors * _LEAST_WAVES), multiprocessors * _WAVE_THREADS // wave)
+    return min(max(near, multiprocessors * _MIN_WAVES), multiprocessors * _WAVE_THREADS // wave)
 
 
 def _sort_cost(count: int, reach: int) -> float:
@@ -194,7 +194,7 @@ def _add_by_lines(
         index.check(build, rows)
     # In shared memory sums are in the compute dtype anyway.
     target = x if way in (_Algorithm.SHARED, _Algorithm.NEAR) else elementwise.converted(build, x, x.dtype.compute)
-    per_block, most_blocks, parts_of_line = BLOCK_SIZE, LIMIT, 1
+    per_block, max_blocks, parts_of_line = BLOCK_SIZE, LIMIT, 1
     if way is _Algorithm.SHARED:
         per_block, parts_of_line = 1, ceil_divide(x.shape[dim], SHARED_SUMS // x.dtype.compute.itemsize)
     if way is _Algorithm.NEAR:
@@ -202,7 +202,7 @@ def _add_by_lines(
     if way is _Algorithm.WAVES:
         gpu = build.facts.multiprocessors, build.facts.wave_size
         per_block = BLOCK_SIZE // gpu[1]
-        most_blocks = ceil_divide(_waves_at_once(gpu, x.dtype, x.shape[dim]), per_block)
+        max_blocks = ceil_divide(_waves_at_once(gpu, x.dtype, x.shape[dim]), per_block)
     size = target.itemsize
     shape = (*indexes.shape[:dim], *indexes.shape[dim + 1 :])
     operands = indexes.strides, target.strides, source.strides
@@ -218,7 +218,7 @@ def _add_by_lines(
                 is_unchecked=are_few, lines=lines, length=min(LIMIT, indexes.shape[dim] - start), geometry=geometry,
             )  # fmt: skip
             name = f"scatter_add_{x.dtype.value}_{way.value}"
-            index.launch(build, name, min(blocks * parts_of_line, most_blocks), packed)
+            index.launch(build, name, min(blocks * parts_of_line, max_blocks), packed)
     _narrow(build, target, x)
 
 
@@ -231,7 +231,7 @@ def _add_atomically(build: ProgramBuilder, x: Operand, indexes: Operand, source:
         packed = arguments.scatter(
             destination=target.address + offsets[1] * target.itemsize,
             source=source.address + offsets[2] * source.itemsize,
-            indexes=indexes.address + offsets[0] * indexes.itemsize, winners=NOWHERE, index=rows.fields,
+            indexes=indexes.address + offsets[0] * indexes.itemsize, winners=NULL, index=rows.fields,
             row_stride=target.strides[dim], count=count, geometry=geometry,
         )  # fmt: skip
         index.launch(build, f"scatter_add_{x.dtype.value}_{_Algorithm.ATOMIC.value}", blocks, packed)

@@ -21,7 +21,7 @@ Pair = tuple[int, int]
 
 # A thread of an upsampling kernel makes this many rows, as many more the more threads there are than a GPU needs to be
 # busy: rows share the columns' places, and what is read.
-_LEAST_ROWS: Final = 2
+_MIN_ROWS: Final = 2
 _MOST_ROWS: Final = 16
 _BUSY_THREADS: Final = 1 << 17
 
@@ -156,7 +156,7 @@ def _patches(op: str, itemsize: int, planes: Pair, strides: Pair, sides: Dims) -
     *_, height, width = sides
     across = ceil_divide(width, _columns(itemsize))
     wanted = math.prod(planes) * height * across // _BUSY_THREADS
-    down = ceil_divide(height, min(max(wanted, _LEAST_ROWS), _MOST_ROWS))
+    down = ceil_divide(height, min(max(wanted, _MIN_ROWS), _MOST_ROWS))
     if max(*sides, down * across) >= LIMIT:
         raise InvalidArgument(op, f"one side of an image has more than {LIMIT - 1} places; use smaller images")
     dims, steps = merged(planes, ((planes[1] * height * width, height * width), strides))

@@ -16,7 +16,7 @@ from .. import installation
 from .error import check, failure, hip, require_runtime
 
 # HIP counts the threads of a launch in 32 bits, separately in each dim.
-_MOST_IN_DIM: Final = (1 << 32) - 1
+_MAX_IN_DIM: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class HipDeviceProp:
             block=self.max_threads_dim,
             grid=self.max_grid,
             shared_bytes=self.shared_memory_per_block,
-            along_dim=_MOST_IN_DIM,
+            along_dim=_MAX_IN_DIM,
         )
 
     @property
