@@ -269,6 +269,7 @@ _TABLE: Final = {
     "Tensor.numpy": ("asarray", "Tensor.numpy"),
     "Tensor.one_hot": ("", "nn.functional.one_hot"),
     "Tensor.ones_like": ("ones_like", "ones_like"),
+    "Tensor.pad": ("pad", "nn.functional.pad"),
     "Tensor.pad_with_same": ("pad", "nn.functional.pad"),
     "Tensor.pad_with_zeros": ("pad", "nn.functional.pad"),
     "Tensor.permute": ("permute_dims transpose", "permute"),

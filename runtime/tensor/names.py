@@ -28,7 +28,6 @@ _OF_TENSORS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("view_as", "reshape_as"), "x.reshape(other.shape)"),
     "unflatten": "x.reshape(shape)",
     **dict.fromkeys(("take", "select"), "x[index], or x.index_select(indexes, dim)"),
-    "pad": "x.pad_with_zeros(dim, left, right)",
     "inner": "x.vecdot(other)",
     "swish": "x.silu()",
     **dict.fromkeys(

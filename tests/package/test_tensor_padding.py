@@ -1,4 +1,4 @@
-"""Paddings that differ, and biases: convolutions and pools of what was padded before."""
+"""Padded tensors, and convolutions and pools whose padding differs from side to side."""
 
 from __future__ import annotations
 
@@ -21,6 +21,39 @@ def test_pad_with_same(device: Device, left: int, right: int) -> None:
     same(tensor.T.pad_with_same(-1, left, right), np.pad(array.T, [(0, 0), (0, 0), (left, right)], "edge"))
     with pytest.raises(InvalidArgument, match="pad_with_same"):
         tensor[:0].pad_with_same(0, 1, 0)
+
+
+MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "padding", [[], [(0, 0)], [(1, 2)], [(2, 1), (0, 2)], [(0, 3), (0, 0)], [(1, 1), (2, 0), (0, 3)]]
+)
+@pytest.mark.parametrize("dtype", [DType.F32, DType.I16])
+def test_pad(device: Device, mode: str, padding: list[tuple[int, int]], dtype: DType) -> None:
+    array = numbers((4, 8, 4), dtype)
+    tensor = Tensor(array, device=device)
+    for x, view in ((tensor, array), (tensor[:, ::2].permute(2, 1, 0), array[:, ::2].transpose(2, 1, 0))):
+        around = [(0, 0)] * (3 - len(padding)) + padding
+        same(x.pad(padding, mode), np.pad(view, around, MODES[mode]))
+    same(tensor.pad(padding, value=-3), np.pad(array, around, constant_values=-3))
+
+
+def test_pad_refuses(device: Device) -> None:
+    x = Tensor.zeros((2, 3), device=device)
+    for reason, padding, options in (
+        ("a pair of integers for each", 1, {}),
+        ("a pair of integers for each", [1, 2], {}),
+        ("0 or more, not 1 and -1", [(1, -1)], {}),
+        ("3 pairs, more than the 2 dims", [(1, 1)] * 3, {}),
+        ("mode is 'constant'", [(1, 1)], {"mode": "edge"}),
+        ("only mode 'constant' takes a value", [(1, 1)], {"mode": "reflect", "value": 1}),
+        ("needs 4 elements, and dim 1 has 3", [(3, 0)], {"mode": "reflect"}),
+        ("needs 4 elements, and dim 1 has 3", [(0, 4)], {"mode": "circular"}),
+    ):
+        with pytest.raises(InvalidArgument, match=reason):
+            x.pad(padding, **options)
 
 
 @pytest.mark.parametrize("padding", [(2, 1), (0, 3), (1, 1), 2])
@@ -76,6 +109,8 @@ def test_gradients(gradcheck: Gradcheck) -> None:
     gradcheck(lambda x, k: x[:, :, 0].conv1d(k[:, :, 0], (2, 1)), x, kernel)
     gradcheck(lambda x: x.max_pool2d(2, 1, 1) + x.avg_pool2d(2, 1, 1), x, second=False)
     gradcheck(lambda x: x.pad_with_same(1, 2, 1).sqr(), x)
+    for mode in MODES:
+        gradcheck(lambda x, mode=mode: x.pad([(2, 1), (0, 2)], mode).sqr(), x)
 
 
 def test_what_does_not_fit(device: Device) -> None:

@@ -12,19 +12,19 @@ from ....device import Device
 from ....dtype import DType
 from ...base.error import InvalidArgument, UnsupportedDType, shown
 from ...core import argument
-from ...core.argument import FIRST, LAST, REQUIRED, DTypeLike
+from ...core.argument import FIRST, LAST, DTypeLike
 from ...core.check import distinct_positions
 from ...core.layout import Layout
 from ...core.shape import Shape
 from ..base import device_of, named, require_few, require_tensors
 from ..create import _shape
 from ..promotion import DTYPE_ERRORS, promote
-from ..shape.indexing import IndexMethods
 from ..shape.joining import cat
+from .padding import PaddingMethods
 
 
-class ComposedMethods(IndexMethods):
-    """Parts of matrices, repetition, padding and order."""
+class ComposedMethods(PaddingMethods):
+    """Parts of matrices, repetition and order."""
 
     __slots__ = ()
 
@@ -122,48 +122,6 @@ class ComposedMethods(IndexMethods):
         given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
         chosen = distinct_positions("flip", self.shape, argument.integers("flip", "dims", given))
         return self._reversed(sorted(chosen)) if chosen else self.copy()
-
-    @named
-    def pad_with_zeros(
-        self, dim: int = REQUIRED, left: int = REQUIRED, right: int = REQUIRED, *, axis: int | None = None
-    ) -> Self:
-        """Pad the tensor along a dim with `left` zeros before it and `right` zeros after it.
-
-        >>> tl.Tensor([1, 2]).pad_with_zeros(0, 1, 2)
-        Tensor([0, 1, 2, 0, 0], dtype=i64)
-        """
-        if axis is not None:
-            dim = argument.dim_of("pad_with_zeros", dim, axis)
-        dim = self.shape.dim("pad_with_zeros", dim)
-        sides = [argument.integer("pad_with_zeros", name, n) for name, n in (("left", left), ("right", right))]
-        if min(sides) < 0:
-            raise InvalidArgument("pad_with_zeros", f"left and right are 0 or more, not {sides[0]} and {sides[1]}")
-        return self._padded([(sides[0], sides[1]), *[(0, 0)] * (self.rank - 1 - dim)])
-
-    @named
-    def pad_with_same(
-        self, dim: int = REQUIRED, left: int = REQUIRED, right: int = REQUIRED, *, axis: int | None = None
-    ) -> Self:
-        """Pad the tensor along a dim by repeating its first element `left` times and its last one `right` times.
-
-        >>> tl.Tensor([1, 2]).pad_with_same(0, 1, 2)
-        Tensor([1, 1, 2, 2, 2], dtype=i64)
-        """
-        if axis is not None:
-            dim = argument.dim_of("pad_with_same", dim, axis)
-        dim = self.shape.dim("pad_with_same", dim)
-        size = self.shape[dim]
-        sides = [argument.integer("pad_with_same", name, n) for name, n in (("left", left), ("right", right))]
-        if min(sides) < 0 or (size == 0 and any(sides)):
-            reason = f"left and right are 0 or more, and 0 where dim {dim} has no places, not {sides[0]} and {sides[1]}"
-            raise InvalidArgument("pad_with_same", reason)
-        if not any(sides):
-            return self.copy()
-        before, behind = (
-            [self.narrow(dim, place, 1).broadcast_as(*self.shape[:dim], n, *self.shape[dim + 1 :])] * bool(n)
-            for place, n in zip((0, size - 1), sides, strict=True)
-        )
-        return cat([*before, self, *behind], dim)
 
     @named
     def diff(

@@ -1,0 +1,137 @@
+"""Padding: elements added before and after those of some dims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Self
+
+from ...base.error import InvalidArgument, shown
+from ...core import argument
+from ...core.argument import REQUIRED
+from ..base import named
+from ..shape.indexing import IndexMethods
+from ..shape.joining import cat
+
+_MODES: Final = ("constant", "reflect", "replicate", "circular")
+
+
+class PaddingMethods(IndexMethods):
+    """Padding of any dims."""
+
+    __slots__ = ()
+
+    @named
+    def pad(self, padding: Sequence[Sequence[int]], mode: str = "constant", value: float = 0) -> Self:
+        """Pad the last dims: `padding` has a pair for each of them, the numbers of elements before and after it.
+
+        `mode` says what the new elements are:
+
+        - "constant": `value`, cast to the tensor's dtype
+        - "reflect": those next to the first and the last one, mirrored; fewer than the dim has
+        - "replicate": the first one and the last one again
+        - "circular": those of the other end; at most as many as the dim has
+
+        `InvalidArgument` for a negative number, and if a dim has too few elements for its padding.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.pad([(0, 1), (2, 0)])
+        Tensor([[0, 0, 1, 2, 3],
+                [0, 0, 4, 5, 6],
+                [0, 0, 0, 0, 0]], dtype=i64)
+        >>> x.pad([(2, 1)], mode="reflect")
+        Tensor([[3, 2, 1, 2, 3, 2],
+                [6, 5, 4, 5, 6, 5]], dtype=i64)
+        >>> x.pad([(1, 1)], mode="circular")
+        Tensor([[3, 1, 2, 3, 1],
+                [6, 4, 5, 6, 4]], dtype=i64)
+        """
+        if argument.text("pad", "mode", mode) not in _MODES:
+            raise InvalidArgument("pad", f"mode is {', '.join(map(repr, _MODES))}, not {shown(mode)}")
+        if mode != "constant" and value != 0:
+            raise InvalidArgument("pad", f"only mode 'constant' takes a value, not {mode!r}")
+        pairs = _pairs(padding)
+        if len(pairs) > self.rank:
+            reason = f"padding has {len(pairs)} pairs, more than the {self.rank} dims of the tensor"
+            raise InvalidArgument("pad", reason)
+        return self._padded_by("pad", self.rank - len(pairs), pairs, mode, value)
+
+    @named
+    def pad_with_zeros(
+        self, dim: int = REQUIRED, left: int = REQUIRED, right: int = REQUIRED, *, axis: int | None = None
+    ) -> Self:
+        """Pad the tensor along a dim with `left` zeros before it and `right` zeros after it; see `pad`.
+
+        >>> tl.Tensor([1, 2]).pad_with_zeros(0, 1, 2)
+        Tensor([0, 1, 2, 0, 0], dtype=i64)
+        """
+        return self._padded_along("pad_with_zeros", dim, left, right, axis, "constant")
+
+    @named
+    def pad_with_same(
+        self, dim: int = REQUIRED, left: int = REQUIRED, right: int = REQUIRED, *, axis: int | None = None
+    ) -> Self:
+        """Pad the tensor along a dim by repeating its first element `left` times and its last one `right` times.
+
+        >>> tl.Tensor([1, 2]).pad_with_same(0, 1, 2)
+        Tensor([1, 1, 2, 2, 2], dtype=i64)
+        """
+        return self._padded_along("pad_with_same", dim, left, right, axis, "replicate")
+
+    def _padded_along(self, op: str, dim: int, left: int, right: int, axis: int | None, mode: str) -> Self:
+        if axis is not None:
+            dim = argument.dim_of(op, dim, axis)
+        dim = self.shape.dim(op, dim)
+        before, after = (argument.integer(op, name, n) for name, n in (("left", left), ("right", right)))
+        if min(before, after) < 0:
+            raise InvalidArgument(op, f"left and right are 0 or more, not {before} and {after}")
+        return self._padded_by(op, dim, [(before, after)], mode)
+
+    def _padded_by(self, op: str, first: int, pairs: Sequence[tuple[int, int]], mode: str, value: float = 0) -> Self:
+        """A copy in which dim `first` and those after it are padded."""
+        padded = [(dim, *pair) for dim, pair in enumerate(pairs, first) if any(pair)]
+        if not padded:
+            return self.copy()
+        if mode == "constant" and len(padded) > 1:
+            return self._padded([*pairs, *[(0, 0)] * (self.rank - first - len(pairs))], value)
+        result = self
+        for dim, before, after in padded:
+            _require_enough(op, mode, dim, self.shape[dim], max(before, after))
+            if mode == "constant":
+                filling = self._new_full((*self.shape[:dim], max(before, after), *self.shape[dim + 1 :]), value)
+                ends = [filling.narrow(dim, 0, count) for count in (before, after)]
+            else:
+                ends = [result._end(dim, count, mode, is_front) for count, is_front in ((before, True), (after, False))]
+            result = cat([x for x in (ends[0], result, ends[1]) if x.shape[dim]], dim)
+        return result
+
+    def _end(self, dim: int, count: int, mode: str, is_front: bool) -> Self:
+        """The new elements at one end of a dim."""
+        size = self.shape[dim]
+        if mode == "circular":
+            return self.narrow(dim, size - count if is_front else 0, count)
+        if mode == "reflect":
+            return self.narrow(dim, 1 if is_front else size - 1 - count, count)._reversed([dim])
+        nearest = self.narrow(dim, 0 if is_front else size - 1, 1)
+        return nearest.broadcast_as(*self.shape[:dim], count, *self.shape[dim + 1 :])
+
+
+def _pairs(padding: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    form = "a pair of integers for each of the last dims, such as [(1, 1), (0, 2)]"
+    if isinstance(padding, str) or not isinstance(padding, Sequence):
+        raise InvalidArgument("pad", f"padding must be {form}, not {shown(padding)}")
+    pairs = []
+    for pair in padding:
+        before, after = argument.integers("pad", "padding", pair, 2, form)
+        if min(before, after) < 0:
+            raise InvalidArgument(
+                "pad", f"padding is 0 or more, not {before} and {after}; x.narrow() cuts off elements"
+            )
+        pairs.append((before, after))
+    return pairs
+
+
+def _require_enough(op: str, mode: str, dim: int, size: int, count: int) -> None:
+    needed = {"constant": 0, "replicate": 1, "reflect": count + 1, "circular": count}[mode]
+    if size < needed:
+        reason = f"mode {mode!r} with a padding of {count} needs {needed} elements, and dim {dim} has {size}"
+        raise InvalidArgument(op, reason)
