@@ -161,7 +161,10 @@ def promoted_operands(op: str, *operands: Tensor | Scalar) -> tuple[Tensor, ...]
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     if not tensors:
         raise InvalidArgument(op, "at least one operand is a tensor; make one with asarray")
-    dtype = common_dtype(op, *[tensor.dtype for tensor in tensors])
+    dtypes = {tensor.dtype for tensor in tensors}
+    if len(tensors) == len(operands) and len(dtypes) == 1:
+        return tuple(tensors)
+    dtype = common_dtype(op, *dtypes)
     for operand in operands:
         if not isinstance(operand, Tensor):
             instance(op, "an operand", operand, bool | int | float | complex, "Tensor or number")

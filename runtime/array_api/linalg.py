@@ -143,7 +143,9 @@ def inv(x: Tensor, /) -> Tensor:
     """Inverses of square matrices."""
     check.square("inv", x.layout)
     size = x.shape[-1]
-    ones = Tensor.eye(size, dtype=x.dtype, device=x.device).broadcast_as((*x.shape[:-2], size, size))
+    ones = Tensor.eye(size, dtype=x.dtype, device=x.device)
+    if x.rank > 2:
+        ones = ones.broadcast_as((*x.shape[:-2], size, size))
     return Tensor.from_storage(x.storage.solve(x.layout, ones.storage, ones.layout), x.shape)
 
 
@@ -226,12 +228,12 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Solve x1 y = x2: a vector if `x2` is one, else a column of y for each of `x2`."""
     left, right = promoted_operands("solve", x1, x2)
-    if right.rank == 1:
-        return solve(left, right.unsqueeze(-1)).squeeze(-1)
-    if left.rank >= 2:
-        outer = broadcast_shapes(left.shape[:-2], right.shape[:-2])
-        left, right = (each.broadcast_as((*outer, *each.shape[-2:])) for each in (left, right))
-    return Tensor.from_storage(left.storage.solve(left.layout, right.storage, right.layout), right.shape)
+    columns = right.unsqueeze(-1) if right.rank == 1 else right
+    if left.rank >= 2 and left.shape[:-2] != columns.shape[:-2]:
+        outer = broadcast_shapes(left.shape[:-2], columns.shape[:-2])
+        left, columns = (each.broadcast_as((*outer, *each.shape[-2:])) for each in (left, columns))
+    storage = left.storage.solve(left.layout, columns.storage, columns.layout)
+    return Tensor.from_storage(storage, columns.layout.dense if right.rank > 1 else columns.shape[:-1])
 
 
 def svd(x: Tensor, /, *, full_matrices: builtins.bool = True) -> SVDResult:

@@ -150,8 +150,8 @@ class ElementType(Named):
         """The dtype of a NumPy dtype in native byte order; InvalidArgument where there is none."""
         if not isinstance(dtype, np.dtype):
             raise InvalidArgument("from_numpy", f"dtype must be of type numpy.dtype, not {type(dtype).__name__}")
-        found: Self | None = _by_numpy_name(cls).get(dtype.name)
-        if found is None or not dtype.isnative:
+        found: Self | None = _of_numpy(cls, dtype)
+        if found is None:
             known = ", ".join(_by_numpy_name(cls))
             raise InvalidArgument("dtype", f"no dtype for NumPy's {dtype!r}; convert the array to one of {known}")
         return found
@@ -163,6 +163,12 @@ Element = TypeVar("Element", bound=ElementType)
 @cache
 def _by_numpy_name(every: type[Element]) -> dict[str, Element]:
     return {each._facts.numpy[1]: each for each in every}
+
+
+# A dtype of NumPy makes its name anew each time.
+@cache
+def _of_numpy(every: type[Element], dtype: np.dtype[Any]) -> Element | None:
+    return _by_numpy_name(every).get(dtype.name) if dtype.isnative else None
 
 
 @cache

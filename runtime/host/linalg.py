@@ -6,6 +6,7 @@ functions compare NaN away and return finite numbers, others fail for the whole 
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Callable
 from typing import Any
 
@@ -37,8 +38,10 @@ def slogdet(x: Array) -> tuple[Array, ...]:
 
 def solve(x: Array, values: Array) -> tuple[Array, ...]:
     """Columns of which matrices make these."""
+    if _are_finite(values):
+        return _found("solve", np.linalg.solve, x, values)
     columns = _found("solve", np.linalg.solve, x, np.where(np.isfinite(values), values, 0))[0]
-    # Each column is of its own.
+    # A column depends on no other.
     return (np.where(np.isfinite(values).all(-2, keepdims=True), columns, np.nan),)
 
 
@@ -65,15 +68,15 @@ def svd(x: Array, has_vectors: bool, is_full: bool) -> tuple[Array, ...]:
 
 def _found(op: str, compute: Callable[..., Any], x: Array, *others: Array, is_lower: bool = False) -> tuple[Array, ...]:
     """Call a function of NumPy's, which reads the lower triangle alone with `is_lower`."""
-    is_finite = np.asarray(np.isfinite(np.tril(x) if is_lower else x).all((-2, -1)))
-    if not is_finite.all():
+    is_finite = None if _are_finite(x) else np.asarray(np.isfinite(np.tril(x) if is_lower else x).all((-2, -1)))
+    if is_finite is not None:
         x = np.where(is_finite[..., None, None], x, np.eye(*x.shape[-2:], dtype=x.dtype))
     try:
         found = compute(x, *others)
     except np.linalg.LinAlgError as error:
         raise no_result(op, error) from None
     results = [np.asarray(array) for array in (found if isinstance(found, tuple) else (found,))]
-    if is_finite.all():
+    if is_finite is None:
         return tuple(results)
     rank = is_finite.ndim
     return tuple(
@@ -82,3 +85,8 @@ def _found(op: str, compute: Callable[..., Any], x: Array, *others: Array, is_lo
             for array in results
         ]
     )
+
+
+def _are_finite(array: Array) -> bool:
+    """Whether no element is infinite or NaN. False too where the sum overflows: then each element is checked."""
+    return cmath.isfinite(np.add.reduce(array, axis=None))

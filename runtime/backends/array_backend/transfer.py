@@ -32,7 +32,7 @@ def is_widened(library: Any, dtype: DType) -> bool:
 
 
 def to_numpy(library: Any, data: Any, dtype: DType) -> Array:
-    """A copy of the elements of a flat array."""
+    """A copy of the elements of an array."""
     if not dtype.is_of_numpy:
         bits = DType(_BITS[dtype.itemsize])
         pattern = data if data.dtype == library.DTYPES[bits] else library.bitcast(data, library.DTYPES[bits])

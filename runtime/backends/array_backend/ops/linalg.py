@@ -58,8 +58,5 @@ def svd(x: Operand, has_vectors: bool, is_full: bool) -> tuple[Any, ...]:
 
 
 def _on_host(compute: Callable[..., tuple[Array, ...]], *operands: Operand, **options: bool) -> tuple[Any, ...]:
-    arrays = [
-        transfer.to_numpy(x.library, x.library.reshape(x.array, (-1,)), x.dtype).reshape(x.layout.shape)
-        for x in operands
-    ]
+    arrays = [transfer.to_numpy(x.library, x.array, x.dtype) for x in operands]
     return tuple(operands[0].device.storage(array) for array in compute(*arrays, **options))
