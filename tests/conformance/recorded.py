@@ -12,6 +12,7 @@ import numpy as np
 import tallow
 from tallow import DType, Storage, Tensor, Var, array_api, distributed, optim
 from tallow.array_api import fft, linalg
+from tallow.kernels.constants import ROWS
 from tallow.runtime.gradient.call_sites import line_of
 from tallow.runtime.gradient.node import Node, opened, watched
 from tallow.runtime.selftest.trial import FORWARD
@@ -62,7 +63,11 @@ EXEMPT = {
     "Tensor.detach": "it ends a record by its very meaning",
     **{f"Storage.{name}": f"some operands are what {forward} gives" for name, (forward, _) in FORWARD.items()},
     "distributed.send": "it needs another rank",
-    "Storage.cross_entropy": "what its gradient reads of a row is a result without a gradient",
+    **{
+        f"Storage.{name}": "what its gradient reads of a row is a result without a gradient"
+        for name, facts in ROWS.items()
+        if facts.number_results
+    },
 }
 # Of these, writes to some operands are not noted.
 STEPS_OF_OPTIMIZERS = dict.fromkeys(

@@ -203,10 +203,17 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
             self, weight = extensions.widened(self, weight)
         x = self if weight is None else self._promoted(op, weight)
         dim, layout = min(len(x._layout.shape), 2) - 1, targets._layout.dense
-        results = x._storage.cross_entropy(x._layout, targets._storage, targets._layout, dim, ignore_index)
+        share = 0.0 if label_smoothing == 0 else argument.real(op, "label_smoothing", label_smoothing)
+        if not 0 <= share <= 1:
+            raise InvalidArgument(op, f"label_smoothing is from 0 to 1, not {share}")
+        operands = x._layout, targets._storage, targets._layout, dim, ignore_index
+        if share and weight is None:
+            results = x._storage.smoothed_cross_entropy(*operands, share)
+        else:
+            results = x._storage.cross_entropy(*operands)
         losses, counted = self._new(results[0], layout), self._new(results[1], layout)
-        if weight is not None or label_smoothing != 0:
-            losses, counted = x._weighted(losses, _Targets(targets, ignore_index), weight, label_smoothing)
+        if weight is not None:
+            losses, counted = x._weighted(losses, _Targets(targets, ignore_index), weight, share)
             joined = losses._reduced(reduction, counted)
         elif reduction == "mean":
             joined = losses._mean_of_counted(counted)
@@ -218,22 +225,15 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         require_tensors(op, weight=weight)
         return self.to_dtype(common_dtype(op, self.dtype, weight.dtype))
 
-    def _weighted(
-        self, losses: Self, targets: _Targets[Self], weight: Self | None, label_smoothing: float
-    ) -> tuple[Self, Self]:
+    def _weighted(self, losses: Self, targets: _Targets[Self], weight: Self, share: float) -> tuple[Self, Self]:
         """Return the losses at targets with weights and smoothing, and the weights of the targets."""
-        op = "cross_entropy"
-        share = argument.real(op, "label_smoothing", label_smoothing)
-        if not 0 <= share <= 1:
-            raise InvalidArgument(op, f"label_smoothing is from 0 to 1, not {share}")
-        weights = targets.weights(op, weight, self)
+        weights = targets.weights("cross_entropy", weight, self)
         losses = losses.mul(weights)
         if share:
             dim = self._classes_dim
+            shape = [-1 if each == dim else 1 for each in range(self.rank)]
             logarithms = self.to_dtype(self.dtype.compute).log_softmax(dim)
-            if weight is not None:
-                shape = [-1 if each == dim else 1 for each in range(self.rank)]
-                logarithms = logarithms.mul(weight.to_dtype(logarithms.dtype).reshape(shape))
+            logarithms = logarithms.mul(weight.to_dtype(logarithms.dtype).reshape(shape))
             losses = losses.affine(1 - share, 0.0).sub(logarithms.mean(dim).affine(share, 0.0))
         return targets.is_counted.where(losses, 0.0), weights
 

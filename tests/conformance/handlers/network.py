@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -253,7 +254,8 @@ def _class_dim(shape: tuple[int, ...], number: int) -> int:
     return len(shape) - 1 if number % 2 and shape[-1] else min(len(shape), 2) - 1
 
 
-def cross_entropy(bench: Bench) -> None:
+def cross_entropy(bench: Bench, smoothing: Sequence[float] = ()) -> None:
+    method = bench.cell.method
     index_names, compute = list(NO_ROW), compute_name(bench.name)
     drawn = [(str(case), draw_rows(bench, case)) for case in LOSSES]
     for number, (fact, x) in enumerate([*drawn, ("special numbers", bench.place(special_rows(bench)))]):
@@ -266,10 +268,11 @@ def cross_entropy(bench: Bench) -> None:
                 given.reshape(-1)[1] = mark
             targets = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
             where = bench.where(f"{index_name} targets, {fact}, {ignored} ignored")
-            losses, counted, *_ = x.storage.cross_entropy(x.layout, targets.storage, targets.layout, dim, ignored)
+            operands = x.layout, targets.storage, targets.layout, dim, ignored, *smoothing
+            losses, counted, *_ = getattr(x.storage, method)(*operands)
             counts = np.asarray((given != ignored) & (given != NO_ROW[index_name]))
             assert_same(bench.read(counted, compute, rows, where), counts.astype(NUMPY[compute]), where)
-            expected, slack = oracle.cross_entropy(bench.name, x.values, given, dim, counts)
+            expected, slack = oracle.cross_entropy(bench.name, x.values, given, dim, counts, *smoothing)
             # They are in the compute dtype, as exact as their own dtype shows.
             got = encode(bench.name, decode(compute, bench.read(losses, compute, rows, where)))
             assert_close(bench.name, got, expected, tolerance("log_softmax", bench.name), where, slack=slack)
@@ -277,7 +280,7 @@ def cross_entropy(bench: Bench) -> None:
     for index_name in NO_ROW:
 
         def call(indexes: Operand) -> object:
-            return x.storage.cross_entropy(x.layout, indexes.storage, indexes.layout, 1, -100)
+            return getattr(x.storage, method)(x.layout, indexes.storage, indexes.layout, 1, -100, *smoothing)
 
         check_bad_indexes(bench, index_name, (5,), 4, call)
     # Without classes no target counts.
@@ -285,12 +288,13 @@ def cross_entropy(bench: Bench) -> None:
         bench.place(values.modest(bench.generator, bench.name, (3, 0))),
         bench.place(np.full(3, 7), name="i64"),
     )
-    losses, *_ = nothing.storage.cross_entropy(nothing.layout, targets.storage, targets.layout, 1, 7)
+    losses, *_ = getattr(nothing.storage, method)(nothing.layout, targets.storage, targets.layout, 1, 7, *smoothing)
     where = bench.where("no classes")
     assert_same(bench.read(losses, compute, (3,), where), np.zeros(3, NUMPY[compute]), where)
 
 
-def cross_entropy_gradient(bench: Bench) -> None:
+def cross_entropy_gradient(bench: Bench, smoothing: Sequence[float] = ()) -> None:
+    method = bench.cell.method
     index_names, compute = list(NO_ROW), compute_name(bench.name)
     drawn = [(str(case), draw_rows(bench, case)) for case in LOSSES]
     placements = ("contiguous", "offset", "broadcast all", "narrowed columns")
@@ -311,26 +315,29 @@ def cross_entropy_gradient(bench: Bench) -> None:
             gradient = bench.place(np.asarray(gradients), placement, compute)
             targets = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
             places = targets.storage, targets.layout
-            _, _, *saved = x.storage.cross_entropy(x.layout, *places, dim, ignored)
+            op = getattr(x.storage, method.removesuffix("_gradient"))
+            _, _, *saved = op(x.layout, *places, dim, ignored, *smoothing)
             layouts = [targets.layout.dense] * len(saved)
             operands = [gradient.storage, gradient.layout]
             operands += [part for pair in zip(saved, layouts, strict=True) for part in pair]
             operands += places
             where = bench.where(f"{index_name} targets, {fact}, {ignored} ignored")
-            storage = x.storage.cross_entropy_gradient(x.layout, *operands, dim, ignored, False)
-            expected, slack = oracle.cross_entropy_gradient(bench.name, x.values, gradient.values, given, dim, counts)
-            got, ulps = bench.read(storage, bench.name, shape, where), tolerance(bench.cell.method, bench.name)
+            storage = getattr(x.storage, method)(x.layout, *operands, dim, ignored, False, *smoothing)
+            expected, slack = oracle.cross_entropy_gradient(
+                bench.name, x.values, gradient.values, given, dim, counts, *smoothing
+            )
+            got, ulps = bench.read(storage, bench.name, shape, where), tolerance(method, bench.name)
             assert_close(bench.name, got, expected, ulps, where, {"x": x.values}, slack=slack, zero_sign=False)
             copy = x.storage.to_dtype(x.layout, x.storage.dtype)
-            storage = copy.cross_entropy_gradient(x.layout.dense, *operands, dim, ignored, True)
+            storage = getattr(copy, method)(x.layout.dense, *operands, dim, ignored, True, *smoothing)
             assert_same(bench.read(storage, bench.name, shape, where), got, f"{where}, in its memory")
     x = bench.place(values.modest(bench.generator, bench.name, (5, 4)))
     numbers = bench.place(np.ones(5, NUMPY[compute]), name=compute)
     for index_name in NO_ROW:
 
         def call(indexes: Operand) -> object:
-            others = [numbers.storage, numbers.layout] * 3
-            return x.storage.cross_entropy_gradient(x.layout, *others, indexes.storage, indexes.layout, 1, -100, False)
+            others = [*[numbers.storage, numbers.layout] * 3, indexes.storage, indexes.layout, 1, -100, False]
+            return getattr(x.storage, method)(x.layout, *others, *smoothing)
 
         check_bad_indexes(bench, index_name, (5,), 4, call)
 
@@ -347,4 +354,6 @@ HANDLERS = {
     "rope": rope,
     "cross_entropy": cross_entropy,
     "cross_entropy_gradient": cross_entropy_gradient,
+    "smoothed_cross_entropy": partial(cross_entropy, smoothing=(0.25,)),
+    "smoothed_cross_entropy_gradient": partial(cross_entropy_gradient, smoothing=(0.25,)),
 }

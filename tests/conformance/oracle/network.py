@@ -141,17 +141,27 @@ def norm_gradient(
         return [(result, np.nan_to_num(epsilon(name) * slack, posinf=0)) for result, slack in results]
 
 
-def cross_entropy(name: str, x: Array, targets: Array, dim: int, counts: Array) -> tuple[Array, Array]:
-    """Minus log_softmax at each target, and 0 where one does not count."""
+def cross_entropy(
+    name: str, x: Array, targets: Array, dim: int, counts: Array, smoothing: float = 0.0
+) -> tuple[Array, Array]:
+    """Minus log_softmax at each target, of which its mean has the share `smoothing`; 0 where one does not count."""
     places = np.expand_dims(np.where(counts, targets, 0).astype(np.int64), dim)
-    losses, off = (np.take_along_axis(part, places, dim).squeeze(dim) for part in log_softmax(name, x, dim))
+    logarithms, errors = log_softmax(name, x, dim)
+    losses, off = (np.take_along_axis(part, places, dim).squeeze(dim) for part in (logarithms, errors))
+    if smoothing:
+        with np.errstate(all="ignore"):
+            losses = (1 - smoothing) * losses + smoothing * logarithms.mean(dim)
+            off = off + np.nan_to_num((errors + 4 * epsilon(name) * np.abs(logarithms)).mean(dim))
     return np.where(counts, 0 - losses, 0), np.where(counts, off, 0)
 
 
 def cross_entropy_gradient(
-    name: str, x: Array, gradient: Array, targets: Array, dim: int, counts: Array
+    name: str, x: Array, gradient: Array, targets: Array, dim: int, counts: Array, smoothing: float = 0.0
 ) -> tuple[Array, Array]:
-    """The share of each element in softmax, less 1 at each target, times the gradient; 0 where one does not count."""
+    """The share of each element in softmax less that in the targets, times the gradient; 0 where one does not count.
+
+    The share of each target is 1, of which all elements share `smoothing`.
+    """
     given = np.expand_dims(np.where(counts, gradient, 0).astype(EXTENDED), dim)
     places = np.expand_dims(np.where(counts, targets, 0).astype(np.int64), dim)
     is_target = np.arange(x.shape[dim]).reshape(-1, *[1] * (x.ndim - 1 - dim)) == places
@@ -159,7 +169,9 @@ def cross_entropy_gradient(
         logarithms, off = log_softmax(name, x, dim)
         share = np.exp(logarithms)
         result = np.where(is_target, np.expm1(logarithms), share)
-        slack = np.nan_to_num((share * (off + 8 * epsilon(name)) + 4 * epsilon(name) * np.abs(result)) * np.abs(given))
+        result = result + smoothing * (is_target - 1 / x.shape[dim])
+        relative = share + smoothing * is_target + np.abs(result)
+        slack = np.nan_to_num((share * (off + 4 * epsilon(name)) + 4 * epsilon(name) * relative) * np.abs(given))
         is_counted = np.expand_dims(counts, dim)
         return np.where(is_counted, result * given, 0), np.where(is_counted, slack, 0) + 4 * _smallest(name)
 
