@@ -140,6 +140,24 @@ def test_groups_and_gradients(
 
 
 @needs_onednn
+@pytest.mark.parametrize("channels", [20, 64])
+def test_gradients_of_short_lines_and_of_sums(channels: int) -> None:
+    x, w = integers(2, channels, 4).float(), integers(channels, channels, 3).float()
+    xs, ws = tl.Var(x), tl.Var(w)
+    # The gradient of a sum is one element, repeated.
+    y = xs.conv1d(ws, padding=1)
+    with tl.profile() as profile:
+        gradients = y.sum().backward()
+    onednn_calls = [work for call in profile.calls for work in call.launches if "Onednn" in work.name]
+    assert len(onednn_calls) == 2
+    padded = np.pad(x.numpy(), [(0, 0), (0, 0), (1, 1)])
+    windows = np.stack([padded[:, :, tap : tap + 4] for tap in range(3)], -1)
+    np.testing.assert_array_equal(gradients[ws].numpy(), np.broadcast_to(windows.sum((0, 2)), w.shape))
+    inside = np.stack([w.numpy()[:, :, max(0, i - 2) : min(3, i + 2)].sum((0, 2)) for i in range(4)], -1)
+    np.testing.assert_array_equal(gradients[xs].numpy(), np.broadcast_to(inside, x.shape))
+
+
+@needs_onednn
 @pytest.mark.usefixtures("threads")
 def test_the_same_bits_at_every_call() -> None:
     generator = np.random.default_rng(0)

@@ -21,6 +21,7 @@ from ..kernels import HostKernels
 from ..onednn import Memory, Onednn, Problem, Window
 from . import conv, native_conv, native_matmul
 from . import matmul as matrices
+from .native import copied
 from .native_conv import are_finite
 
 # Of fewer products tallow's own kernels are the quicker ones, as they are called with less ado; they multiply matrices
@@ -41,7 +42,7 @@ def matmul(
         return None
     problem = Problem("matmul", lhs.dtype, sides[0], sides[1], Memory.dense((*outer, bmnk[1], bmnk[2])))
     otherwise = _otherwise(native_matmul.matmul, matrices.matmul, lhs, rhs, bmnk)
-    return _solve(build, onednn, problem, [lhs, rhs], math.prod(bmnk), otherwise)
+    return _solve(build, onednn, problem, [lhs, rhs], math.prod(bmnk), _few_of(lhs.dtype), otherwise)
 
 
 def linear(build: ProgramBuilder, onednn: Onednn, x: Operand, weight: Operand, bias: Operand | None) -> Buffer | None:
@@ -56,7 +57,11 @@ def linear(build: ProgramBuilder, onednn: Onednn, x: Operand, weight: Operand, b
     problem = Problem("matmul", x.dtype, rows, transposed, Memory.dense((m, n)), row)
     operands = [x, weight] if bias is None else [x, weight, bias]
     otherwise = _otherwise(native_matmul.linear, matrices.linear, x, weight, bias)
-    return _solve(build, onednn, problem, operands, m * n * k, otherwise)
+    return _solve(build, onednn, problem, operands, m * n * k, _few_of(x.dtype), otherwise)
+
+
+def _few_of(dtype: DType) -> int:
+    return _FEW_OF_F32 if dtype is DType.F32 else _FEW_PRODUCTS
 
 
 def _loses_subnormals(dtype: DType, rows: int) -> bool:
@@ -103,7 +108,7 @@ def _forward(
 ) -> Buffer | None:
     images = params.as_images
     memories = _images(x, images), _kernels(kernel.layout, images), _result(images, images.out_dims)
-    result = _convolve(build, onednn, "convolution", x, kernel, memories, images, otherwise)
+    result = _convolve(build, onednn, "convolution", x, kernel, memories, images, otherwise, _FEW_PRODUCTS)
     if result is not None and params.is_padded:
         inside = _first_inside(params, params.result_sizes, params.stride, params.kernel, params.dilation)
         made = Operand(result, layout_of(params.out_dims, params.channels_last))
@@ -116,10 +121,11 @@ def convolve_transposed(
 ) -> Buffer | None:
     """As `conv.convolve_transposed`; None where oneDNN has no quick way."""
     otherwise = _otherwise(native_conv.convolve_transposed, conv.convolve_transposed, x, kernel, params)
-    images = params.general.as_images
+    images, x = params.general.as_images, _unrepeated(build, x)
     transposed = _kernels(kernel.layout, images, is_transposed=True)
     memories = _images(x, images), transposed, _result(images, images.input_dims)
-    return _convolve(build, onednn, "deconvolution", x, kernel, memories, images, otherwise)
+    few = 0 if native_conv.is_product(images) else _FEW_PRODUCTS
+    return _convolve(build, onednn, "deconvolution", x, kernel, memories, images, otherwise, few)
 
 
 def gradient_weight(
@@ -127,15 +133,23 @@ def gradient_weight(
 ) -> Buffer | None:
     """As `conv.gradient_weight`; None where oneDNN has no quick way."""
     otherwise = _otherwise(native_conv.gradient_weight, conv.gradient_weight, x, gradient, params)
-    images = params.as_images
+    images, gradient = params.as_images, _unrepeated(build, gradient)
     kernels = _kernels(layout_of(params.kernel_dims, params.channels_last), images)
     memories = _images(x, images), _images(gradient, images), kernels
-    result = _convolve(build, onednn, "convolution_gradient_weight", x, gradient, memories, images, otherwise)
+    few = 0 if native_conv.is_product(images) else _FEW_PRODUCTS
+    name = "convolution_gradient_weight"
+    result = _convolve(build, onednn, name, x, gradient, memories, images, otherwise, few)
     if result is not None and params.is_padded:
         inside = _first_inside(params, params.kernel, params.dilation, params.result_sizes, params.stride)
         made = Operand(result, layout_of(params.kernel_dims, params.channels_last))
         _check_padding(build, made, 1, inside, gradient, otherwise)
     return result
+
+
+def _unrepeated(build: ProgramBuilder, gradient: Operand) -> Operand:
+    """The gradient, or a copy if elements are repeated, as those of a sum: oneDNN has no strides of 0."""
+    is_repeated = any(stride == 0 and size > 1 for size, stride in zip(gradient.shape, gradient.strides, strict=True))
+    return copied(build, gradient) if is_repeated and HostKernels.open() is not None else gradient
 
 
 def _images(x: Operand, params: ParamsConvolution) -> Memory | None:
@@ -169,6 +183,7 @@ def _convolve(
     memories: tuple[Memory | None, Memory | None, Memory | None],
     params: ParamsConvolution,
     otherwise: partial[Results],
+    few: int,
 ) -> Buffer | None:
     source, weights, result = memories
     if source is None or weights is None or result is None:
@@ -176,7 +191,7 @@ def _convolve(
     window = Window(params.stride, params.dilation, params.padding, params.padding_after)
     problem = Problem(name, x.dtype, source, weights, result, window=window)
     products = math.prod(params.out_dims) * params.channels[0] * params.taps
-    return _solve(build, onednn, problem, [x, other], products, otherwise)
+    return _solve(build, onednn, problem, [x, other], products, few, otherwise)
 
 
 def _first_inside(
@@ -230,17 +245,16 @@ def _solve(
     problem: Problem,
     operands: Sequence[Operand],
     products: int,
+    few: int,
     otherwise: partial[Results],
 ) -> Buffer | None:
-    """Have oneDNN solve a problem; it is solved otherwise in a forked process."""
-    dtype = problem.dtype
-    few = _FEW_OF_F32 if dtype is DType.F32 and problem.window is None else _FEW_PRODUCTS
+    """Have oneDNN solve a problem of at least `few` products; it is solved otherwise in a forked process."""
     if products < few or Onednn.is_forked:
         return None
     solve = onednn.primitive(problem)
     if solve is None:
         return None
-    result = build.empty(dtype, math.prod(problem.result.dims))
+    result = build.empty(problem.dtype, math.prod(problem.result.dims))
     build.call(solve, *[operand.address for operand in operands], result.address, fallback=otherwise)
     return result
 

@@ -168,9 +168,7 @@ def gradient_weight(
     build: ProgramBuilder, kernels: HostKernels, x: Operand, gradient: Operand, params: ParamsConvolution
 ) -> Buffer | None:
     """As `conv.gradient_weight`; None where NumPy does it."""
-    inner, outer = params.channels
-    is_product = min(inner, outer) > _FEW_CHANNELS or params.taps == 1
-    if params.is_empty or is_product or len(params.sizes) > 2 or params.taps > _MAX_TAPS:
+    if params.is_empty or is_product(params) or len(params.sizes) > 2 or params.taps > _MAX_TAPS:
         return None
     result = build.empty(x.dtype, math.prod(params.kernel_dims))
     weights = dense(result, _of_groups(params))
@@ -182,6 +180,11 @@ def gradient_weight(
     fallback = partial(by_numpy, function=conv.gradient_weight, arguments=(x, gradient, params))
     build.call(are_finite, dense(result, params.kernel_dims), fallback=fallback)
     return _stored(build, result, params.kernel_dims, params)
+
+
+def is_product(params: ParamsConvolution) -> bool:
+    """Whether products of matrices are the quickest way to the gradient of a kernel."""
+    return min(params.channels) > _FEW_CHANNELS or params.taps == 1
 
 
 def _of_groups(params: ParamsConvolution) -> tuple[int, int, int, int]:
