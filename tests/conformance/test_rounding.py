@@ -148,7 +148,8 @@ def test_convolutions_round_once_with_their_bias(
     arrays = [generator.normal(size=shape) for shape in (*shapes, (2 * groups,))]
     short = [Var(Tensor(array).to_dtype(dtype).to(device)) for array in arrays]
     wide = [Var(x.detach().to_dtype("f32")) for x in short]
-    for steps in ({}, {"padding": 1}, {"padding": 2, "stride": 2, "dilation": 2}):
+    # Windows overlap, reach beyond the input, and lie side by side.
+    for steps in ({}, {"padding": 1}, {"padding": 2, "stride": 2, "dilation": 2}, {"stride": 3}):
         results, gradients = [], []
         for x, kernel, bias in (short, wide):
             result = getattr(x, op)(kernel, groups=groups, bias=bias, **steps)

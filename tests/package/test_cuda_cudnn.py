@@ -204,11 +204,11 @@ def test_an_epilogue_is_part_of_the_graph(opened, library, monkeypatch):
         opened, "_queue", SimpleNamespace(fill=lambda *given: filled.append(given), handle=1, own_handle=1)
     )
     params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general._replace(channels_last=True)
-    epilogue = EpilogueParams(True, True, True, "silu", DType.F16)
+    epilogue = EpilogueParams(DType.F32, DType.F16, True, "silu", DType.F16)
     assert run(opened.fused_convolution(DType.F16, params, epilogue, *range(160, 160 * 7, 160)))
     given = [dict(options) for options in library.named("tensor")]
     assert [each["dim"] for each in given[2:]] == [[1, 5, 1, 1], [1, 5, 1, 1], [2, 5, 6, 8]]
-    assert [each["data_type"] for each in given] == ["half", "half", "float", "float", "half"]
+    assert [each["data_type"] for each in given] == ["half", "half", "float", "half", "half"]
     assert given[4]["stride"] == [240, 1, 40, 5]
     names = [call[0] for call in library.calls]
     assert [name for name in names if name in ("conv_fprop", "mul", "add", "swish")] == [
@@ -220,7 +220,7 @@ def test_an_epilogue_is_part_of_the_graph(opened, library, monkeypatch):
 
 
 def test_an_activation_that_cudnn_lacks_has_no_call(opened, library):
-    epilogue = EpilogueParams(False, True, False, "relu", DType.F16)
+    epilogue = EpilogueParams(None, DType.F32, False, "relu", DType.F16)
     assert opened.fused_convolution(DType.F16, PARAMS, epilogue, 160, 320, 480, 640) is None
 
 

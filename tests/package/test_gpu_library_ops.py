@@ -81,6 +81,51 @@ def test_convolutions_get_images_in_the_order_that_is_quick(kind):
     assert converted(DType.F32, 1, 2) == ([(False, steps)], copies)
 
 
+class Unpadded(OrderedImages):
+    """A library that leaves padding to the input."""
+
+    def convolution(self, kind, dtype, params, first, second, result):
+        return None if params.is_padded else super().convolution(kind, dtype, params, first, second, result)
+
+
+@pytest.mark.parametrize(("dtype", "copies"), [(DType.F16, 3), (DType.F32, 1)])
+def test_padding_is_added_in_the_order_that_the_library_takes(dtype, copies):
+    """One copy of the image; those of 16 bits have channels last, to which the kernel and the result are copied too."""
+    x = Stored(dtype, 1 << 20)
+    sizes = {"b_size": 2, "i_h": 16, "i_w": 16, "c_in": 8, "c_out": 16, "k_h": 3, "k_w": 3}
+    params = ParamsConv2D(**sizes, padding=1, stride=2, dilation=1).general
+    program = built(conv.by_library, Unpadded(), at(x, params.input_dims), at(x, params.kernel_dims), params)
+    assert len(kernels(program)) == copies
+
+
+class BiasedLibrary:
+    """Matrix products to which a bias is added."""
+
+    def multiply_and_add(self, dtype, mnk, lhs, rhs, bias, result):
+        return LibraryCall(self.multiply_and_add, (mnk, result))
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32])
+def test_a_convolution_of_one_window_is_a_linear_layer(dtype):
+    def steps(op, *library, taps=3, bias=dtype, scale=None, activation=None):
+        x = Stored(dtype, 1 << 20)
+        sizes = {"b_size": 2, "i_h": 3, "i_w": 3, "c_in": 8, "c_out": 16, "k_h": taps, "k_w": taps}
+        params = ParamsConv2D(**sizes, padding=0, stride=1, dilation=1).general
+        vectors = [kind and at(Stored(kind, 16), (16,)) for kind in (scale, bias)]
+        operands = at(x, params.input_dims), at(x, params.kernel_dims), *vectors, None, activation, params
+        program = call_of(op, *library, *operands).program(FACTS, may_refuse=True)
+        return program and [*[call.arguments[0] for call in Run(program).calls], *kernels(program)]
+
+    layer = conv_epilogue.by_layer_library, BiasedLibrary()
+    assert steps(*layer) == [(2, 16, 72)]
+    assert steps(*layer, activation="relu") == [(2, 16, 72), f"relu_{dtype}_contiguous"]
+    assert steps(conv_epilogue.convolve) == [f"matmul_{dtype}"]
+    for other in ({"taps": 2}, {"bias": None}, {"scale": DType.F32}, {"activation": "silu"}, {"bias": DType.F64}):
+        assert steps(*layer, **other) is None
+    # A library of fused convolutions leaves it alone.
+    assert steps(conv_epilogue.by_fused_library, Fused()) is None
+
+
 def test_convolutions_are_products_where_these_pay():
     x = Stored(DType.F32, 1 << 20)
     sizes = {"b_size": 2, "i_h": 8, "i_w": 8, "c_in": 4, "padding": 0, "stride": 1, "dilation": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -15,12 +16,13 @@ from ...base.error import InvalidArgument, ShapeMismatch, TallowError
 from ...core.argument import integer, integers
 from ...core.conv import LONGEST_STEP, ParamsConvolution, convolved_size, transposed_size
 from ...core.extensions import extensions
-from ...core.layout import Layout, layout_of
+from ...core.layout import Layout, channels_last_order, inverse, layout_of
 from ...core.shape import Shape
 from ...core.tensor_type import TensorType
 from ...storage.calls import live_autocasts
 from ..base import parts, require_tensors
 from ..create import CreationMethods
+from ..math.linear import LinearMethods
 from ..promotion import DTYPE_ERRORS, common_dtype, promote
 
 # One number, or one for each dim, each of which may be a pair of those before and after; or "same" or "valid".
@@ -32,7 +34,7 @@ _NOTHING: Final = None, None, None
 _STEPS: Final = "padding", "stride", "dilation", "the number of groups", "output_padding"
 
 
-class ConvolutionMethods(CreationMethods):
+class ConvolutionMethods(CreationMethods, LinearMethods):
     """Convolutions and upsampling."""
 
     __slots__ = ()
@@ -260,20 +262,36 @@ class ConvolutionMethods(CreationMethods):
                 raise ShapeMismatch(op, (self.shape, operand.shape), reason)
         wide = dtype.compute
         if output_padding is None and (dtype.is_float or {*given} != {"bias"} or activation is not None):
-            dtypes = wide, wide, dtype
-            rest: list[Any] = [
-                part
-                for (name, it), own in zip(operands.items(), dtypes, strict=True)
-                for part in parts(op, name, None if it is None else it.to_dtype(own))
-            ]
+            tail: list[Any] = []
+            for name, it in operands.items():
+                if it is not None:
+                    it = it.to_dtype(dtype if name == "residual" or it.dtype is dtype else wide)
+                tail += parts(op, name, it)
             self, kernel = self.to_dtype(dtype), kernel.to_dtype(dtype)
             fuse: Any = self._storage.fused_convolution
-            return self._new(fuse(self._layout, kernel._storage, kernel._layout, *rest, activation, params), layout)
+            return self._new(fuse(self._layout, kernel._storage, kernel._layout, *tail, activation, params), layout)
         assert bias is not None, "integers and transposed convolutions have no other epilogue"
+        if dtype is not wide and dtype.is_float and _is_linear(params):
+            return self.to_dtype(dtype)._transposed_linear(kernel.to_dtype(dtype), bias.to_dtype(dtype), params)
         # Rounded once, with the bias in it.
         result = self.to_dtype(wide)._convolved_alone(kernel.to_dtype(wide), params, layout, output_padding)
         biased = result._binary(BinaryOp.ADD, bias.to_dtype(wide).reshape(-1, *[1] * (self.rank - 2)))
         return biased.to_dtype(dtype)
+
+    def _transposed_linear(self, kernel: Self, bias: Self, params: ParamsConvolution) -> Self:
+        """A transposed convolution whose windows do not overlap: a linear layer of each element makes one window."""
+        c_in, c_out, *taps = kernel.shape
+        batch, dims, columns = self.shape[0], len(taps), c_out * params.taps
+        biases = bias.reshape(c_out, 1).broadcast_as((c_out, params.taps)).reshape(columns)
+        pixels = self.permute(channels_last_order(self.rank)).reshape(batch * math.prod(params.result_sizes), c_in)
+        rows = pixels.linear(kernel.reshape(c_in, columns).T, biases)
+        windows = rows.reshape(batch, *self.shape[2:], c_out, *taps)
+        spatial = [dim for axis in range(1, dims + 1) for dim in (axis, axis + dims + 1)]
+        sizes = params.input_dims[2:]
+        if params.channels_last:
+            last = windows.permute(0, *spatial, dims + 1).reshape(batch, *sizes, c_out)
+            return last.permute(inverse(channels_last_order(self.rank)))
+        return windows.permute(0, dims + 1, *spatial).reshape(batch, c_out, *sizes)
 
     def _convolved_alone(
         self, kernel: Self, params: ParamsConvolution, layout: Layout, output_padding: int | Sequence[int] | None
@@ -395,6 +413,13 @@ def _convolution(
     found = [convolved_size(op, *numbers) for numbers in each]
     params = ParamsConvolution(shape, kernel, found, front, strides, dilations, groups, channels_last)
     return params, layout_of(params.out_dims, params.channels_last)
+
+
+def _is_linear(params: ParamsConvolution) -> bool:
+    """Return True for a transposed convolution whose windows tile the result."""
+    tiles = [count * step for count, step in zip(params.result_sizes, params.stride, strict=True)]
+    is_tiled = params.kernel == params.stride and [*params.sizes] == tiles
+    return is_tiled and params.groups == 1 and {*params.padding} == {0} and {*params.dilation} == {1}
 
 
 def _steps(op: str, name: str, value: Any, dims: int, least: int) -> tuple[int, ...]:

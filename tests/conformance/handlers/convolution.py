@@ -188,6 +188,8 @@ class Grouped:
 LAST = ("channels last", "channels last")
 GROUPED = (
     Grouped(2, 1, (3, 4), ((9, 3, 1, 1, 2, 1),)),
+    # A window that is the input: with nothing but a bias, a linear layer.
+    Grouped(3, 1, (5, 7), ((2, 2, 0, 0, 1, 1), (3, 3, 0, 0, 1, 1)), ("channels last", "contiguous")),
     Grouped(2, 3, (2, 1), ((9, 3, 2, 0, 1, 2),)),
     # Depthwise, with more and less to do along rows.
     Grouped(2, 5, (1, 1), ((7, 3, 1, 1, 1, 1), (9, 3, 1, 1, 1, 1))),
@@ -285,7 +287,8 @@ def fused_convolution(bench: Bench) -> None:
             bench.place(values.modest(bench.generator, bench.name, shape), placement)
             for shape, placement in zip((params.input_dims, params.kernel_dims), case.placements, strict=True)
         )
-        shapes = {"scale": (wide, channels), "bias": (wide, channels), "residual": (bench.name, params.out_dims)}
+        vector = (bench.name if number % 2 else wide), channels
+        shapes = {"scale": vector, "bias": vector, "residual": (bench.name, params.out_dims)}
         operands = {
             name: bench.place(values.modest(bench.generator, dtype, shape), name=dtype) if name in names else None
             for name, (dtype, shape) in shapes.items()

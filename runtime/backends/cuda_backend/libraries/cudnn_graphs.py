@@ -93,19 +93,21 @@ def fused_convolution(
     def operand(dims: tuple[int, ...], kind: Any = None) -> Any:
         return graph.operand(dims, layout_of(dims, of.channels_last).strides, kind)
 
-    image, kernel, wide = operand(of.input_dims), operand(of.kernel_dims), library.data_type.FLOAT
-    channels = 1, of.kernel_dims[0], *(1,) * len(of.result_sizes)
+    def vector(dtype: DType) -> Any:
+        return operand((1, of.kernel_dims[0], *(1,) * len(of.result_sizes)), graph.kind(dtype))
+
+    image, kernel = operand(of.input_dims), operand(of.kernel_dims)
     steps = {name: [*getattr(of, name)] for name in ("padding", "stride", "dilation")}
-    made = graph.frontend.conv_fprop(image=image, weight=kernel, **steps)
-    if epilogue.has_scale:
-        made = graph.frontend.mul(a=made, b=operand(channels, wide))
-    if epilogue.has_bias:
-        made = graph.frontend.add(a=made, b=operand(channels, wide))
+    y = graph.frontend.conv_fprop(image=image, weight=kernel, **steps)
+    if epilogue.scale is not None:
+        y = graph.frontend.mul(a=y, b=vector(epilogue.scale))
+    if epilogue.bias is not None:
+        y = graph.frontend.add(a=y, b=vector(epilogue.bias))
     if epilogue.has_residual:
-        made = graph.frontend.add(a=made, b=operand(of.out_dims))
-    made = activation(graph.frontend, made)
-    result = getattr(library.data_type, _NAMES[epilogue.result])
-    graph.give(made, of.out_dims, result, strides=layout_of(of.out_dims, of.channels_last).strides)
+        y = graph.frontend.add(a=y, b=operand(of.out_dims))
+    y = activation(graph.frontend, y)
+    strides = layout_of(of.out_dims, of.channels_last).strides
+    graph.give(y, of.out_dims, graph.kind(epilogue.result), strides=strides)
     graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
     if any(of.padding) and not _leave_padded(graph.frontend, of):
         return None
@@ -180,12 +182,16 @@ class _Graph:
     def __init__(self, library: Any, handle: Any, dtype: DType) -> None:
         self._library = library
         self._handle = handle
-        self._kind = getattr(library.data_type, _NAMES[dtype])
+        self._kind = self.kind(dtype)
         self._tensors = 0
         sums = library.data_type.FLOAT
         self.frontend = library.pygraph(
             io_data_type=self._kind, intermediate_data_type=sums, compute_data_type=sums, handle=handle
         )
+
+    def kind(self, dtype: DType) -> Any:
+        """Return cuDNN's name of a dtype."""
+        return getattr(self._library.data_type, _NAMES[dtype])
 
     def operand(self, dims: tuple[int, ...], strides: tuple[int, ...], kind: Any = None) -> Any:
         """The next operand; they are numbered from 1 on."""

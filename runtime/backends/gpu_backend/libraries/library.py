@@ -124,8 +124,9 @@ class Convolution(Protocol):
 class EpilogueParams(NamedTuple):
     """What follows a convolution: activation(x * scale + bias + residual), each where it is there."""
 
-    has_scale: bool
-    has_bias: bool
+    scale: DType | None
+    """The dtype of the scale; None without one."""
+    bias: DType | None
     has_residual: bool
     activation: str | None
     """The name of an op of one float."""
@@ -140,7 +141,8 @@ class FusedConvolution(Convolution, Protocol):
     ) -> LibraryCall | None:
         """As `Convolution.convolution`, of input, kernel, the operands of the epilogue, and the result.
 
-        Scale and bias are contiguous and of the compute dtype. It is computed in that one and rounded once.
+        Scale and bias are contiguous, of the operands' dtype or the compute dtype. It is computed in the latter and
+        rounded once.
         """
 
 

@@ -49,7 +49,10 @@ def by_library(
     otherwise, params = otherwise or partial(convolve, x=x, kernel=kernel, params=params), params.general
     result = _library_call(build, library, ConvolutionKind.FORWARD, x, kernel, params, otherwise)
     if result is None and params.is_padded and not is_own(params):
-        x, params = with_padding(build, x, params)
+        # In the order of memory in which the library takes them.
+        order = params._replace(channels_last=params.channels_last or _is_quicker_last(x, params))
+        x, padded = with_padding(build, x, order)
+        params = padded._replace(channels_last=params.channels_last)
         result = _library_call(build, library, ConvolutionKind.FORWARD, x, kernel, params, otherwise)
     return result
 

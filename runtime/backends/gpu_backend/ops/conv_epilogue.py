@@ -14,10 +14,10 @@ from ....core.layout import layout_of
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, along_channels, dense
 from ..libraries.library import EpilogueParams
-from . import conv, copy, elementwise
+from . import conv, copy, elementwise, linear
 
 if TYPE_CHECKING:
-    from ..libraries.library import Convolution, FusedConvolution
+    from ..libraries.library import BiasedBlas, Convolution, FusedConvolution
 
 
 _CLIPS: Final = "relu", "relu6"
@@ -30,6 +30,49 @@ class _Epilogue(NamedTuple):
     bias: Operand | None
     residual: Operand | None
     activation: str | None
+
+
+def by_layer_library(
+    build: ProgramBuilder,
+    library: BiasedBlas,
+    x: Operand,
+    kernel: Operand,
+    scale: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    activation: str | None,
+    params: ParamsConvolution,
+) -> Buffer | None:
+    """A convolution whose only window is the input, as a linear layer; None of any other, and where it refuses."""
+    epilogue = _Epilogue(scale, bias, residual, activation)
+    if not _is_layer(x, epilogue, params):
+        return None
+    result = linear.by_fused_library(build, library, *_matrices(build, x, kernel), bias)
+    return None if result is None else _clipped(build, result, activation)
+
+
+def _is_layer(x: Operand, epilogue: _Epilogue, params: ParamsConvolution) -> bool:
+    """Return True for the product of two matrices and a bias, as in squeeze-and-excitation: one launch."""
+    is_whole = params.kernel == params.sizes and {*params.result_sizes} == {1} and not params.is_padded
+    if not is_whole or params.groups > 1 or params.is_empty:
+        return False
+    scale, bias, residual, activation = epilogue
+    is_biased = scale is None and residual is None and bias is not None and bias.dtype is x.dtype
+    return is_biased and (activation is None or activation in _CLIPS)
+
+
+def _matrices(build: ProgramBuilder, x: Operand, kernel: Operand) -> tuple[Operand, Operand]:
+    """The operands of a linear layer: (b, c_in * taps) and (c_out, c_in * taps)."""
+    one, other = [copy.reshaped(build, each, (each.shape[0], math.prod(each.shape[1:]))) for each in (x, kernel)]
+    return one, other
+
+
+def _clipped(build: ProgramBuilder, result: Buffer, activation: str | None) -> Buffer:
+    """A rounded result after a clip, which gives what clipping before rounding gives; libraries may lose NaN there."""
+    if activation is None:
+        return result
+    clipped: Buffer = elementwise.unary(build, UnaryOp(activation), dense(result, (result.length,)))
+    return clipped
 
 
 def by_fused_library(
@@ -49,15 +92,13 @@ def by_fused_library(
     """
     epilogue = _Epilogue(scale, bias, residual, activation)
     otherwise = partial(convolve, x=x, kernel=kernel, params=params, **epilogue._asdict())
-    # Products of single places, as in squeeze-and-excitation, are too short for a library to gain by fusing them.
-    if conv.is_own(params) or (x.dtype.compute is not x.dtype and math.prod(params.result_sizes) == 1):
+    if conv.is_own(params) or _is_layer(x, epilogue, params):
         return None
     if x.dtype.compute is x.dtype:
         product = conv.by_library(build, library, x, kernel, params, otherwise=otherwise)
         return None if product is None else _finished(build, x.dtype, product, epilogue, params)
     nothing, dims = _Epilogue(None, None, None, None), params.out_dims
     last = params._replace(channels_last=True)
-    # Rounding first gives the same, and libraries may lose NaN.
     clip = activation if activation in _CLIPS else None
     fused = epilogue._replace(activation=None) if clip else epilogue
     # Zeros around the input are the library's, else elements; either with all of the epilogue, else with none of it.
@@ -68,10 +109,9 @@ def by_fused_library(
             if made is not None:
                 if attempted is nothing:
                     made = _finished(build, x.dtype, made, epilogue, last)
-                elif clip:
-                    made = elementwise.unary(build, UnaryOp(clip), dense(made, (made.length,)))
-                result: Buffer = made
-                shown = Operand(result, layout_of(dims, channels_last=True))
+                else:
+                    made = _clipped(build, made, clip)
+                shown = Operand(made, layout_of(dims, channels_last=True))
                 ordered: Buffer = conv.in_order(build, shown, params.channels_last).storage
                 return ordered
     return None
@@ -88,17 +128,20 @@ def _by_fused_library(
     otherwise: partial[Buffer],
 ) -> Buffer | None:
     """A convolution with an epilogue in one call, and a result of a dtype; None where the library refuses."""
-    vectors = [
-        each and copy.contiguous(build, elementwise.converted(build, each, x.dtype.compute)) for each in epilogue[:2]
-    ]
+    scale, bias = [each and _as_vector(build, each, x.dtype) for each in epilogue[:2]]
     images = [each and conv.in_order(build, each, params.channels_last) for each in (x, kernel, epilogue.residual)]
-    operands = [*images[:2], *vectors, images[2]]
-    has_scale, has_bias, has_residual = [each is not None for each in operands[2:]]
-    has = EpilogueParams(has_scale, has_bias, has_residual, epilogue.activation, dtype)
+    operands = [*images[:2], scale, bias, images[2]]
+    has = EpilogueParams(scale and scale.dtype, bias and bias.dtype, images[2] is not None, epilogue.activation, dtype)
     result = build.empty(dtype, math.prod(params.out_dims))
     addresses = [each.address for each in operands if each is not None]
     call = library.fused_convolution(x.dtype, params, has, *addresses, result.address)
     return result if build.append(call, otherwise) else None
+
+
+def _as_vector(build: ProgramBuilder, vector: Operand, dtype: DType) -> Operand:
+    """A scale or a bias as a library takes it: contiguous, of the dtype or the compute dtype."""
+    wide = dtype.compute
+    return copy.contiguous(build, vector if vector.dtype is dtype else elementwise.converted(build, vector, wide))
 
 
 def by_images(
@@ -114,6 +157,8 @@ def by_images(
 ) -> Buffer | None:
     """By a library of images in the compute dtype; None where it refuses the convolution."""
     epilogue = _Epilogue(scale, bias, residual, activation)
+    if _is_layer(x, epilogue, params):
+        return None
     otherwise = partial(convolve, x=x, kernel=kernel, params=params, **epilogue._asdict())
 
     def product(build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConvolution) -> Buffer | None:
@@ -134,6 +179,8 @@ def convolve(
 ) -> Buffer:
     """By kernels of this package: the convolution and each step of the epilogue, in the compute dtype."""
     epilogue = _Epilogue(scale, bias, residual, activation)
+    if _is_layer(x, epilogue, params):
+        return _clipped(build, linear.by_kernel(build, *_matrices(build, x, kernel), bias), activation)
     result = _composed(build, conv.convolve, x, kernel, epilogue, params)
     assert result is not None, "own kernels take any convolution"
     return result
