@@ -13,7 +13,8 @@ from ...device import Device
 from ...dtype import DType
 from ...promotion import promoted
 from ..base.error import DTypeMismatch, InvalidArgument, shown
-from ..core.argument import boolean, instance
+from ..core.argument import boolean
+from ..storage.calls import require_instance
 from ..tensor import Tensor
 from ..tensor.promotion import KINDS, common_dtype
 
@@ -41,7 +42,7 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> builti
     The kinds are "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating" and
     "numeric".
     """
-    instance("isdtype", "dtype", dtype, DType, "DType")
+    require_instance("isdtype", "dtype", dtype, DType, "DType")
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, DType):
@@ -95,14 +96,14 @@ def iinfo(type: DType | Tensor, /) -> iinfo_object:
 def can_cast(from_: DType | Tensor, to: DType, /) -> builtins.bool:
     """Tell whether promotion can lead from one dtype to another."""
     source = _dtype_of("can_cast", "from_", from_)
-    instance("can_cast", "to", to, DType, "DType")
+    require_instance("can_cast", "to", to, DType, "DType")
     return promoted(source, to) is to
 
 
 def _dtype_of(op: str, name: str, value: DType | Tensor) -> DType:
     if isinstance(value, Tensor):
         return value.dtype
-    instance(op, name, value, DType, "Tensor or DType")
+    require_instance(op, name, value, DType, "Tensor or DType")
     return value
 
 
@@ -126,7 +127,7 @@ def result_type(*arrays_and_dtypes: Tensor | Scalar | DType) -> DType:
         elif isinstance(item, DType):
             dtypes.append(item)
         else:
-            instance("result_type", "an operand", item, bool | int | float | complex, "Tensor, DType or number")
+            require_instance("result_type", "an operand", item, bool | int | float | complex, "Tensor, DType or number")
             numbers.append(item)
     if not arrays_and_dtypes:
         raise InvalidArgument("result_type", "there are no operands; give at least one")
@@ -167,7 +168,7 @@ def promoted_operands(op: str, *operands: Tensor | Scalar) -> tuple[Tensor, ...]
     dtype = common_dtype(op, *dtypes)
     for operand in operands:
         if not isinstance(operand, Tensor):
-            instance(op, "an operand", operand, bool | int | float | complex, "Tensor or number")
+            require_instance(op, "an operand", operand, bool | int | float | complex, "Tensor or number")
             dtype = _with_number(op, dtype, operand)
     device = tensors[0].device
     return tuple(

@@ -5,20 +5,17 @@ it calls a function of a backend; indexes alone are left to it.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
-    Concatenate,
     Final,
     NamedTuple,
-    ParamSpec,
     Protocol,
     Self,
     TypeVar,
-    overload,
 )
 from weakref import WeakValueDictionary
 
@@ -27,17 +24,15 @@ from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
-from ..program.builder import GivenStorage, Op, OpCall, builds
-from ..program.program import Results
-from ..program.values import BlocksBuffer, Buffer
-from .plan import Key, Plan, Plans, kind_of
+from ..program.builder import GivenStorage
+from ..program.values import BlocksBuffer, Memory
+from .plan import Planner, Plans, kind_of
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
     from ..ranks.group import Group
     from .profiler import DeviceProfiler, Listener
 
-P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _MAX_NUMBERS: Final = 256
@@ -113,6 +108,10 @@ class BackendBlocks(GivenStorage, Unpicklable):
     def data(self) -> Array:
         """The bytes of all blocks as a NumPy array, once the device has done what it was given."""
 
+    def buffer(self, position: int) -> BlocksBuffer:
+        """The buffer for the blocks in a program: see `GivenStorage.buffer`."""
+        return BlocksBuffer(self.dtype, self.length, Memory(self.size_in_bytes, argument=position))
+
 
 class HostBlocks(BackendBlocks):
     """Blocks in a flat NumPy array of their bytes."""
@@ -184,17 +183,14 @@ class BackendReplay(Protocol):
         """Make the calls again, with the same storages."""
 
 
-class BackendDevice:
+class BackendDevice(Planner):
     """A device of one backend. Devices of one backend are equal if they have the same ordinal."""
 
-    # Every call reads `plans`, and a slot takes less time than an item of a dict.
-    __slots__ = ("__dict__", "__weakref__", "plans")
+    __slots__ = ("__dict__", "__weakref__")
 
     backend: ClassVar[str]
     """The name of the backend, as errors say it."""
     ordinal: int
-    plans: Plans
-    """How calls are carried out on the device, by all that decides it: see `planned`."""
     numbers: BoundedCache[object, Any]
     """Storages of numbers that tensors met."""
     has_fused_kernels: ClassVar[bool] = False
@@ -243,72 +239,6 @@ class BackendDevice:
         _devices[id(self)] = self
         for visit in tuple(_visitors):
             visit(self)
-
-    def planned(
-        self,
-        key: Key,
-        numbers: int,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
-        may_refuse: bool = False,
-    ) -> Any:
-        """Call an op with its arguments, the last of which are so many numbers, and return its result.
-
-        What runs its program is kept as the plan of the key, if there is one: the dispatch then gives it other storages
-        and numbers. An op that may refuse returns None, and so does a program whose library refuses; the dispatch goes
-        on to another op, whose plan has the same key. True is the result of what writes to its operands alone.
-        """
-        if isinstance(key, Exception):
-            raise key
-        call, operands = OpCall.of(function, arguments, options, numbers, self.buffer_of)
-        plans = self.plans
-        observers = plans.observers
-        plan = plans.known(key) if observers and key is not None else None
-        is_known = plan is not None
-        if plan is None:
-            plan = self.plan_of(key, call, may_refuse=may_refuse)
-            if plan is None:
-                return None
-        run = plans.observe(key, call, plan, is_known) if observers else plan
-        result: Any = run(*operands)
-        if key is not None and not (may_refuse and result is None):
-            if not is_known:
-                plans.remember(key, plan)
-            if observers:
-                plans.keep_observed(key, run, observers)
-        return result
-
-    @overload
-    def make(self, function: Op[P, Results], *arguments: P.args, **_: P.kwargs) -> Any: ...
-
-    @overload
-    def make(self, function: Callable[Concatenate[Any, P], Result], *arguments: P.args, **_: P.kwargs) -> Result: ...
-
-    def make(self, function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
-        """Call an op without operands, which makes a storage or tells something of the device."""
-        if not builds(function):
-            return self.call(function, *arguments)
-        key: Key = function, arguments
-        for argument in arguments:
-            kind = type(argument)
-            if kind is float or kind is int:
-                # 1 is no 1.0, and 0.0 no -0.0.
-                key = key, kind if argument else repr(argument)
-        plan = self.plans.get(key)
-        return self.planned(key, 0, function, arguments, {}, may_refuse=True) if plan is None else plan()
-
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the device that has no program."""
-        return function(self, *arguments)
-
-    @abstractmethod
-    def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:
-        """The buffer for a storage of this backend that is the argument of a program at a position."""
-
-    @abstractmethod
-    def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
-        """What runs the program of a call that is made for the first time; None where the op refuses."""
 
     def profiler(self, label: str, listener: "Listener") -> "DeviceProfiler":
         """An observer that lets a listener hear of the calls on the device."""

@@ -78,7 +78,8 @@ class DeviceFacts:
 
     def same_device(self, other: Self) -> bool:
         """Tell whether two devices are one: `==`."""
-        argument.instance("same_device", "other", other, DeviceFacts, "Device")
+        if not isinstance(other, DeviceFacts):
+            raise argument.wrong_type("same_device", "other", other, "Device")
         return self == other
 
     def supports_bf16(self) -> bool:

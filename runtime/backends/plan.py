@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from ...dtype import DType
 from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
+from ..program.builder import Facts, Op, OpCall, builds
+from ..program.program import Results
 
-if TYPE_CHECKING:
-    from ..program.builder import OpCall
-
+P = ParamSpec("P")
+Result = TypeVar("Result")
 Plan: TypeAlias = Callable[..., Any]
 """A function of the storages of a call, and then of its numbers."""
 Key: TypeAlias = Hashable
@@ -111,3 +113,80 @@ class Plans(BoundedCache[Key, Plan]):
         super().clear()
         if self._known is not self:
             self._known.clear()
+
+
+class Planner:
+    """A device as the dispatch sees it: it has programs of calls built, stores plans that run them, and runs these."""
+
+    # Every call reads `plans`, and a slot takes less time than an item of a dict.
+    __slots__ = ("plans",)
+
+    plans: Plans
+    """How calls are carried out on the device, by all that decides it."""
+    facts: Facts
+    """What ops may know of the device."""
+
+    def planned(
+        self,
+        key: Key,
+        numbers: int,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+        may_refuse: bool = False,
+    ) -> Any:
+        """Call an op with its arguments, the last of which are so many numbers, and return its result.
+
+        What runs its program is kept as the plan of the key, if there is one: the dispatch then gives it other storages
+        and numbers. An op that may refuse returns None, and so does a program whose library refuses; the dispatch goes
+        on to another op, whose plan has the same key. True is the result of what writes to its operands alone.
+        """
+        if isinstance(key, Exception):
+            raise key
+        call, operands = OpCall.of(function, arguments, options, numbers)
+        plans = self.plans
+        observers = plans.observers
+        plan = plans.known(key) if observers and key is not None else None
+        is_known = plan is not None
+        if plan is None:
+            plan = self.plan_of(key, call, may_refuse=may_refuse)
+            if plan is None:
+                return None
+        elif may_refuse and call.program(self.facts, may_refuse=True) is None:
+            # The plan is that of another op of the cell.
+            return None
+        run = plans.observe(key, call, plan, is_known) if observers else plan
+        result: Any = run(*operands)
+        if key is not None and not (may_refuse and result is None):
+            if not is_known:
+                plans.remember(key, plan)
+            if observers:
+                plans.keep_observed(key, run, observers)
+        return result
+
+    @overload
+    def make(self, function: Op[P, Results], *arguments: P.args, **_: P.kwargs) -> Any: ...
+
+    @overload
+    def make(self, function: Callable[Concatenate[Any, P], Result], *arguments: P.args, **_: P.kwargs) -> Result: ...
+
+    def make(self, function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
+        """Call an op without operands, which makes a storage or tells something of the device."""
+        if not builds(function):
+            return self.call(function, *arguments)
+        key: Key = function, arguments
+        for argument in arguments:
+            kind = type(argument)
+            if kind is float or kind is int:
+                # 1 is no 1.0, and 0.0 no -0.0.
+                key = key, kind if argument else repr(argument)
+        plan = self.plans.get(key)
+        return self.planned(key, 0, function, arguments, {}, may_refuse=True) if plan is None else plan()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of the device that has no program."""
+        return function(self, *arguments)
+
+    @abstractmethod
+    def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
+        """What runs the program of a call that is made for the first time; None where the op refuses."""

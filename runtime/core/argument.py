@@ -11,7 +11,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from types import UnionType
 from typing import Any, Final, TypeAlias, TypeGuard, TypeVar, cast, overload
 
 import numpy as np
@@ -69,12 +68,6 @@ Object = TypeVar("Object")
 def wrong_type(op: str, name: str, value: object, expected: str) -> InvalidArgument:
     """Return the error for an argument that is not of the type `expected`."""
     return InvalidArgument(op, f"{name} must be of type {expected}, not {type_name(value)}")
-
-
-def instance(op: str, name: str, value: object, classes: type | UnionType, expected: str) -> None:
-    """Refuse what is of none of the classes."""
-    if not isinstance(value, classes):
-        raise wrong_type(op, name, value, expected)
 
 
 def by_other_name(op: str, name: str, value: Any, other_name: str, other: Any) -> Any:

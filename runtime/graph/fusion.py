@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 from ...storage import Storage
-from ...storage.base import require_same_device
 from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError, InvalidArgument, TallowError, shown
 from ..core import argument
@@ -18,7 +17,7 @@ from ..gradient.node import opened
 from ..gradient.recording import mode
 from ..program.fused_function import EmptyRowError
 from ..program.fused_kernels import excess
-from ..storage.calls import live_autocasts
+from ..storage.calls import live_autocasts, require_same_device
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from .fused_call import launch, record

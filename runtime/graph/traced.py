@@ -19,14 +19,13 @@ from ...dtype import DType
 from ...kernels.constants import ELEMENTWISE_METHODS, ROW_REDUCTIONS, ROWS
 from ...op import BinaryOp, MethodOp
 from ...storage import Storage
-from ...storage.base import require_same_dtype
 from ..base.error import FusionError, ShapeMismatch, UnsupportedDType
 from ..core import argument, check
 from ..core.conversion import conversion
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..program.fused_function import EmptyRowError, FusedFunction, Number, Result, Source, Step
-from ..storage.calls import TRACED
+from ..storage.calls import TRACED, require_same_dtype
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from ..tensor.number import NumberLike, as_number

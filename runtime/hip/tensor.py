@@ -205,7 +205,7 @@ def require_device(operation: str, device: HipDevice, *tensors: DeviceTensor) ->
             raise DeviceMismatch(operation, (device.label, tensor.device.label))
 
 
-def _give_back(driver: GpuDriver[Any], _memory: Memory) -> None:
+def _give_back(driver: GpuDriver, _memory: Memory) -> None:
     """Let go of memory of the device's tensors, which serve the next ones at once."""
     # Work on buffers is enqueued in the null stream by default.
     try:

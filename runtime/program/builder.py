@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from time import perf_counter_ns
@@ -22,7 +23,8 @@ from .program import (
     Program,
     Results,
     Step,
-    lifetimes,
+    accessed,
+    results_of,
 )
 from .values import (
     Address,
@@ -59,7 +61,14 @@ class Facts(NamedTuple):
     """The words of the library of arrays that computes, and its own name of the device."""
     handle: Any = None
 
+    @property
+    def few_elements(self) -> int:
+        """The number of elements up to which threads take one or a few each, to keep the device busy."""
+        return self.multiprocessors * _FEW
 
+
+# So many elements for each multiprocessor stay in caches.
+_FEW: Final = 1024
 # Fields of kernels that count elements and bytes take no more.
 _MOST_BYTES: Final = (1 << 63) - 1
 NO_FACTS: Final = Facts("cpu", 1, 1, 0, lambda _: False)
@@ -213,6 +222,26 @@ class ProgramBuilder:
         return Program(name, tuple(arguments), steps, result, released, tuple(self._apart))
 
 
+def lifetimes(
+    steps: Sequence[Step], allocated: Sequence[Memory], result: Results
+) -> tuple[tuple[Step, ...], tuple[tuple[Memory, ...], ...]]:
+    """The steps without memory that nothing uses, and for each one the memory that is released after it."""
+    if not allocated or (len(allocated) == 1 and isinstance(result, Buffer) and result.memory is allocated[0]):
+        # Most often, and in a third of the time.
+        return tuple(steps), ((),) * len(steps)
+    kept = {buffer.memory for buffer in results_of(result)}
+    scratch = [memory for memory in allocated if memory not in kept]
+    if not scratch:
+        return tuple(steps), ((),) * len(steps)
+    last = {memory: number for number, step in enumerate(steps) for memory in accessed(step)}
+    used = [step for step in steps if type(step) is not Allocate or step.memory in last or step.memory in kept]
+    released: dict[int, list[Memory]] = {}
+    for memory in scratch:
+        if memory in last:
+            released.setdefault(id(steps[last[memory]]), []).append(memory)
+    return tuple(used), tuple([tuple(released.get(id(step), ())) for step in used])
+
+
 Op: TypeAlias = Callable[Concatenate[ProgramBuilder, P], Built]
 """An op of a backend, which builds the program of a call with arguments `P`."""
 
@@ -238,6 +267,10 @@ class GivenStorage:
 
     kind: int
     """A number for the dtype, the length, and what the backend tells apart besides."""
+
+    @abstractmethod
+    def buffer(self, position: int) -> Buffer | BlocksBuffer:
+        """The buffer for the storage in a program that takes it as the argument at a position."""
 
 
 class OpCall:
@@ -268,12 +301,10 @@ class OpCall:
         arguments: Sequence[Any],
         options: Mapping[str, Any],
         numbers: int,
-        buffer_of: Callable[[Any, int], Buffer | BlocksBuffer],
     ) -> tuple[Self, list[Any]]:
         """The call `function(*arguments, **options)`, whose last arguments are so many numbers, and its operands.
 
-        These are what a run is given: the storages, also those of operands, and then the numbers. `buffer_of` gives the
-        buffer for the storage at a position among them.
+        These are what a run is given: the storages, also those of operands, and then the numbers.
         """
         parts = list(arguments)
         given: list[Argument] = []
@@ -289,7 +320,7 @@ class OpCall:
                 continue
             storage = part[0] if isinstance(part, tuple) and part else part
             if isinstance(storage, GivenStorage):
-                buffer = buffer_of(storage, position)
+                buffer = storage.buffer(position)
                 # Keys tell whether operands are one storage only where that matters.
                 buffer.memory.owner = owners.setdefault(id(storage), position)
                 # In half of the time of the class's own `__new__`.

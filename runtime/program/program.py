@@ -146,26 +146,6 @@ class Program(NamedTuple):
         return "\n".join(_lines(self))
 
 
-def lifetimes(
-    steps: Sequence[Step], allocated: Sequence[Memory], result: Results
-) -> tuple[tuple[Step, ...], tuple[tuple[Memory, ...], ...]]:
-    """The steps without memory that nothing uses, and for each one the memory that is released after it."""
-    if not allocated or (len(allocated) == 1 and isinstance(result, Buffer) and result.memory is allocated[0]):
-        # Most often, and in a third of the time.
-        return tuple(steps), ((),) * len(steps)
-    kept = {buffer.memory for buffer in results_of(result)}
-    scratch = [memory for memory in allocated if memory not in kept]
-    if not scratch:
-        return tuple(steps), ((),) * len(steps)
-    last = {memory: number for number, step in enumerate(steps) for memory in accessed(step)}
-    used = [step for step in steps if type(step) is not Allocate or step.memory in last or step.memory in kept]
-    released: dict[int, list[Memory]] = {}
-    for memory in scratch:
-        if memory in last:
-            released.setdefault(id(steps[last[memory]]), []).append(memory)
-    return tuple(used), tuple([tuple(released.get(id(step), ())) for step in used])
-
-
 def results_of(result: Results) -> Sequence[Buffer]:
     """The buffers that a program returns."""
     if isinstance(result, Buffer):

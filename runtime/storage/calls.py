@@ -1,9 +1,10 @@
-"""How storages have their backends do something."""
+"""How storages have their backends do something, and what is checked in front of that."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -16,9 +17,12 @@ from typing import (
     overload,
 )
 
-from ...dtype import Array
+from ...dtype import Array, DType
 from ..backends.backend import BackendBlocks, BackendDevice, BackendStorage
 from ..backends.plan import Key
+from ..base.error import DeviceMismatch, DTypeMismatch, UnsupportedDType
+from ..core.argument import wrong_type
+from ..core.conversion import conversion
 from ..core.extensions import extensions
 from ..core.layout import Layout
 from ..custom.user_kernel import KernelOperand
@@ -74,6 +78,46 @@ def operands_of(
         numbers.append(layout.number)
         numbers.append(inner.kind)
     return inners, tuple(numbers)
+
+
+def require_instance(op: str, name: str, value: object, classes: type | UnionType, expected: str) -> None:
+    """Raise InvalidArgument for an argument that is of none of the classes."""
+    if not isinstance(value, classes):
+        raise wrong_type(op, name, value, expected)
+
+
+def backend_name(storage: Calls) -> str:
+    """The name of the backend that holds a storage."""
+    name: str = storage.inner.device.backend
+    return name
+
+
+def require_dtype(op: str, storage: Calls, dtypes: frozenset[DType], reason: str) -> None:
+    """Raise UnsupportedDType unless the storage has one of `dtypes`."""
+    if (dtype := storage.inner.dtype) not in dtypes:
+        raise UnsupportedDType(op, dtype, backend_name(storage), reason, conversion(dtype, dtypes))
+
+
+def require_same_dtype(op: str, storage: Calls, *others: Calls | None) -> None:
+    """Raise DTypeMismatch unless all storages have one dtype; None is skipped."""
+    dtype = storage.inner.dtype
+    for other in others:
+        if other is not None and other.inner.dtype is not dtype:
+            raise DTypeMismatch(op, (dtype, other.inner.dtype))
+
+
+def require_same_device(op: str, storage: Calls, *others: Calls | None) -> None:
+    """Raise DeviceMismatch unless all storages are on one device; None is skipped."""
+    device = storage.inner.device
+    for other in others:
+        if other is not None and other.inner.device is not device and other.inner.device != device:
+            raise device_mismatch(op, storage, *others)
+
+
+def device_mismatch(op: str, *storages: Calls | None) -> DeviceMismatch:
+    """The error that names the devices of the storages; None is skipped."""
+    devices = [storage.inner.device for storage in storages if storage is not None]
+    return DeviceMismatch(op, tuple([f"{device.backend}:{device.ordinal}" for device in devices]))
 
 
 class WithoutMethods:

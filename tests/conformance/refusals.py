@@ -57,6 +57,17 @@ class Refusal(NamedTuple):
     function: str
     line: int  # of the method's module
 
+    @property
+    def is_of_class(self) -> bool:
+        """Whether an argument is of a wrong class."""
+        return self.module == "argument" or self.function == "require_instance"
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it was raised before the method called its backend."""
+        is_require = self.module == "calls" and self.function.startswith("require_")
+        return is_require or self.module in ("check", "layout")
+
 
 class Absent(Coordinator):
     """What joins ranks that are not here."""

@@ -217,7 +217,7 @@ def use_new_kernel(kit: Kit) -> list[float]:
     """A kernel that is loaded, found and launched."""
     driver = kit.rocm.driver
     with driver.load(kit.code, "nines") as module:
-        driver.function(module, "nines", 64, FILL_CONTIGUOUS.size)(1, kit.arguments)
+        module.function("nines", driver.queue, 64, FILL_CONTIGUOUS.size)(1, kit.arguments)
         return kit.numbers()
 
 

@@ -85,7 +85,7 @@ def at(storage: Any, *arguments: Any) -> Operand:
 
 def call_of(op: Callable[..., Any], *arguments: Any, numbers: int = 0, **options: Any) -> OpCall:
     """A call of an op with operands of `Stored`."""
-    return OpCall.of(op, arguments, options, numbers, lambda storage, position: storage.buffer(position))[0]
+    return OpCall.of(op, arguments, options, numbers)[0]
 
 
 def built(

@@ -119,6 +119,28 @@ with pytest.raises(CudaError, match="cuPointerGetAttribute"):
 """)
 
 
+def test_a_first_call_is_short_to_read(on_cuda):
+    on_cuda("""
+pytest.importorskip("cuda.bindings.nvrtc")
+import tallow as tl
+from package.test_life_of_a_call import follow
+device = tl.Device("cuda")
+driver, kernels = device.inner.driver, device.inner.kernels
+try:
+    driver.compiler_version
+except BackendUnavailable:
+    raise SystemExit
+x = tl.Tensor.from_numpy(np.ones(5, "f4"), device)
+# The code object of the family is loaded, and the allocator has memory.
+x.exp()
+load = lambda code: driver.load(code, "unary")
+kernels._prebuilt["unary"] = kernels._compiled("unary", "gelu_f32_contiguous", load)
+files, changes = follow(x.gelu)
+assert len(files) <= 15, files
+assert changes <= 3
+""")
+
+
 def test_a_kernel_is_compiled_and_launched(on_cuda):
     on_cuda("""
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -149,11 +171,11 @@ assert not wrong
 code = device.kernels._compiled("fill", "fill_b32_contiguous", bytes)
 module = device.driver.load(code, "fill.co")
 with pytest.raises(InvalidKernel, match="kernel gone: fill.co does not have it; build that again"):
-    device.driver.function(module, "gone", 256, 24)
+    module.function("gone", device.driver.queue, 256, 24)
 # A kernel gets the shared memory that it is launched with, or all that the device has.
 for asked, given in ((98304, 98304), (1 << 20, 232448)):
     calls()
-    enqueue = device.driver.function(module, "fill_b32_contiguous", 256, 32, asked)
+    enqueue = module.function("fill_b32_contiguous", device.driver.queue, 256, 32, asked)
     assert ("cuFuncSetAttribute", f"fill_b32_contiguous 8 {given}") in calls()
     storage = device.empty(DType.U32, 4)
     calls()
@@ -162,7 +184,7 @@ for asked, given in ((98304, 98304), (1 << 20, 232448)):
     assert launch == f"fill_b32_contiguous 1 1 1 256 1 1 {given} {hex(device.driver.stream)}"
     assert storage.to_numpy().tolist() == [7] * 4
 # Blocks that wait for each other are launched together or not at all, from a thread without a context too.
-enqueue = device.driver.cooperative_function(module, "fill_b32_contiguous", 256, 32)
+enqueue = module.cooperative_function("fill_b32_contiguous", device.driver.queue, 256, 32)
 storage = device.empty(DType.U32, 4)
 packed = fill_contiguous(result=storage.memory.address, count=4, value=(8, 0)).packed()
 thread = threading.Thread(target=enqueue, args=(132, packed))

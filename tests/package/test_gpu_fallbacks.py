@@ -78,7 +78,7 @@ def call(gpu: Any, op: Any) -> SimpleNamespace:
             return plan(*storages)
         return gpu.planned((op, library), 0, op, (library, *operands, *others), {}, may_refuse=True)
 
-    described, _ = OpCall.of(op, (library, *operands, *others), {}, 0, gpu.buffer_of)
+    described, _ = OpCall.of(op, (library, *operands, *others), {}, 0)
     program = described.program(gpu.facts)
     by_kernels_alone = partial(gpu.run, by_kernels, *operands, *others)
     return SimpleNamespace(library=library, program=program, run=run, by_kernels=by_kernels_alone)

@@ -33,7 +33,7 @@ TALLOW_KERNEL(double_f64, Doubling, twice<double>)
 
 @dataclass
 class RecordingDriver:
-    """A driver whose code objects are their sources, and whose functions record their launches."""
+    """A driver whose code objects are their sources, and whose kernels record their launches."""
 
     target: str = "gfx90a"
     options: tuple[str, ...] = ("-O3",)
@@ -54,13 +54,21 @@ class RecordingDriver:
         self.compiled.append(name)
         return source.encode()
 
+    queue = None
+
     def load(self, code, name):
         self.loaded.append(name)
-        return code
+        return RecordingModule(self, code)
 
-    def function(self, module, name, block, argument_size, shared_bytes):
-        assert name.encode() in module
-        return lambda blocks, arguments: self.launched.append((name, blocks, block, shared_bytes, arguments))
+
+@dataclass
+class RecordingModule:
+    driver: RecordingDriver
+    code: bytes
+
+    def function(self, name, queue, block, argument_size, shared_bytes):
+        assert name.encode() in self.code
+        return lambda blocks, arguments: self.driver.launched.append((name, blocks, block, shared_bytes, arguments))
 
 
 @pytest.fixture

@@ -263,7 +263,7 @@ def call(gpu, op, *arguments):
     plan = gpu.plans.get(op)
     if plan is None:
         return gpu.planned(op, 1, op, arguments, {}, may_refuse=True)
-    _, operands = OpCall.of(op, arguments, {}, 1, gpu.buffer_of)
+    _, operands = OpCall.of(op, arguments, {}, 1)
     return plan(*operands)
 
 

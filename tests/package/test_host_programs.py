@@ -44,7 +44,7 @@ def row(storage: CpuStorage) -> Operand:
 
 
 def program_of(op: Callable[..., Any], *arguments: Any, numbers: int = 0, **options: Any) -> Program:
-    call, _ = OpCall.of(op, arguments, options, numbers, DEVICE.buffer_of)
+    call, _ = OpCall.of(op, arguments, options, numbers)
     program = call.program(DEVICE.facts)
     assert program is not None
     return program

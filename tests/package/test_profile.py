@@ -24,10 +24,10 @@ from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.helpers import c_library
 from tallow.runtime.profile import ranges
 from tallow.runtime.profile.session import session
-from tallow.runtime.program.builder import OpCall
+from tallow.runtime.program.builder import OpCall, ProgramBuilder
 from tallow.runtime.program.program import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Program
-from tallow.runtime.program.values import Operand
-from tallow.runtime.selftest import examples
+from tallow.runtime.program.values import Buffer, Operand
+from tallow.runtime.selftest import examples, trial
 
 from .test_custom_ops_page import PAGE, ran
 from .test_gpu_fallbacks import call as call_of_library
@@ -129,6 +129,44 @@ def test_launches_are_those_of_the_programs(device: tl.Device, full: bool) -> No
         elif any(launch.duration_ns is None or launch.start_ns is None for launch in call.launches):
             faults.append((call.title, call.launches, "times"))
     assert faults == []
+
+
+def test_calls_with_plans_are_recorded_as_first_calls_are(device: tl.Device, full: bool) -> None:
+    """Of each op, whichever function of its cell takes the call: those in front of it refuse it in a profile too."""
+    if device.backend != "cpu" and not full:
+        pytest.skip("kernels for GPUs take minutes to compile; run it with --full")
+    device.inner.plans.clear()
+    first, second = [
+        [
+            recorded(example(device, cell, examples.SMALLEST, lay))
+            for cell in cells(device.backend, full=full)
+            for lay in (examples.contiguous, trial.strided)
+        ]
+        for _ in range(2)
+    ]
+    assert [pair for pair in zip(first, second, strict=True) if pair[0] != pair[1]] == []
+    assert len(first) > 200
+
+
+def recorded(call: examples.Example) -> Any:
+    """What a call gives, or the class of the error that it raises, and the calls on the device with their launches."""
+    result: Any
+    with tl.profile() as p:
+        try:
+            result = described(call.call())
+        except tl.TallowError as error:
+            result = type(error)
+    return call.method, result, [(each.name, [launch.name for launch in each.launches]) for each in calls_of(p)]
+
+
+def described(result: Any) -> Any:
+    """The storages among the results of a call, by their class, dtype and length."""
+    if isinstance(result, tuple | list):
+        return [described(each) for each in result]
+    if isinstance(result, tl.Storage):
+        inner: Any = result.inner
+        return type(inner), getattr(inner, "dtype", None), getattr(inner, "length", None)
+    return type(result)
 
 
 def test_bytes_are_those_that_layouts_reach(x: tl.Tensor) -> None:
@@ -386,6 +424,27 @@ def test_a_library_that_refuses_has_its_fallback(gpu: Any) -> None:
     for call in others:
         assert call.launches
         assert all(launch.kind != "library" for launch in call.launches)
+
+
+def test_an_op_that_has_refused_refuses_in_a_profile_too(gpu: Any) -> None:
+    def refuse(build: ProgramBuilder, x: Operand) -> None:
+        return None
+
+    def take(build: ProgramBuilder, x: Operand) -> Buffer:
+        return copy.fresh(build, x)
+
+    def call() -> Any:
+        operand = Operand(storage, tl.Layout.contiguous((6,)))
+        result = gpu.planned("refused", 0, refuse, (operand,), {}, may_refuse=True)
+        return gpu.planned("refused", 0, take, (operand,), {}) if result is None else result
+
+    storage = gpu.storage(np.arange(6, dtype="f4"))
+    for _ in range(3):
+        call()
+    with tl.profile() as p:
+        found = [call().to_numpy().tolist() for _ in range(2)]
+    assert found == [[0, 1, 2, 3, 4, 5]] * 2
+    assert [(call.name, call.is_planned) for call in p.calls if "copy" not in call.name] == [("take", True)] * 2
 
 
 def test_memory_of_others_that_overlaps_is_written_as_without_a_profile(gpu: Any) -> None:

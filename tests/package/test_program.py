@@ -252,7 +252,7 @@ def test_a_call_has_a_place_for_each_storage_and_number() -> None:
     buffers, numbers = program.arguments[:3], program.arguments[3:]
     expected = buffers[0], Operand(buffers[1], layout((4,))), "option", (2, 3), None, buffers[2], *numbers
     assert (step.arguments, step.options) == (expected, {"flag": True})
-    _, operands = OpCall.of(noted, arguments, {}, 2, lambda storage, position: storage.buffer(position))
+    _, operands = OpCall.of(noted, arguments, {}, 2)
     assert operands == [x, x, y, 1.5, 2]
 
 

@@ -276,7 +276,7 @@ def _refusals(method: Method) -> Iterable[str]:
         if made.converter is None and made.kind not in (None, "Shape"):
             op = quoted(method.name) if name == "op" else label
             classes = f"{_class_of(made)}{OPTIONAL * made.is_optional}"
-            yield f"argument.instance({op}, {quoted(name)}, {name}, {classes}, {quoted(made.kind or '')})"
+            yield f"require_instance({op}, {quoted(name)}, {name}, {classes}, {quoted(made.kind or '')})"
         elif has_plans(method) and (
             made.converter == "objects" or (made.converter == "integer" and not made.is_optional)
         ):
@@ -526,7 +526,6 @@ def storage_base(spec: Spec) -> View:
     """The base of the families' methods."""
     counts = {method.name: len(_numbers(spec, method)) for method in spec.storage_methods() if has_plans(method)}
     return View(
-        backends=spec.backends,
         storages=backend_classes(spec, "Storage"),
         blocks=backend_classes(spec, "Storage", "Q"),
         # How many numbers plans of a method are given, where these are any.

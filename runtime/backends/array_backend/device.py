@@ -15,8 +15,7 @@ from ...doctor.finding import Finding, modules, reason
 from ...program.builder import NO_FACTS, OpCall
 from ...program.host import HostCompiler
 from ...program.program import Program
-from ...program.values import BlocksBuffer, Buffer, Memory
-from ..backend import BackendBlocks, Part
+from ..backend import Part
 from ..plan import Key, Plan
 from . import strided, transfer
 from .library_device import LibraryDevice
@@ -84,12 +83,6 @@ class ArrayDevice(LibraryDevice):
         self.random = RandomState()
         self._notes = _Notes()
         self.announce()
-
-    def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:
-        if isinstance(storage, BackendBlocks):
-            return BlocksBuffer(storage.dtype, storage.length, Memory(storage.size_in_bytes, argument=position))
-        memory = Memory(storage.length * storage.dtype.itemsize, argument=position)
-        return Buffer(storage.dtype, storage.length, memory)
 
     @property
     def fused_op(self) -> Sequence[Any]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...base.error import LibraryError, OutOfMemory, TallowError
 from ...core.random import RandomState
-from ...program.builder import Facts
 from ...program.host import Translating
 from ..backend import BackendDevice
 
@@ -30,8 +29,6 @@ class LibraryDevice(BackendDevice):
     """What is raised where the library refuses something."""
     handle: Any
     """The library's own object for the device."""
-    facts: Facts
-    """What ops may know of the device."""
     random: RandomState
 
     @classmethod

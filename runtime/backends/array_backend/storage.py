@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ....dtype import Array, DType
 from ...base.error import UnsupportedDType
 from ...core.layout import Layout
+from ...program.values import Buffer, Memory
 from ..backend import BackendStorage
 from ..plan import kind_of
 from . import strided, transfer
@@ -32,6 +33,10 @@ class ArrayStorage(BackendStorage):
         self.data = data
         self.length = data.shape[0]
         self.kind = kind_of(dtype, self.length)
+
+    def buffer(self, position: int) -> Buffer:
+        dtype, length = self.dtype, self.length
+        return Buffer(dtype, length, Memory(length * dtype.itemsize, position))
 
     def to_numpy(self) -> Array:
         """A copy of the elements; raises what was recorded of indexes."""

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from ...base.error import TallowError
-from ..gpu_backend.driver.gpu_driver import Function, GpuDriver
-from ..gpu_backend.driver.launch import Launcher
+from ..gpu_backend.driver.gpu_driver import GpuDriver
 from .context import Context
 from .kernels import Nvrtc
 from .memory import CudaBuffer, CudaHostBuffer
-from .module import CudaKernel, CudaModule, cuda_launcher
+from .module import CudaModule
 from .result import check, cuda, start_driver
 from .stream import CudaStream
 
 if TYPE_CHECKING:
     from .loader import AsyncLoader
-
-Module: TypeAlias = CudaModule
 
 # CU_IPC_HANDLE_SIZE, and CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.
 _HANDLE_BYTES: Final = 64
@@ -41,7 +38,7 @@ def runtime_version() -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
-class Driver(GpuDriver[Module]):
+class Driver(GpuDriver):
     """A device over the CUDA driver, in its primary context. What CUDA refuses raises CudaError.
 
     The stream is one of its own, made with CU_STREAM_NON_BLOCKING. In `wait_for` and `let_wait`, 0 and 1 are CUDA's
@@ -87,17 +84,8 @@ class Driver(GpuDriver[Module]):
     def close_shared(self, address: int) -> None:
         self.device.call("cuIpcCloseMemHandle", address)
 
-    def load(self, code: bytes, name: str) -> Module:
+    def load(self, code: bytes, name: str) -> CudaModule:
         return CudaModule(self.device, code, name)
-
-    def function(self, module: Module, name: str, block: int, argument_size: int, shared_bytes: int = 0) -> Function:
-        return CudaKernel(module, name, self.queue, block, argument_size, shared_bytes).enqueue
-
-    def cooperative_function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
-        return CudaKernel(module, name, self.queue, block, argument_size, 0, is_cooperative=True).enqueue_together
-
-    def launcher(self, module: Module, name: str) -> Launcher:
-        return cuda_launcher(module, name, self.queue)
 
     def new_stream(self) -> CudaStream:
         return CudaStream(self.device)

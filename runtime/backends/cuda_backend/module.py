@@ -12,6 +12,7 @@ from ...base.error import InvalidArgument
 from ..gpu_backend.driver import slow_path
 from ..gpu_backend.driver.elf import elf_size, require_complete
 from ..gpu_backend.driver.error import InvalidKernel
+from ..gpu_backend.driver.gpu_driver import Function
 from ..gpu_backend.driver.launch import Dim3, Launcher, LaunchLimits
 from ..gpu_backend.driver.protocols import StreamHandle
 from ..gpu_backend.driver.resource import Resource
@@ -39,8 +40,47 @@ class CudaModule(Resource):
         self._handle = context.call("cuModuleLoadData", code, about=f"{name} on {context.label}")
         self._own(partial(context.call, about=name), "cuModuleUnload", self._handle)
 
-    def function(self, name: str) -> Any:
-        """The function of a kernel; InvalidKernel where the module does not have it."""
+    def function(
+        self, name: str, queue: StreamHandle, block: int, argument_size: int, shared_bytes: int = 0
+    ) -> Function:
+        """Return a function that enqueues a kernel: see `LoadedModule.function`."""
+        return CudaKernel(self, name, queue, block, argument_size, shared_bytes).enqueue
+
+    def cooperative_function(self, name: str, queue: StreamHandle, block: int, argument_size: int) -> Function:
+        """Return such a function for blocks that wait for each other."""
+        return CudaKernel(self, name, queue, block, argument_size, 0, is_cooperative=True).enqueue_together
+
+    def launcher(self, name: str, queue: StreamHandle) -> Launcher:
+        """Return the launcher of a kernel of any parameters in a stream.
+
+        It may have as much dynamic shared memory as the device lets a kernel ask for, which is more than the 48 KiB
+        that a kernel has without asking.
+        """
+        function = self.handle_of(name)
+        of_device, attributes = self.context.attribute, cuda.CUfunction_attribute
+        with self.context.activated():
+
+            def of_kernel(attribute: Any) -> int:
+                found = cuda.cuFuncGetAttribute(attribute, function)
+                return int(check("cuFuncGetAttribute", found, f"{attribute.name} of {name}"))
+
+            declared = of_kernel(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
+            shared_bytes = _let_have(self, function, name, max(_max_shared(self) - declared, 0))
+            limits = LaunchLimits(
+                threads=of_kernel(attributes.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+                block=_along_axes(of_device, "MAX_BLOCK_DIM"),
+                grid=_along_axes(of_device, "MAX_GRID_DIM"),
+                shared_bytes=shared_bytes,
+            )
+            sizes = _parameter_sizes(function)
+
+        def call_again(status: Any, grid: Dim3, block: Dim3, shared_bytes: int, parameters: int) -> None:
+            _launch_again(status, self, name, (function, *grid, *block, shared_bytes, queue.handle, parameters, 0))
+
+        return Launcher(limits, sizes, _launch, function, queue.own_handle, 0, int, call_again)
+
+    def handle_of(self, name: str) -> Any:
+        """The driver's function of a kernel; InvalidKernel where the module does not have it."""
         about = f"{name} of {self.name} on {self.context.label}"
         try:
             return self.context.call("cuModuleGetFunction", self._handle, name.encode(), about=about)
@@ -79,7 +119,7 @@ class CudaKernel:
         is_cooperative: bool = False,
     ) -> None:
         self.module = module
-        self._function = module.function(name)
+        self._function = module.handle_of(name)
         # The blocks of a cooperative launch begin together.
         if not is_cooperative:
             waiting_kernels[int(self._function)] = self
@@ -127,36 +167,6 @@ class CudaKernel:
         (status,) = cuda.cuLaunchCooperativeKernel(*launch)
         if status:
             _launch_again(status, self.module, self._name, launch, cuda.cuLaunchCooperativeKernel)
-
-
-def cuda_launcher(module: CudaModule, name: str, queue: StreamHandle) -> Launcher:
-    """What launches a kernel of any parameters in one stream.
-
-    It may have as much dynamic shared memory as the device lets a kernel ask for, which is more than the 48 KiB that a
-    kernel has without asking.
-    """
-    function = module.function(name)
-    of_device, attributes = module.context.attribute, cuda.CUfunction_attribute
-    with module.context.activated():
-
-        def of_kernel(attribute: Any) -> int:
-            found = cuda.cuFuncGetAttribute(attribute, function)
-            return int(check("cuFuncGetAttribute", found, f"{attribute.name} of {name}"))
-
-        declared = of_kernel(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
-        shared_bytes = _let_have(module, function, name, max(_max_shared(module) - declared, 0))
-        limits = LaunchLimits(
-            threads=of_kernel(attributes.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-            block=_along_axes(of_device, "MAX_BLOCK_DIM"),
-            grid=_along_axes(of_device, "MAX_GRID_DIM"),
-            shared_bytes=shared_bytes,
-        )
-        sizes = _parameter_sizes(function)
-
-    def call_again(status: Any, grid: Dim3, block: Dim3, shared_bytes: int, parameters: int) -> None:
-        _launch_again(status, module, name, (function, *grid, *block, shared_bytes, queue.handle, parameters, 0))
-
-    return Launcher(limits, sizes, _launch, function, queue.own_handle, 0, int, call_again)
 
 
 def _max_shared(module: CudaModule) -> int:

@@ -38,8 +38,8 @@ class CudaStream(Stream[CudaEvent]):
 
     def __init__(self, device: Context) -> None:
         self.device = device
-        self._handle = device.call("cuStreamCreate", cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        self._own(device.call, "cuStreamDestroy", self._handle)
+        self.own_handle = device.call("cuStreamCreate", cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self._own(device.call, "cuStreamDestroy", self.own_handle)
 
     @classmethod
     def wrap(cls, device: Context, address: int) -> CudaStream:

@@ -10,20 +10,16 @@ import numpy as np
 
 from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
-from ....kernels.constants import ACCESS_BYTES
 from ...base.error import BackendUnavailable
 from ...core.layout import Layout
 from ...helpers.installed import pip_install
 from ...host.array import normalised
-from ...program.builder import OpCall
-from ...program.values import BlocksBuffer, Buffer, Memory, Scalar
+from ...program.builder import Facts
 from ..backend import BackendStorage, Part
-from ..plan import Key, Plan
 from .driver import capture, fork, slow_path
 from .driver.grid import MAX_ROWS_OF_X
-from .execute.program import GpuPlan
+from .execute.program import plan_of
 from .gpu_base import GpuBase, Opened
-from .memory.allocator import Slice
 from .memory.storage import GpuStorage, QGpuStorage
 
 if TYPE_CHECKING:
@@ -70,12 +66,20 @@ class GpuDevice(GpuBase):
         runtime = runtime_of(type(self), ordinal)
         self._runtime = runtime
         self.plans = runtime.plans
-        self.driver = runtime.driver
+        self.driver = driver = runtime.driver
         self.allocator = runtime.allocator
         self.kernels = runtime.kernels
         self.index_errors = runtime.index_errors
         self.counters = runtime.counters
         self.random = runtime.random
+        self.facts = Facts(
+            driver.label,
+            driver.multiprocessors,
+            driver.wave_size,
+            self.counters,
+            self.kernels.has,
+            driver.concurrent_blocks,
+        )
         self.announce()
 
     @property
@@ -131,21 +135,7 @@ class GpuDevice(GpuBase):
         length = storage.length // dtype.type_size * dtype.block_size
         return self.blocks_class(self, dtype, length, storage.memory)
 
-    def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:
-        if isinstance(storage, QGpuStorage):
-            return BlocksBuffer(storage.dtype, storage.length, Memory(storage.size_in_bytes, argument=position))
-        if storage.number is not None:
-            return Buffer(storage.dtype, 1, Memory(storage.dtype.itemsize, argument=position), Scalar(position))
-        memory = storage.memory
-        if isinstance(memory, Slice):
-            given = Memory(memory.nbytes, position)
-        else:
-            given = Memory(memory.nbytes, position, skew=memory.address % ACCESS_BYTES, is_foreign=True)
-        return Buffer(storage.dtype, storage.length, given)
-
-    def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
-        program = call.program(self.facts, may_refuse=may_refuse)
-        return None if program is None else GpuPlan(self, key, call, program)
+    plan_of = plan_of
 
     def profiler(self, label: str, listener: Listener) -> GpuProfiler:
         from .execute.profiler import GpuProfiler
@@ -204,7 +194,7 @@ class GpuDevice(GpuBase):
         library = next((getattr(self, name) for name, kind in kinds if issubclass(kind, Collectives)), None)
         return super().beside(group, call) if library is None else library.beside(call)
 
-    def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Opened | None]) -> Opened | None:
+    def library(self, open_library: Callable[[GpuDriver, CachingAllocator], Opened | None]) -> Opened | None:
         return self._runtime.library(open_library)
 
     def empty(self, dtype: DType, count: int) -> GpuStorage:

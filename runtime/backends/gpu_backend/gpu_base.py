@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from ....dtype import Array
 from ...core.layout import Layout
 from ...core.random import RandomState
-from ...program.builder import Facts
 from ...program.values import NULL
 from ..backend import BackendDevice
 from .driver import capture, slow_path
@@ -54,7 +52,7 @@ class GpuBase(BackendDevice):
     slice_class: ClassVar[type[Slice]]
     libraries: ClassVar[tuple[Callable[[Any, CachingAllocator], Any], ...]]
     """What opens each library that cells call, for `library`."""
-    driver: GpuDriver[Any]
+    driver: GpuDriver
     allocator: CachingAllocator
     kernels: Kernels
     index_errors: IndexErrors
@@ -73,29 +71,16 @@ class GpuBase(BackendDevice):
 
     @staticmethod
     @abstractmethod
-    def open_driver(ordinal: int) -> GpuDriver[Any]:
+    def open_driver(ordinal: int) -> GpuDriver:
         """Open the vendor's driver on a device; BackendUnavailable where its package is missing."""
 
     @abstractmethod
-    def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Opened | None]) -> Opened | None:
+    def library(self, open_library: Callable[[GpuDriver, CachingAllocator], Opened | None]) -> Opened | None:
         """What `open_library` opens, once for each device; None where it finds no library."""
 
     @abstractmethod
     def export(self, storage: Any, layout: Layout, stream: int | None, *, copy: bool) -> object:
         """A DLPack capsule with the elements that `layout` reaches: see `dlpack.export`."""
-
-    @cached_property
-    def facts(self) -> Facts:
-        """What ops know of the device."""
-        driver = self.driver
-        return Facts(
-            driver.label,
-            driver.multiprocessors,
-            driver.wave_size,
-            self.counters,
-            self.kernels.has,
-            driver.concurrent_blocks,
-        )
 
     def reserve(self, blocks: int) -> Reserved:
         """Reserve blocks of the random stream: that of the device, or of this thread's capture."""

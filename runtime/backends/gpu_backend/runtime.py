@@ -28,7 +28,7 @@ Library = TypeVar("Library")
 class Runtime:
     """One device at work. Everything here may be used by several threads at once."""
 
-    def __init__(self, driver: GpuDriver[Any]) -> None:
+    def __init__(self, driver: GpuDriver) -> None:
         self.driver = driver
         self.allocator = CachingAllocator(driver)
         self.kernels = Kernels(driver)
@@ -52,7 +52,7 @@ class Runtime:
             if library is not None:
                 library.leave()
 
-    def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Library | None]) -> Library | None:
+    def library(self, open_library: Callable[[GpuDriver, CachingAllocator], Library | None]) -> Library | None:
         """What `open_library` opens at the first use, which takes longer than opening the device; None for nothing."""
         try:
             library: Library | None = self._libraries[open_library]

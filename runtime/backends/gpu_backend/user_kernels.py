@@ -69,7 +69,7 @@ _CONVERT: Final = """
 class UserKernels:
     """The kernels of one device that users wrote. They stay loaded for as long as the device is in use."""
 
-    def __init__(self, driver: GpuDriver[Any], cache: CodeCache) -> None:
+    def __init__(self, driver: GpuDriver, cache: CodeCache) -> None:
         self._driver = driver
         self._cache = cache
         self._modules: dict[object, Any] = {}
@@ -125,7 +125,7 @@ class UserKernels:
         if loaded is None:
             loaded = self._modules[kept] = self._loaded(module, source, options, files)
         try:
-            launcher = self._driver.launcher(loaded, name)
+            launcher = loaded.launcher(name, self._driver.queue)
         except InvalidKernel:
             written = f'write it there as extern "C" __global__ void {name}(...)'
             raise InvalidArgument("compile", f"name: the source has no kernel {name}; {written}") from None

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TypeAlias
 
 from ...base.error import TallowError
 from ...doctor.finding import Finding
-from ..gpu_backend.driver.error import InvalidKernel
-from ..gpu_backend.driver.gpu_driver import Function, GpuDriver
-from ..gpu_backend.driver.launch import Launcher
+from ..gpu_backend.driver.gpu_driver import GpuDriver
 from . import installation
-from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipHostBuffer, HipKernel, HipModule, HipStream
+from .hip import AsyncLoader, HipBuffer, HipDevice, HipHostBuffer, HipModule, HipStream
 from .hip import device_count as hip_device_count
 from .hip import runtime_version as hip_runtime_version
 from .hip.memory import HipSharedBuffer, close_shared, open_shared, shared_handle
 from .kernels import Hiprtc
-
-Module: TypeAlias = HipModule
 
 
 def device_count() -> int:
@@ -34,7 +29,7 @@ def runtime_version() -> str:
     return ".".join(map(str, hip_runtime_version()))
 
 
-class Driver(GpuDriver[Module]):
+class Driver(GpuDriver):
     """A device over HIP. What HIP refuses raises HipError."""
 
     # Nobody has tried it on AMD hardware.
@@ -78,25 +73,8 @@ class Driver(GpuDriver[Module]):
     def close_shared(self, address: int) -> None:
         close_shared(self.device, address)
 
-    def load(self, code: bytes, name: str) -> Module:
+    def load(self, code: bytes, name: str) -> HipModule:
         return HipModule(self.device, code, name)
-
-    def function(
-        self,
-        module: Module,
-        name: str,
-        block: int,
-        argument_size: int,
-        shared_bytes: int = 0,  # noqa: ARG002 - kernels of AMD declare all that they need
-    ) -> Function:
-        # Python's own partial, since it calls faster than a method does.
-        return partial(_kernel(module, name, argument_size).enqueue, self.queue, block)
-
-    def cooperative_function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
-        return partial(_kernel(module, name, argument_size).enqueue_together, self.queue, block)
-
-    def launcher(self, module: Module, name: str) -> Launcher:
-        return _kernel(module, name, None).launcher(self.queue)
 
     def new_stream(self) -> HipStream:
         return HipStream(self.device)
@@ -106,12 +84,3 @@ class Driver(GpuDriver[Module]):
 
     def open_loader(self) -> AsyncLoader:
         return AsyncLoader(self.device)
-
-
-def _kernel(module: Module, name: str, argument_size: int | None) -> HipKernel:
-    try:
-        return module.kernel(name, argument_size)
-    except HipError as error:
-        if error.name == "hipErrorNotFound":
-            raise InvalidKernel(name, f"{module.name} does not have it; build that again") from error
-        raise

@@ -8,7 +8,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
 from .....dtype import Array
 from ....base.error import OutOfMemory
@@ -27,10 +27,28 @@ if TYPE_CHECKING:
 Function: TypeAlias = Callable[[int, bytes], None]
 """What enqueues a kernel: called with a number of blocks and the packed bytes of the kernel's one struct."""
 
-LoadedModule = TypeVar("LoadedModule")
+
+class LoadedModule(Protocol):
+    """A code object that is loaded on a device."""
+
+    def function(self, name: str, queue: Any, block: int, argument_size: int, shared_bytes: int = 0) -> Function:
+        """Return a function that enqueues a kernel in blocks of `block` threads; its struct has `argument_size` bytes.
+
+        NVIDIA gives a block more than 48 KiB of shared memory only at a launch: there, the kernel gets `shared_bytes`,
+        or as many as the device has. Elsewhere kernels declare all that they need.
+
+        Raises InvalidKernel where the module does not have it. What is returned raises InvalidArgument for a struct of
+        another size.
+        """
+
+    def cooperative_function(self, name: str, queue: Any, block: int, argument_size: int) -> Function:
+        """Return such a function for blocks that wait for each other, at most `concurrent_blocks` in a launch."""
+
+    def launcher(self, name: str, queue: Any) -> Launcher:
+        """Return the launcher of a kernel of any parameters; InvalidKernel where the module does not have it."""
 
 
-class GpuDriver(ABC, Generic[LoadedModule]):
+class GpuDriver(ABC):
     """One device and a stream on it. Addresses are plain numbers, sizes are bytes.
 
     The stream runs beside the default stream of the device: neither waits for the other by itself. Raises
@@ -215,27 +233,6 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     @abstractmethod
     def load(self, code: bytes, name: str) -> LoadedModule:
         """Load a code object; `name` is how errors call it. Raises InvalidArgument where it is cut short."""
-
-    @abstractmethod
-    def function(
-        self, module: LoadedModule, name: str, block: int, argument_size: int, shared_bytes: int = 0
-    ) -> Function:
-        """What enqueues a kernel in blocks of `block` threads, whose struct has `argument_size` bytes.
-
-        NVIDIA gives a block more than 48 KiB of shared memory only at a launch: there, the kernel gets `shared_bytes`,
-        or as many as the device has. Elsewhere kernels declare all that they need.
-
-        Raises InvalidKernel where the module does not have it. What is returned raises InvalidArgument for a struct of
-        another size.
-        """
-
-    @abstractmethod
-    def cooperative_function(self, module: LoadedModule, name: str, block: int, argument_size: int) -> Function:
-        """The same for blocks that wait for each other, of which a launch has at most `concurrent_blocks`."""
-
-    @abstractmethod
-    def launcher(self, module: LoadedModule, name: str) -> Launcher:
-        """What launches a kernel of any parameters; InvalidKernel where the module does not have it."""
 
     def synchronize(self) -> None:
         """Wait until everything enqueued is done; errors of kernels come up here."""

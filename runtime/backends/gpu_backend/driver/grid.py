@@ -6,8 +6,6 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE
 
 # HIP counts the threads of a launch in 32 bits. Kernels loop over what is left; those of tiles are launched again.
 MAX_BLOCKS: Final = (1 << 32) // BLOCK_SIZE - 1
-# So many elements for each multiprocessor stay in caches, and its threads take one or a few of them each.
-_FEW: Final = 1024
 # So many rows of x are multiplied at once with weights that are floats, and with those in blocks.
 FEW_ROWS_OF_X: Final = 8
 MAX_ROWS_OF_X: Final = 16
@@ -26,8 +24,3 @@ def power_of_two(number: int) -> int:
 def blocks_for(count: int, itemsize: int, packs: int = 1) -> int:
     """The blocks in which each thread has `packs` packs of `count` elements."""
     return ceil_divide(count, BLOCK_SIZE * packs * (ACCESS_BYTES // itemsize))
-
-
-def are_few(count: int, multiprocessors: int) -> bool:
-    """Whether elements are so few that whole packs of them would leave most of the device idle."""
-    return count <= multiprocessors * _FEW

@@ -116,17 +116,18 @@ Mark = TypeVar("Mark", bound=Event)
 class Stream(Resource, ABC, Generic[Mark]):
     """A queue of work on a device. Leaving a `with` block waits for it and closes it."""
 
-    __slots__ = ("_handle", "device")
+    __slots__ = ("device", "own_handle")
 
     device: Any
-    _handle: Any
+    own_handle: Any
+    """The binding's stream itself."""
 
     @classmethod
     def _borrow(cls, device: Any, handle: Any) -> Self:
         """A stream that somebody else made."""
         stream = cls.__new__(cls)
         stream.device = device
-        stream._handle = handle
+        stream.own_handle = handle
         # Without a finaliser, since its end gives nothing back.
         stream._held = [(_keep, ())]
         return stream
@@ -137,16 +138,11 @@ class Stream(Resource, ABC, Generic[Mark]):
         # Spelt out, because every launch comes by here and a call would cost it a tenth of a microsecond.
         if slow_path.required or not self._held:
             self.require_open()
-            captured = capture.of(int(self._handle))
+            captured = capture.of(int(self.own_handle))
             if captured is not None:
                 captured.is_empty = False
                 return captured.stream.own_handle
-        return self._handle
-
-    @property
-    def own_handle(self) -> Any:
-        """The binding's stream itself."""
-        return self._handle
+        return self.own_handle
 
     @property
     def address(self) -> int:

@@ -7,7 +7,7 @@ did not raise is raised by the next synchronising call of any thread.
 import itertools
 import struct
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class _OfThread(threading.local):
 class IndexErrors:
     """The records of one device, one for each thread."""
 
-    def __init__(self, driver: "GpuDriver[Any]") -> None:
+    def __init__(self, driver: "GpuDriver") -> None:
         self._driver = driver
         # Records that no thread has, and those among them that are still to be looked at. There is no lock: taking one
         # from a list is a single step, and garbage collection may bring a finaliser here while this thread is here.

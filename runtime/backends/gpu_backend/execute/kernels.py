@@ -12,7 +12,7 @@ from .....kernels.constants import BLOCK_SIZE
 from ....base.error import InvalidArgument
 from ....kernels import code_object
 from ....kernels.code_cache import CodeCache, Loaded, cache_folder
-from ..driver import fork
+from ..driver import fork, slow_path
 from ..driver.error import DriverError, InvalidKernel
 from ..driver.gpu_driver import Function, GpuDriver
 from ..driver.grid import MAX_BLOCKS
@@ -28,7 +28,7 @@ _KERNEL: Final = re.compile(r"^TALLOW_KERNEL\((\w+), .*\n", re.MULTILINE)
 class Kernels:
     """The kernels of one device. A kernel is found once; a launch then is one look-up and one call."""
 
-    def __init__(self, driver: GpuDriver[Any]) -> None:
+    def __init__(self, driver: GpuDriver) -> None:
         self._driver = driver
         self.cache = open_cache()
         self._functions: dict[str, Function] = {}
@@ -58,18 +58,19 @@ class Kernels:
         return self._find(family, name, argument_size, shared_bytes) if function is None else function
 
     def _find(self, family: str, name: str, argument_size: int, shared_bytes: int) -> Function:
-        fork.require_own()
+        if slow_path.required:
+            fork.require_own()
         with self._lock:
             function = self._functions.get(name)
             if function is None:
                 module = self._prebuilt_module(family)
                 if module is None:
                     module = self._compiled(family, name, lambda code: self._driver.load(code, name))
-                kernel = module, name, BLOCK_SIZE, argument_size
+                kernel = name, self._driver.queue, BLOCK_SIZE, argument_size
                 if family in COOPERATIVE:
-                    function = self._driver.cooperative_function(*kernel)
+                    function = module.cooperative_function(*kernel)
                 else:
-                    function = self._driver.function(*kernel, shared_bytes)
+                    function = module.function(*kernel, shared_bytes)
                 self._functions[name] = function
         return function
 
@@ -87,7 +88,7 @@ class Kernels:
 
 def compiled(
     code_cache: CodeCache,
-    driver: GpuDriver[Any],
+    driver: GpuDriver,
     source: str,
     name: str,
     load: Callable[[bytes], Loaded],

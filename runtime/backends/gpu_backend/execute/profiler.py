@@ -28,7 +28,7 @@ _LONGEST_MS: Final = 1000.0
 class Clock:
     """The times of launches in the stream of a device, from marks that are looked at later."""
 
-    def __init__(self, driver: GpuDriver[Any]) -> None:
+    def __init__(self, driver: GpuDriver) -> None:
         self._driver = driver
         # Marks that nothing uses at the moment.
         self._marks: list[Event] = []

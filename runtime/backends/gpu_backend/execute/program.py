@@ -57,6 +57,12 @@ _CONSTANTS: Final = frozenset((bool, float, int, str, type(None), DType))
 """Classes of arguments that are the same in all runs."""
 
 
+def plan_of(device: GpuBase, key: Key, call: OpCall, *, may_refuse: bool) -> GpuPlan | None:
+    """What runs the program of a call on a GPU: see `Planner.plan_of`."""
+    program = call.program(device.facts, may_refuse=may_refuse)
+    return None if program is None else GpuPlan(device, key, call, program)
+
+
 class GpuPlan:
     """A plan that runs the program of a call step by step, and compiles it when the call comes again.
 

@@ -49,7 +49,7 @@ class Collectives(Library):
     without = "MPI moves elements of several processes by way of the host"
 
     def __init__(
-        self, driver: GpuDriver[Any], functions: Functions, dtype: Callable[[int], Any], reduction: Callable[[int], Any]
+        self, driver: GpuDriver, functions: Functions, dtype: Callable[[int], Any], reduction: Callable[[int], Any]
     ) -> None:
         self._driver = driver
         self._functions = functions

@@ -71,7 +71,7 @@ class SolverLibrary(Library, ABC):
     finds_many: bool
     """Whether there is the function for eigenvalues of several matrices."""
 
-    def __init__(self, driver: GpuDriver[Any], allocator: CachingAllocator) -> None:
+    def __init__(self, driver: GpuDriver, allocator: CachingAllocator) -> None:
         self._driver = driver
         self._allocator = allocator
         # A handle serves one thread at a time.

@@ -33,7 +33,7 @@ class Room(NamedTuple):
 class Peers:
     """The rooms of groups whose ranks are on one host and reach each other's memory."""
 
-    def __init__(self, driver: GpuDriver[Any], join: Callable[[Group], object]) -> None:
+    def __init__(self, driver: GpuDriver, join: Callable[[Group], object]) -> None:
         self._driver = driver
         self._join = join
         self._rooms: dict[str, Room | None] = {}

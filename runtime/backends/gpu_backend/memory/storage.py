@@ -11,6 +11,8 @@ from .....ggml_dtype import GgmlDType
 from .....kernels.constants import ACCESS_BYTES
 from ....core.layout import Layout
 from ....host.array import normalised
+from ....program import values
+from ....program.values import Buffer
 from ...backend import BackendBlocks, BackendStorage
 from ...plan import kind_of
 from ..driver import capture, slow_path
@@ -82,6 +84,17 @@ class GpuStorage(BackendStorage):
                 return self._written()
         return self._written()
 
+    def buffer(self, position: int) -> Buffer:
+        dtype = self.dtype
+        if self.number is not None:
+            return Buffer(dtype, 1, values.Memory(dtype.itemsize, position), values.Scalar(position))
+        memory = self.memory
+        if isinstance(memory, Slice):
+            given = values.Memory(memory.nbytes, position)
+        else:
+            given = values.Memory(memory.nbytes, position, skew=memory.address % ACCESS_BYTES, is_foreign=True)
+        return Buffer(dtype, self.length, given)
+
     def owns_memory(self) -> bool:
         memory = self.__dict__.get("memory")
         return isinstance(memory, Slice) and not self._is_shared
@@ -92,12 +105,11 @@ class GpuStorage(BackendStorage):
 
     def _written(self) -> Memory:
         """The memory of a number, with the number."""
-        from ....program.values import Operand
         from ..ops.copy import fill_with
 
         assert self.number is not None
         written = type(self)(self.device, self.dtype, 1, self.device.allocate(self.dtype.itemsize))
-        self.device.run(fill_with, Operand(written, Layout.contiguous(())), self.number)
+        self.device.run(fill_with, values.Operand(written, Layout.contiguous(())), self.number)
         # In this order, so that another thread finds one of the two.
         self.memory = written.memory
         self.kind = written.kind

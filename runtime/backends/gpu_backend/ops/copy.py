@@ -26,7 +26,7 @@ from ....program.values import (
     dense,
     filled,
 )
-from ..driver.grid import are_few, ceil_divide
+from ..driver.grid import ceil_divide
 from .geometry import LIMIT, Dims, Part, divisor, merged, parts, tiled
 from .scalar import element_words, repeated_bits
 
@@ -85,7 +85,7 @@ def apart(build: ProgramBuilder, target: Operand, operand: Operand) -> Operand:
 
 def to_row_major(build: ProgramBuilder, source: Operand) -> Operand:
     """The elements in row-major order if they are many and transposed, which is slow to read, else where they are."""
-    if are_few(source.layout.elem_count, build.facts.multiprocessors):
+    if source.layout.elem_count <= build.facts.few_elements:
         return source
     if is_transposed(source.shape, source.strides, source.itemsize):
         return copied(build, source)
@@ -111,7 +111,7 @@ def copy(build: ProgramBuilder, source: Operand, target: Operand) -> None:
     if source.layout.is_contiguous and target.layout.is_contiguous:
         build.copy(to, from_, count * itemsize)
         return
-    few = are_few(count, build.facts.multiprocessors)
+    few = count <= build.facts.few_elements
     plan = _copy_plan(source.shape, target.strides, source.strides, itemsize, alignment_of(to, from_), few)
     for blocks, _, (to_offset, from_offset), count, geometry in plan.parts:
         result, moved = to + to_offset * plan.width, from_ + from_offset * plan.width

@@ -12,10 +12,9 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
 from ....program.builder import ProgramBuilder
 from ....program.values import Address, Buffer, KernelArguments, Number, Operand, dense
-from ..driver.grid import are_few, ceil_divide
 from . import copy
 from .geometry import Dims, Part, merged, parts, strided_block, tiled
-from .scalar import parameter_bits
+from .scalar import NO_PARAMETERS, parameter_bits
 
 # The operands for which kernels of two results have room.
 _MAX_GIVEN: Final = 3
@@ -94,7 +93,7 @@ def unary(
 ) -> Buffer:
     """`op` of every element, in dtype `result` where that is given; the numbers are its parameters."""
     dtype = x.dtype
-    bits = parameter_bits("unary", parameters, dtype)
+    bits = parameter_bits("unary", parameters, dtype) if parameters else NO_PARAMETERS["unary"]
     return _map(build, _UNARY, op.kernel(dtype, result=result), (x,), result or op.result_of(dtype), bits)
 
 
@@ -105,15 +104,15 @@ def cast(build: ProgramBuilder, op: MethodOp, x: Operand, *, result: DType) -> B
 
 def compare(build: ProgramBuilder, op: CmpOp, x: Operand, y: Operand) -> Buffer:
     """`op` of every pair of elements as u8, 0 or 1."""
-    return _map(build, _COMPARE, op.kernel(x.dtype), (x, y), op.result_of(x.dtype), parameter_bits("cmp", (), x.dtype))
+    return _map(build, _COMPARE, op.kernel(x.dtype), (x, y), op.result_of(x.dtype), NO_PARAMETERS["cmp"])
 
 
 def binary(build: ProgramBuilder, op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) -> Buffer:
     """`op` of every pair of elements; the numbers are its parameters."""
     name, dtype = op.kernel(x.dtype), op.result_of(x.dtype)
-    bits = parameter_bits("binary", parameters, x.dtype)
+    bits = parameter_bits("binary", parameters, x.dtype) if parameters else NO_PARAMETERS["binary"]
     is_dense = x.layout.is_contiguous and y.layout.is_contiguous
-    is_tiled = dtype is x.dtype and not is_dense and not are_few(x.layout.elem_count, build.facts.multiprocessors)
+    is_tiled = dtype is x.dtype and not is_dense and x.layout.elem_count > build.facts.few_elements
     if is_tiled and x.storage.number is None and y.storage.number is None:
         transposed = _transposed(x.shape, x.strides, y.strides, x.itemsize)
         if transposed is not None:
@@ -134,7 +133,7 @@ def binary_assign(build: ProgramBuilder, op: BinaryOp, target: Operand, source: 
     if source.storage.number is None and not build.are_same(source, target):
         source = copy.apart(build, target, source)
     name = op.kernel(target.dtype)
-    _map(build, _BINARY, name, (target, source), target.dtype, parameter_bits("binary", (), target.dtype), target)
+    _map(build, _BINARY, name, (target, source), target.dtype, NO_PARAMETERS["binary"], target)
 
 
 @lru_cache(maxsize=4096)
@@ -273,7 +272,7 @@ def _launch(
         build.launch(kernels.family, f"{kernels.name}_contiguous", blocks, packed)
         return
     strides = tuple([operand.strides for operand in operands])
-    few = are_few(count, build.facts.multiprocessors)
+    few = count <= build.facts.few_elements
     launches = strided_launches(strided_block(widest), few, layout.shape, strides, tuple(itemsizes))
     if launches is None:
         straight = [copy.to_row_major(build, operand) for operand in operands]
@@ -292,9 +291,9 @@ def _launch(
 
 def contiguous_blocks(build: ProgramBuilder, count: int, widest: int) -> int:
     """The blocks of a launch over dense elements, by the bytes of the widest: more of few, so that no block waits."""
-    blocks = ceil_divide(count, BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest))
-    if are_few(count, build.facts.multiprocessors):
-        return max(blocks, min(ceil_divide(count, BLOCK_SIZE), build.facts.multiprocessors))
+    blocks = -(-count // (BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest)))
+    if count <= build.facts.few_elements:
+        return max(blocks, min(-(-count // BLOCK_SIZE), build.facts.multiprocessors))
     return blocks
 
 

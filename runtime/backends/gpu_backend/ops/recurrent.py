@@ -14,7 +14,7 @@ from ....program.builder import Facts, ProgramBuilder
 from ....program.values import NULL, Address, Buffer, Operand, address_of, dense
 from ... import recurrent as shared
 from ...recurrent import Gradient, Results, Step
-from ..driver.grid import are_few, ceil_divide
+from ..driver.grid import ceil_divide
 from . import copy, elementwise, matmul
 from .geometry import LIMIT
 
@@ -226,7 +226,7 @@ class _Kernels:
         units, bytes_together = _UNITS[dtype.itemsize], _UNITS[dtype.itemsize] * dtype.itemsize
         addresses = [value for value in fields.values() if isinstance(value, Address)]
         if (
-            are_few(count, self.build.facts.multiprocessors)
+            count <= self.build.facts.few_elements
             or step.units % units
             or step.gates.strides[0] % units
             or not all(address.is_aligned(bytes_together) for address in addresses)

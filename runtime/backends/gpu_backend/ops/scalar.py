@@ -10,7 +10,8 @@ from ....host import cast
 from ....program.values import Number, Parameter, Scalar
 
 _WORD: Final = 1 << 64
-_NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(PARAMETERS.values())))
+NO_PARAMETERS: Final = {family: (0,) * count for family, count in PARAMETERS.items()}
+"""The `parameters` in structs of each family, for functors that have none."""
 
 
 def element_bits(value: complex | Parameter, dtype: DType) -> Number:
@@ -51,9 +52,9 @@ def parameter_bits(family: str, parameters: tuple[float | Parameter, ...], dtype
     the parts of complex numbers.
     """
     if not parameters:
-        return _NO_PARAMETERS[PARAMETERS[family]]
+        return NO_PARAMETERS[family]
     bits = [element_bits(number, dtype.compute.real) for number in parameters]
-    return (*bits, *_NO_PARAMETERS[PARAMETERS[family] - len(bits)])
+    return (*bits, *NO_PARAMETERS[family][len(bits) :])
 
 
 def repeated_bits(bits: Number, itemsize: int, times: int) -> Number:

@@ -13,9 +13,11 @@ from rocm.bindings.util.types import ListOfPointer
 
 from ....base.error import DeviceMismatch, InvalidArgument
 from ...gpu_backend.driver.elf import elf_size, require_complete
+from ...gpu_backend.driver.error import InvalidKernel
+from ...gpu_backend.driver.gpu_driver import Function
 from ...gpu_backend.driver.launch import Dim3, Launcher
 from .device import HipDevice
-from .error import check, failure, hip
+from .error import HipError, check, failure, hip
 from .resource import HipResource
 from .stream import HipStream
 
@@ -76,6 +78,35 @@ class HipModule(HipResource):
             reason = f"{name} takes {kernel.argument_size} bytes of arguments, not {argument_size}"
             raise InvalidArgument("HipModule.kernel", reason)
         return kernel
+
+    def function(
+        self,
+        name: str,
+        queue: HipStream,
+        block: int,
+        argument_size: int,
+        shared_bytes: int = 0,  # noqa: ARG002 - kernels of AMD declare all that they need
+    ) -> Function:
+        """Return a function that enqueues a kernel: see `LoadedModule.function`."""
+        # Python's own partial, since it calls faster than a method does.
+        return partial(self._required(name, argument_size).enqueue, queue, block)
+
+    def cooperative_function(self, name: str, queue: HipStream, block: int, argument_size: int) -> Function:
+        """Return such a function for blocks that wait for each other."""
+        return partial(self._required(name, argument_size).enqueue_together, queue, block)
+
+    def launcher(self, name: str, queue: HipStream) -> Launcher:
+        """Return the launcher of a kernel of any parameters in a stream."""
+        return self._required(name, None).launcher(queue)
+
+    def _required(self, name: str, argument_size: int | None) -> HipKernel:
+        """The kernel of this name; InvalidKernel where the module does not have it."""
+        try:
+            return self.kernel(name, argument_size)
+        except HipError as error:
+            if error.name == "hipErrorNotFound":
+                raise InvalidKernel(name, f"{self.name} does not have it; build that again") from error
+            raise
 
     def __repr__(self) -> str:
         return f"<HipModule {self.name} on {self.device.label}>"

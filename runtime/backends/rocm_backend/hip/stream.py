@@ -52,8 +52,8 @@ class HipStream(HipResource, Stream[HipEvent]):
         flags = 0 if blocking else hip.hipStreamNonBlocking
         with device.activated():
             created = hip.hipStreamCreateWithPriority(flags, priority)
-            self._handle = check("hipStreamCreateWithPriority", created, device.label)
-            self._own(_destroy, self._handle)
+            self.own_handle = check("hipStreamCreateWithPriority", created, device.label)
+            self._own(_destroy, self.own_handle)
         self.device = device
         self.priority = priority
         self.is_null = False
