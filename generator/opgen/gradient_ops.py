@@ -33,7 +33,18 @@ from opgen.formula import (
     walk,
     without_total,
 )
-from opgen.model import GRADIENT_KINDS, JOINT_KIND, RESIDUAL, ROW, ROW_GRADIENT, Functor, FunctorKind, RowOperand, Spec
+from opgen.model import (
+    GRADIENT_KINDS,
+    JOINT_KIND,
+    RESIDUAL,
+    ROW,
+    ROW_GRADIENT,
+    Functor,
+    FunctorKind,
+    Monoid,
+    RowOperand,
+    Spec,
+)
 from opgen.names import Names
 from opgen.problem import Problems
 from opgen.rows import POSITION, SUM, replaced, row_constants, row_gradients
@@ -60,6 +71,8 @@ _OF_REDUCTIONS = "binary_gradient"
 _ROW = "y"
 # What the op of the gradients of an op of rows is called behind its name.
 GRADIENT_ENDING = "_gradient"
+# What the op of rows is called behind the name of a reduction whose gradient it computes.
+OF_REDUCTION = "_row_gradient"
 # What the op of both gradients is called behind the name of the functor.
 JOINT = "_gradients"
 _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
@@ -89,6 +102,7 @@ def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
     if ROW in kinds and ROW_GRADIENT in kinds:
         whole = kinds[ROW_GRADIENT]
         of_rows = [found for functor in kinds[ROW].functors for found in _of_row(spec, functor)]
+        of_rows += [found for functor in spec.reductions for found in _of_reduction(spec, kinds[ROW], functor)]
         kinds[ROW_GRADIENT] = replace(whole, functors=tuple(of_rows))
     return kinds
 
@@ -170,6 +184,33 @@ def _of_row(spec: Spec, functor: Functor) -> Sequence[Functor]:
         node = replaced(node, {constant: Name(name) for name, constant in saved.items()})
         takes = [*functor.operands, INCOMING, *saved, *filter(None, [functor.index])]
     return (_op(spec, functor, name, ROW_GRADIENT, functor.unsupported, node, takes, {}, doc),)
+
+
+@memoize(lambda spec, kind, functor: (kind, *decisive(spec, functor)))
+def _of_reduction(spec: Spec, kind: FunctorKind, functor: Functor) -> Sequence[Functor]:
+    """Return the op of rows that gives the gradient of a reduction, where it reduces the elements again.
+
+    Such are the gradients of what has a formula in rows: then the op computes the result too, unrounded.
+    """
+    monoid = functor.reduction
+    if not isinstance(monoid, Monoid) or monoid.row is None or "x" not in functor.gradient:
+        return ()
+    node = _found(spec, functor).get("x")
+    if node is None or is_step(node):
+        return ()
+    node = inlined(node, {RESULT: monoid.row.node})
+    doc = f"the gradient of x in {functor.name} along a dim, of `gradient`, which is that of the result of each row"
+    found = _op(spec, functor, f"{functor.name}{OF_REDUCTION}", ROW_GRADIENT, kind.unsupported, node, ["x"], {}, doc)
+    dtypes = dict.fromkeys(dtype for each in kind.functors for dtype in spec.resolve(each.dtypes))
+    names = tuple(dtype for dtype in spec.resolve(found.dtypes) if dtype in dtypes)
+    return (replace(found, dtypes=Names(names, (functor.location,) * len(names), listed=True)),)
+
+
+def row_gradients_of_reductions(spec: Spec) -> list[tuple[str, str]]:
+    """Return the members of the reductions whose gradients ops of rows compute, each with that of its op."""
+    ops = {functor.name: functor.member for functor in spec.every_functor if functor.kind == ROW_GRADIENT}
+    of = [(functor.member, ops.get(f"{functor.name}{OF_REDUCTION}")) for functor in spec.reductions]
+    return [(member, op) for member, op in of if op is not None]
 
 
 def is_step(node: Node) -> bool:
@@ -452,7 +493,8 @@ def _found(spec: Spec, functor: Functor) -> Mapping[str, Node]:
     try:
         found = derivatives(spec, functor)
         known = (*functor.operands, *functor.parameters, INCOMING, RESULT, COUNT, POSITION)
-        primitives = primitives_of_rows(spec) if functor.is_of_rows else spec.primitives
+        has_rows = functor.is_of_rows or functor.reduction is not None
+        primitives = primitives_of_rows(spec) if has_rows else spec.primitives
         kinds: dict[str, Kind] = dict.fromkeys(known, "float")
         for node in found.values():
             kind_of(node, {**kinds, **row_kinds(functor)} if functor.is_of_rows else kinds, primitives)

@@ -90,7 +90,9 @@ def _of_gradient(kind: FunctorKind, functor: Functor) -> Gradient:
     """Return that of a gradient op: what it computes is recorded op by op."""
     if functor.numbers:
         return _of_number_gradient(functor)
-    op = kind.by_name[functor.name.removesuffix(GRADIENT_ENDING)]
+    op = kind.by_name.get(functor.name.removesuffix(GRADIENT_ENDING))
+    if op is None:
+        return Gradient(None, {}, "gradients that are recorded are computed op by op", None, {}, functor.location)
     tensors = ["'g': (self, layout, None)"]
     tensors += [
         f"{TAKEN.get(name, name)!r}: ({name}, {name}_layout, {functor.absent.get(name)})"

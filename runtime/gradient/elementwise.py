@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Derivative, Op
+from ...dtype import DType
+from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, ROW_GRADIENTS, Derivative, Op
 from ...gradients.second import SECOND_DERIVATIVES
 from ...op import BinaryOp, MethodOp, ReduceOp
 from ...storage import Storage
@@ -101,35 +102,74 @@ class _Cast(_Functor):
         return ((0, g.reshape(layout.shape).to_dtype(source.dtype)),)
 
 
-# By the number of a layout and the dims that are reduced: how many elements join, and the shape that keeps these dims.
-_kept_shapes: Final[BoundedCache[tuple[int, tuple[int, ...]], tuple[int, Shape]]] = BoundedCache(1 << 12)
+# Threads of the host share rows, but not the elements of a row: only so many long rows keep them busy.
+_LONG_ROW: Final = 1 << 15
+_MIN_LONG_ROWS: Final = 64
 
 
-def _kept_shape(sizes: Shape, dims: tuple[int, ...]) -> tuple[int, Shape]:
-    counted = [dim % len(sizes) for dim in dims]
-    return math.prod([sizes[dim] for dim in counted]), Shape(reduced(sizes, counted))
+class _Extent(NamedTuple):
+    """The elements that a reduction of some dims joins."""
+
+    count: int
+    """How many give one result."""
+    shape: Shape
+    """The shape of the operand, in which the reduced dims have size 1."""
+    rows: Layout | None
+    """The operand as rows of adjacent elements, each of which gives one result; None where it is not laid out so."""
+
+
+# By the number of a layout and the dims that are reduced.
+_extents: Final[BoundedCache[tuple[int, tuple[int, ...]], _Extent]] = BoundedCache(1 << 12)
+
+
+def _extent(layout: Layout, dims: tuple[int, ...]) -> _Extent:
+    sizes = layout.shape
+    counted = {dim % len(sizes) for dim in dims}
+    count, shape = math.prod([sizes[dim] for dim in counted]), Shape(reduced(sizes, counted))
+    return _Extent(count, shape, _rows(layout, counted, count) if count else None)
+
+
+def _rows(layout: Layout, dims: Collection[int], count: int) -> Layout | None:
+    sizes = layout.shape
+    others = [dim for dim, size in enumerate(sizes) if dim not in dims and size != 1]
+    outer = [sizes[dim] for dim in others]
+    if any(dim < max(others, default=0) for dim in dims if sizes[dim] != 1):
+        return None
+    if count > _LONG_ROW and math.prod(outer) < _MIN_LONG_ROWS:
+        return None
+    rows = layout.reshape((*outer, count))
+    return rows if rows is not None and rows.strides[-1] == 1 else None
 
 
 class _Reduction(_Functor):
     """The gradients of a reduction, of short floats in f32: counts and products may leave the dtype."""
 
-    __slots__ = ("_op",)
+    __slots__ = ("_op", "_row_op")
 
     def __init__(self, op: ReduceOp | MethodOp, derivatives: Mapping[str, Derivative | None]) -> None:
         super().__init__(op, derivatives)
         self._op = op
+        self._row_op = ROW_GRADIENTS.get(op)
+        """The op of rows that computes the gradient, if there is one."""
 
     def _gradients(self, node: Node, g: Tensor) -> Contributions:
         layout = node.inputs[1]
         _, dims, parameters = node.saved
         key = layout.number, dims
-        count, shape = _kept_shapes.get(key) or _kept_shapes.keep(key, _kept_shape(layout.shape, dims))
+        count, shape, rows = _extents.get(key) or _extents.keep(key, _extent(layout, dims))
         if not self._derivatives:
             return
         if not count:
             yield 0, zeros(g, layout)
             return
         takes, function = self._derivatives[0][1]
+        if self._row_op is not None and rows is not None and self._is_of_rows(g.dtype):
+            x = node.operand(0)
+            spread = g.reshape((*rows.shape[:-1], 1)).broadcast_as(rows.shape)
+            method = getattr(spread._storage, self._row_op.value)
+            arguments = x._storage, rows, len(rows.shape) - 1, *parameters.values()
+            yield 0, x._like(method(spread._layout, *arguments))
+            return
         g = g.reshape(shape)
         if takes:
             known = {"dims": dims, "count": count, **parameters}
@@ -137,6 +177,15 @@ class _Reduction(_Functor):
         else:
             gradient = function(g)
         yield 0, gradient.broadcast_as(layout.shape)
+
+    def _is_of_rows(self, dtype: DType) -> bool:
+        """Return True where the op of rows has the dtype, and computes nothing that is known.
+
+        It computes the result again, which is needed unless that was not rounded.
+        """
+        assert self._row_op is not None
+        is_known = dtype is dtype.compute and self.keeps_result
+        return dtype in self._row_op.dtypes and not is_known and not mode().keeps_graph
 
     def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
         if name == "x":
@@ -163,7 +212,7 @@ class _Product(_Reduction):
         x, dims = node.operand(0), node.saved[1]
         if x.elem_count:
             others = product_of_others(widened(x), dims)
-            yield 0, (widened(g.reshape(_kept_shape(x.shape, dims)[1])) * others).to_dtype(g.dtype)
+            yield 0, (widened(g.reshape(_extent(x._layout, dims).shape)) * others).to_dtype(g.dtype)
         else:
             yield 0, zeros(g, x._layout)
 

@@ -297,7 +297,8 @@ class Numerics:
 
     def _middle(self, x: Any) -> int:
         """An exponent between zero and those of the least and the largest number."""
-        return 700 if x.dtype == self._library.DTYPES.get(DType.F64) else 90
+        wide = self._library.DTYPES.get(DType.F64)
+        return 700 if wide is not None and x.dtype == wide else 90
 
     def hardswish(self, x: Any) -> Any:
         """x * min(max(x + 3, 0), 6) / 6; -0.0 at -inf."""

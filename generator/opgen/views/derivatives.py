@@ -45,6 +45,7 @@ from opgen.gradient_ops import (
     op_of,
     op_of_numbers,
     primitives_by_ops,
+    row_gradients_of_reductions,
     row_results,
     rows_of,
     saved_numbers,
@@ -147,6 +148,7 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
             for functor in spec.every_functor
             if (functor.kind == ROW and not functor.per_row) or (functor.is_gradient and functor.numbers)
         ],
+        row_gradients=row_gradients_of_reductions(spec),
         scans=View(
             table="SCANS",
             gradients=[] if are_gradients else [_scan(spec, it, words) for it in spec.scans if _has_rule(spec, it)],

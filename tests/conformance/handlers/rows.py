@@ -13,11 +13,13 @@ from ..comparison import FUNCTION, ROUNDED, assert_close
 from ..layouts import Case, Operand
 from ..oracle.formats import EXTENDED, FLOATS, HALVES, Array, decode, encode
 from ..oracle.network import epsilon
-from ..oracle.rows import ROWS
+from ..oracle.rows import REDUCTIONS, ROWS
 from .network import LONG_ROWS, draw_rows, special_rows
 from .network import ROWS as CASES
 
 _GRADIENT = "_gradient"
+_REDUCTION_GRADIENT = "_row_gradient"
+_FUNCTIONS = {**ROWS, **REDUCTIONS}
 # The roundings of an op, each of which is as good as another operand.
 _ROUNDINGS = 8
 # Gradients are compared at so many positions of a row.
@@ -42,11 +44,13 @@ def _cases(bench: Bench) -> Iterator[tuple[Case, int]]:
 def _numbers(op: str) -> dict[str, float]:
     """Values of the parameters of an op that differ from its defaults."""
     signature = inspect.signature(getattr(tallow.Tensor, op))
-    return {name: 1.5 * each.default for name, each in signature.parameters.items() if isinstance(each.default, float)}
+    return {
+        name: 1.5 * each.default for name, each in signature.parameters.items() if type(each.default) in (int, float)
+    }
 
 
 def _operand_count(op: str) -> int:
-    return len(inspect.signature(ROWS[op]).parameters) - len(_numbers(op))
+    return len(inspect.signature(_FUNCTIONS[op]).parameters) - len(_numbers(op))
 
 
 def _operands(bench: Bench, case: Case, count: int, number: int) -> list[Operand]:
@@ -65,7 +69,8 @@ def _along(dim: int, op: str) -> Callable[..., Array]:
     numbers = _numbers(op).values()
 
     def function(*operands: Array) -> Array:
-        found: Array = np.moveaxis(ROWS[op](*(np.moveaxis(each, dim, -1) for each in operands), *numbers), -1, dim)
+        moved = (np.moveaxis(each, dim, -1) for each in operands)
+        found: Array = np.moveaxis(_FUNCTIONS[op](*moved, *numbers), -1, dim)
         return found
 
     return function
@@ -124,11 +129,14 @@ def _ulps(bench: Bench) -> int:
 
 def gradient(bench: Bench) -> None:
     """The gradients of all operands, at some positions, against derivatives of the oracle."""
-    op = bench.cell.method.removesuffix(_GRADIENT)
-    names = [name for name in inspect.signature(ROWS[op]).parameters if name not in _numbers(op)]
+    op = bench.cell.method.removesuffix(_REDUCTION_GRADIENT).removesuffix(_GRADIENT)
+    names = [name for name in inspect.signature(_FUNCTIONS[op]).parameters if name not in _numbers(op)]
     signature = inspect.signature(getattr(tallow.Storage, bench.cell.method)).parameters
     numbers = [number for name, number in _numbers(op).items() if name in signature]
     for number, (case, dim) in enumerate(_cases(bench)):
+        if op in REDUCTIONS and not bench.full and number % 3:
+            # They are ops of rows like others, which have all cases.
+            continue
         where = bench.where(case, f"dim {dim}")
         g, *operands = _operands(bench, case, len(names) + 1, number)
         values = [decode(bench.name, each.values) for each in (g, *operands)]
@@ -143,7 +151,7 @@ def gradient(bench: Bench) -> None:
             continue
         # What the gradient is made of may be a result that was rounded.
         size = EXTENDED(2) ** -FLOATS[bench.name].precision if "output" in signature else epsilon(bench.name)
-        samples = _SAMPLES if bench.full else _SAMPLES // 4
+        samples = _SAMPLES if bench.full else _SAMPLES // (8 if op in REDUCTIONS else 4)
         places = np.unique(np.linspace(0, g.values.shape[dim] - 1, samples).astype(int))
         of = [_derivatives(dim, op, place, places) for place in range(len(names))]
         with np.errstate(all="ignore"):
@@ -154,7 +162,9 @@ def gradient(bench: Bench) -> None:
             ]
         # Gradients that are that of the result itself are results of no op.
         differing = [
-            place for place, each in enumerate(expected) if not np.array_equal(each, values[0].take(places, dim))
+            place
+            for place, each in enumerate(expected)
+            if op in REDUCTIONS or not np.array_equal(each, values[0].take(places, dim))
         ]
         for place, each in zip(differing, got, strict=True):
             taken = each.take(places, dim)
@@ -169,7 +179,10 @@ def _derivatives(dim: int, op: str, operand: int, places: Array) -> Callable[...
         for place in places:
             moved = [each.astype(np.clongdouble) for each in operands]
             np.moveaxis(moved[operand], dim, 0)[place] += 1j * _STEP
-            columns.append((g * (_along(dim, op)(*moved).imag / _STEP)).sum(axis=dim))
+            slopes = _along(dim, op)(*moved).imag / _STEP
+            # A reduction has one result, of which each element has the gradient beside it.
+            of_result = (g.take([place], dim) if op in REDUCTIONS else g) * slopes
+            columns.append(of_result.sum(axis=dim))
         return np.stack(columns, axis=dim)
 
     return function
@@ -178,4 +191,5 @@ def _derivatives(dim: int, op: str, operand: int, places: Array) -> Callable[...
 HANDLERS: dict[str, Callable[[Bench], None]] = {
     **dict.fromkeys(ROWS, row),
     **{f"{op}{_GRADIENT}": gradient for op in ROWS},
+    **{f"{op}{_REDUCTION_GRADIENT}": gradient for op in REDUCTIONS},
 }
