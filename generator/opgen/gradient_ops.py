@@ -47,7 +47,8 @@ from opgen.model import (
 )
 from opgen.names import Names
 from opgen.problem import Problems
-from opgen.rows import POSITION, SUM, replaced, row_constants, row_gradients
+from opgen.row_derivatives import row_gradients
+from opgen.rows import POSITION, SUM, replaced, row_constants
 from opgen.scopes import (
     COUNT,
     decisive,
@@ -71,7 +72,7 @@ _OF_REDUCTIONS = "binary_gradient"
 _ROW = "y"
 # What the op of the gradients of an op of rows is called behind its name.
 GRADIENT_ENDING = "_gradient"
-# What the op of rows is called behind the name of a reduction whose gradient it computes.
+# The ending of the names of ops of rows that compute gradients of reductions.
 OF_REDUCTION = "_row_gradient"
 # What the op of both gradients is called behind the name of the functor.
 JOINT = "_gradients"
@@ -102,7 +103,7 @@ def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
     if ROW in kinds and ROW_GRADIENT in kinds:
         whole = kinds[ROW_GRADIENT]
         of_rows = [found for functor in kinds[ROW].functors for found in _of_row(spec, functor)]
-        of_rows += [found for functor in spec.reductions for found in _of_reduction(spec, kinds[ROW], functor)]
+        of_rows += [op for functor in spec.reductions for op in _of_reduction(spec, kinds[ROW], functor)]
         kinds[ROW_GRADIENT] = replace(whole, functors=tuple(of_rows))
     return kinds
 
@@ -200,14 +201,14 @@ def _of_reduction(spec: Spec, kind: FunctorKind, functor: Functor) -> Sequence[F
         return ()
     node = inlined(node, {RESULT: monoid.row.node})
     doc = f"the gradient of x in {functor.name} along a dim, of `gradient`, which is that of the result of each row"
-    found = _op(spec, functor, f"{functor.name}{OF_REDUCTION}", ROW_GRADIENT, kind.unsupported, node, ["x"], {}, doc)
+    op = _op(spec, functor, f"{functor.name}{OF_REDUCTION}", ROW_GRADIENT, kind.unsupported, node, ["x"], {}, doc)
     dtypes = dict.fromkeys(dtype for each in kind.functors for dtype in spec.resolve(each.dtypes))
-    names = tuple(dtype for dtype in spec.resolve(found.dtypes) if dtype in dtypes)
-    return (replace(found, dtypes=Names(names, (functor.location,) * len(names), listed=True)),)
+    names = tuple(dtype for dtype in spec.resolve(op.dtypes) if dtype in dtypes)
+    return (replace(op, dtypes=Names(names, (functor.location,) * len(names), listed=True)),)
 
 
 def row_gradients_of_reductions(spec: Spec) -> list[tuple[str, str]]:
-    """Return the members of the reductions whose gradients ops of rows compute, each with that of its op."""
+    """Return the reductions whose gradients ops of rows compute, each with its op, as Python names them."""
     ops = {functor.name: functor.member for functor in spec.every_functor if functor.kind == ROW_GRADIENT}
     of = [(functor.member, ops.get(f"{functor.name}{OF_REDUCTION}")) for functor in spec.reductions]
     return [(member, op) for member, op in of if op is not None]

@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opgen.formula import Call, Name, Node, Primitive, Primitives, calls, names, size
-from opgen.rows import Passes, replaced
+from opgen.row_passes import Passes
+from opgen.rows import replaced
 
 _IS_FUNCTION = re.compile(r"\w+\(")
 

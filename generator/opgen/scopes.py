@@ -39,7 +39,8 @@ from opgen.formula import (
 )
 from opgen.model import ROW_GRADIENT, Functor, FunctorKind, Monoid, Spec, State
 from opgen.problem import Problems
-from opgen.rows import DETACH, JOINS, POSITION, joined, row_gradients, row_primitives
+from opgen.row_derivatives import row_gradients
+from opgen.rows import DETACH, JOINS, POSITION, joined, row_primitives
 
 COUNT: Final = "count"
 """What the end of a reduction calls the number of its elements."""

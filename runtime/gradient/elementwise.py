@@ -102,7 +102,7 @@ class _Cast(_Functor):
         return ((0, g.reshape(layout.shape).to_dtype(source.dtype)),)
 
 
-# Threads of the host share rows, but not the elements of a row: only so many long rows keep them busy.
+# Threads of the host share rows, but not the elements of a row: fewer long rows would leave threads idle.
 _LONG_ROW: Final = 1 << 15
 _MIN_LONG_ROWS: Final = 64
 
@@ -110,7 +110,7 @@ _MIN_LONG_ROWS: Final = 64
 class _Extent(NamedTuple):
     """The elements that a reduction of some dims joins."""
 
-    count: int
+    size: int
     """How many give one result."""
     shape: Shape
     """The shape of the operand, in which the reduced dims have size 1."""

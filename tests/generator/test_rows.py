@@ -13,8 +13,10 @@ from opgen.claims.context import Context
 from opgen.formula import Formula, FormulaError, Node, inlined, parse, text_of
 from opgen.model import Functor, Spec
 from opgen.problem import Location
+from opgen.row_derivatives import row_gradients
+from opgen.row_passes import passes_of
 from opgen.row_values import share_values, stages_of
-from opgen.rows import joined, passes_of, readable, row_constants, row_gradients, with_elements_at
+from opgen.rows import joined, readable, row_constants, with_elements_at
 from opgen.scopes import primitives_of_rows
 
 SPEC = own_spec.read()

@@ -179,9 +179,9 @@ def test_gradients_along_rows_are_those_op_by_op(op: Any, dtype: str, device: De
     expected = derivative.function(g.to_dtype("f32"), *[known[name] for name in derivative.takes]).to_dtype(dtype)
     error = {"bf16": 2.0**-7, "f32": 2.0**-20}[dtype]
     has_result = ~np.isnan(result.numpy().ravel())
-    made, expected = found.to_dtype("f32").numpy(), expected.to_dtype("f32").numpy()
-    np.testing.assert_allclose(made[has_result], expected[has_result], rtol=error)
-    assert not np.isfinite(made[~has_result]).any()
+    actual, expected = found.to_dtype("f32").numpy(), expected.to_dtype("f32").numpy()
+    np.testing.assert_allclose(actual[has_result], expected[has_result], rtol=error)
+    assert not np.isfinite(actual[~has_result]).any()
 
 
 REDUCTIONS = ("sum", "mean", "prod", "norm", "logsumexp", "min", "max", "var", "std")

@@ -13,7 +13,8 @@ from opgen.claims.slopes import slope_of
 from opgen.formula import INCOMING, RESULT, Node
 from opgen.model import ROW, Functor
 from opgen.problem import Problem
-from opgen.rows import COUNT, MAX, MIN, POSITION, SUM, passes_of
+from opgen.row_passes import passes_of
+from opgen.rows import COUNT, MAX, MIN, POSITION, SUM
 from opgen.scopes import derivatives, is_differentiable, joined_results
 
 # What each operand has; the others begin one number later.

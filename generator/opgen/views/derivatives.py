@@ -2,23 +2,16 @@
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace as View
-from typing import NamedTuple
 
 from opgen.cache.memo import memoize
 from opgen.formula import (
-    ADD,
     BOTH,
-    DIVIDE,
     INCOMING,
-    LITERALS,
-    MULTIPLY,
-    NEGATE,
     OPERATORS,
     RESULT,
-    SUBTRACT,
     WHERE,
     Call,
     Name,
@@ -36,7 +29,6 @@ from opgen.formula import (
     tree_of,
 )
 from opgen.gradient_ops import (
-    GRADIENT,
     JOINT,
     TAKEN,
     Ops,
@@ -64,6 +56,7 @@ from opgen.scopes import (
     tensor_methods,
     written_out,
 )
+from opgen.views.cases import Cases, Words, is_gentle
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
 
@@ -71,40 +64,6 @@ from opgen.views.python import quoted
 _ROW_JOINS = {SUM: "ReduceOp.SUM", MAX: "ReduceOp.MAX", MIN: "ReduceOp.MIN"}
 # Python's functions of numbers that are primitives.
 _OF_NUMBERS = {"maximum": "max", "minimum": "min"}
-# Whose slopes are finite, and those of the slopes, wherever the operands are.
-_GENTLE = {
-    WHERE,
-    ADD,
-    SUBTRACT,
-    MULTIPLY,
-    NEGATE,
-    "abs",
-    "sign",
-    "maximum",
-    "minimum",
-    "round",
-    "sin",
-    "cos",
-    "tanh",
-    "sigmoid",
-}
-
-
-class _Words(NamedTuple):
-    """How calls of formulas are those of tensors, by what they call."""
-
-    methods: Mapping[str, str]
-    """The tensor methods that are one primitive."""
-    reductions: Mapping[str, str]
-    """The members of enums that reductions are."""
-    gradients: Mapping[str, str]
-    """Those that ops are which are gradients."""
-    gentle: Collection[str]
-    """Those gradients whose slopes are finite."""
-
-    def of(self, name: str) -> str:
-        """What is said of one."""
-        return f"{self.gradients.get(name)} {self.methods.get(name)} {self.reductions.get(name)}"
 
 
 def gradients_functors(spec: Spec) -> View:
@@ -119,14 +78,14 @@ def gradients_second(spec: Spec) -> View:
 
 def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
     primitives = primitives_by_ops(spec) if are_gradients else spec.primitives
-    words = _Words(
+    words = Words(
         {**tensor_methods(spec), DETACH: "detach"},
         {
             **{functor.name: functor.member for functor in spec.reductions},
             **_ROW_JOINS,
         },
         {functor.name: functor.member for functor in spec.every_functor if _is_gradient_of_elements(functor)},
-        {functor.name for functor in spec.every_functor if _is_gradient_of_elements(functor) and _is_gentle(functor)},
+        {functor.name for functor in spec.every_functor if _is_gradient_of_elements(functor) and is_gentle(functor)},
     )
     every = [functor for functor in spec.every_functor if not functor.is_of_rows and not functor.is_scan]
     functors = [functor for functor in every if functor.is_gradient == are_gradients]
@@ -163,7 +122,7 @@ def _is_gradient_of_elements(functor: Functor) -> bool:
     return functor.is_gradient and not functor.is_of_rows
 
 
-def _row_gradient(spec: Spec, functor: Functor, words: "_Words") -> View:
+def _row_gradient(spec: Spec, functor: Functor, words: "Words") -> View:
     """The gradients of an op of rows that its gradient op computes, as functions of tensors."""
     found: Mapping[str, Node] = {}
     if (op := op_of_numbers(spec, functor)) is not None:
@@ -190,7 +149,7 @@ def _rule(functor: Functor) -> View:
     return View(made_from=place, member=functor.member, identity=identity, is_finished=monoid.finish is not None)
 
 
-def _scan(spec: Spec, functor: Functor, words: _Words) -> View:
+def _scan(spec: Spec, functor: Functor, words: Words) -> View:
     """What the gradient of a scan is made of, as functions of tensors."""
     own = replace(functor, kind=NAMED, named=("x", "y", ITSELF, NUMBER), reduction=None, scan=None)
     found = scan_gradients(spec, functor)
@@ -267,7 +226,7 @@ def _shown(node: Node) -> str:
     return f"`{text_of(whole)}`" + (f" with {', '.join(named)}" if named else "")
 
 
-def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: Ops) -> View:
+def _gradient(functor: Functor, found: Mapping[str, Node], words: Words, ops: Ops) -> View:
     operands = []
     for operand in functor.operands:
         node = found.get(operand, Number(0))
@@ -318,7 +277,7 @@ def _decisive(
     functor: Functor,
     operand: str,
     node: Node,
-    words: _Words,
+    words: Words,
     op: tuple[Functor, tuple[str, ...]] | None,
     rows: Mapping[str, Node],
 ) -> tuple[object, ...]:
@@ -332,7 +291,7 @@ def _operand(
     functor: Functor,
     operand: str,
     node: Node,
-    words: _Words,
+    words: Words,
     op: tuple[Functor, tuple[str, ...]] | None,
     rows: Mapping[str, Node],
 ) -> View:
@@ -340,7 +299,7 @@ def _operand(
     if isinstance(node, Number):
         return View(operand=operand, text=None, parts=())
     numbers = {*functor.parameters, COUNT}
-    by_cases = _Cases(numbers, words)
+    by_cases = Cases(numbers, words)
     if op is None:
         parts, whole = shared(simplified(by_cases.apart(node)))
     else:
@@ -367,98 +326,7 @@ def _operand(
     )
 
 
-def _is_gentle(functor: Functor) -> bool:
-    """Whether a formula is of functions with finite slopes."""
-    return functor.formula is not None and all(call.primitive in _GENTLE for call in calls(functor.formula.node))
-
-
-def _is_operand(tensor: Node) -> bool:
-    """Whether a tensor is no gradient: in these formulas are linear."""
-    return tensor not in (Name(INCOMING), Name(GRADIENT))
-
-
-class _Case(NamedTuple):
-    """A case of a formula."""
-
-    choices: Mapping[Node, int]
-    """The place of what each condition chooses there."""
-    tensors: Mapping[Node, Node]
-    """Tensors that are 1 outside of it."""
-
-
-class _Cases:
-    """What keeps the cases of a formula apart where the functions of tensors that compute it are differentiated.
-
-    Backward through a case that was not chosen, 0 times an infinite slope is NaN. There 1 takes the place of what such
-    a slope is of, and the choice of that makes the NaN 0 again.
-    """
-
-    def __init__(self, numbers: Collection[str], words: _Words) -> None:
-        self._numbers = {*numbers, *LITERALS}
-        self._words = words
-
-    def apart(self, node: Node, case: _Case | None = None, *, is_steep: bool = False) -> Node:
-        """The formula in a case; `is_steep` says that the slope of what it is part of may be infinite."""
-        case = case or _Case({}, {})
-        if self._is_tensor(node):
-            return case.tensors.get(node, node) if is_steep else node
-        if not isinstance(node, Call):
-            return node
-        condition = node.arguments[0]
-        if node.primitive == WHERE and condition in case.choices:
-            return self.apart(node.arguments[case.choices[condition]], case, is_steep=is_steep)
-        steep = self._steep(node)
-        arguments = []
-        for place, argument in enumerate(node.arguments):
-            own = case
-            if node.primitive == WHERE and place:
-                own = self._chosen(condition, place, argument, case)
-            is_condition = node.primitive == WHERE and not place
-            apart = argument if is_condition else self.apart(argument, own, is_steep=is_steep or place in steep)
-            arguments.append(apart)
-        return replace(node, arguments=tuple(arguments))
-
-    def _chosen(self, condition: Node, place: int, argument: Node, case: _Case) -> _Case:
-        choices = {**case.choices, condition: place}
-        if {*names(condition)} <= self._numbers:
-            return _Case(choices, case.tensors)
-        tensors = {**case.tensors}
-        for tensor in filter(_is_operand, self._tensors(argument)):
-            choice = case.tensors.get(tensor, tensor), Number(1)
-            tensors[tensor] = Call(WHERE, (condition, *(choice if place == 1 else reversed(choice))))
-        return _Case(choices, tensors)
-
-    def _is_tensor(self, node: Node) -> bool:
-        if isinstance(node, Call):
-            # Reductions are of the elements of all cases.
-            return node.primitive in self._words.reductions
-        return isinstance(node, Name) and node.text not in self._numbers
-
-    def _tensors(self, node: Node) -> Iterator[Node]:
-        if self._is_tensor(node):
-            yield node
-        elif isinstance(node, Call):
-            for argument in node.arguments:
-                yield from self._tensors(argument)
-
-    def _steep(self, call: Call) -> Collection[int]:
-        """The places of the arguments by which the slope of a call may be infinite."""
-        if call.primitive == MULTIPLY and all(
-            any(map(_is_operand, self._tensors(argument))) for argument in call.arguments
-        ):
-            # Each is the slope of the other, and may overflow.
-            return (0, 1)
-        if call.primitive in _GENTLE:
-            return ()
-        if call.primitive == DIVIDE:
-            return (1,)
-        if call.primitive in self._words.gradients:
-            # They are linear in the gradient.
-            return () if call.primitive in self._words.gentle else range(1, len(call.arguments))
-        return range(len(call.arguments))
-
-
-def _called(words: _Words, functor: Functor, given: tuple[str, ...], stretched: str) -> str:
+def _called(words: Words, functor: Functor, given: tuple[str, ...], stretched: str) -> str:
     """The call of an op on tensors and numbers; tensors get the shape of that which is `stretched`, if one is."""
     tensors = given[: len(functor.operands)]
     first, *others = [
@@ -474,7 +342,7 @@ def _called(words: _Words, functor: Functor, given: tuple[str, ...], stretched: 
     return f"{first}._joined({', '.join([quoted(functor.name), method, *numbers, *operands])})"
 
 
-def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = None) -> str:
+def _text(node: Node, numbers: set[str], words: Words, chooser: str | None = None) -> str:
     """A formula of tensors, but for the names of numbers, in Tensor's methods; `chooser` has an integer dtype."""
 
     def is_number(node: Node) -> bool:

@@ -28,8 +28,9 @@ from opgen.model import (
 )
 from opgen.names import Names
 from opgen.problem import Location
+from opgen.row_passes import Passes, passes_of
 from opgen.row_values import share_values, stages_of
-from opgen.rows import MAX, MIN, POSITION, SUM, Passes, element_at, is_joined, passes_of, with_elements_at
+from opgen.rows import MAX, MIN, POSITION, SUM, element_at, is_joined, with_elements_at
 from opgen.scopes import (
     COUNT,
     ITSELF,

@@ -180,7 +180,7 @@ def _derivatives(dim: int, op: str, operand: int, places: Array) -> Callable[...
             moved = [each.astype(np.clongdouble) for each in operands]
             np.moveaxis(moved[operand], dim, 0)[place] += 1j * _STEP
             slopes = _along(dim, op)(*moved).imag / _STEP
-            # A reduction has one result, of which each element has the gradient beside it.
+            # Each element has its own gradient of the one result of a reduction.
             of_result = (g.take([place], dim) if op in REDUCTIONS else g) * slopes
             columns.append(of_result.sum(axis=dim))
         return np.stack(columns, axis=dim)
