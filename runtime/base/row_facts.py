@@ -59,5 +59,5 @@ class RowFacts(NamedTuple):
 
     @property
     def known(self) -> int:
-        """These and those that follow from them, of which all results are computed."""
-        return sum(joins + finished for joins, finished in self.passes)
+        """These, those that follow from them and those that are given, of which all results are computed."""
+        return self.numbers + sum(joins + finished for joins, finished in self.passes)

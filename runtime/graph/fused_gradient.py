@@ -16,9 +16,10 @@ from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..program.fused_function import EmptyRowError, FusedFunction, Result, Source, Step
+from ..program.fused_function import EmptyRowError, FusedFunction, IndexOp, Result, Source, Step
 from ..program.fused_kernels import excess, kernels_of
-from .traced import Trace, TracedNumber, TracedStorage, TracedTensor, operand_names, vector_along
+from .traced import Trace, TracedStorage, TracedTensor, operand_names, vector_along
+from .traced_number import TracedNumber
 
 _Key: TypeAlias = "tuple[FusedFunction, tuple[int, ...], tuple[Layout | None, ...]]"
 _DERIVATIVES: Final = {**DERIVATIVES, **SECOND_DERIVATIVES}
@@ -200,6 +201,8 @@ class _Derivation:
     def _contributions(self, step: Step, g: Any) -> Iterator[tuple[int, Any]]:
         if step.op is MethodOp.TO_DTYPE:
             yield 0, g.to_dtype(step.operand_dtype)
+        elif step.row_index is not None:
+            yield 0, self._scattered(step, g)
         elif step.is_reduction:
             yield from self._of_reduction(step, g)
         elif step.dim is not None:
@@ -234,6 +237,13 @@ class _Derivation:
         if derivative.takes:
             gradient = derivative.function(g.to_dtype(x.dtype), *map(part, derivative.takes)).to_dtype(g.dtype)
         yield 0, gradient.broadcast_as(step.shape)
+
+    def _scattered(self, step: Step, g: Any) -> Any:
+        """The gradient of the elements of which one of each row is gathered."""
+        g = g.broadcast_as(step.shape)
+        operands, layouts = (g._storage.named(g.source_layout), step.operands[1]), (g.source_layout, step.layouts[1])
+        made = self._trace.step(Step("", IndexOp.SCATTER, operands, layouts, (), step.dtype, step.dtype, step.dim))
+        return g._new(self._trace.storage_of(made.name), Layout.contiguous(step.shape))
 
     def _require_no_rounding(self, step: Step, derivatives: Mapping[str, Derivative | None]) -> None:
         """Refuse what reads a result that was rounded, where the op of both gradients does not."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import math
-import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from operator import itemgetter
-from typing import Any, Final, NoReturn, TypeAlias
-
-import numpy as np
+from typing import Any, Final, NoReturn
 
 from ...device import Device
-from ...dtype import DType
+from ...dtype import INDEX, DType
 from ...kernels.constants import ELEMENTWISE_METHODS, ROW_REDUCTIONS, ROWS
 from ...op import BinaryOp, MethodOp
 from ...storage import Storage
@@ -24,14 +20,21 @@ from ..core import argument, check
 from ..core.conversion import conversion
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..program.fused_function import EmptyRowError, FusedFunction, Number, Result, Source, Step
+from ..program.fused_function import (
+    EmptyRowError,
+    FusedFunction,
+    IndexOp,
+    Number,
+    Result,
+    Source,
+    Step,
+    reduced_shape,
+)
 from ..storage.calls import TRACED, require_same_dtype
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
-from ..tensor.number import NumberLike, as_number
-
-Find: TypeAlias = Callable[[Sequence[float]], float]
-"""Works out a number of the numbers that the function is given."""
+from ..tensor.number import as_number
+from .traced_number import TracedNumber
 
 _PACKAGE: Final = __name__.partition(".")[0]
 _READS: Final = ("reads elements", "use where in place of if, or compute the number before and pass it")
@@ -49,6 +52,7 @@ _SEVERAL_DIMS: Final = ("joins elements of several dims", _OUTSIDE)
 _NO_ROW: Final = ("joins elements in a way for which rows have no kernel", _OUTSIDE)
 # Reductions of dims, which are in kernels of rows where there is one dim.
 _REDUCTIONS: Final = ("reduce_op", "var", "std")
+_OTHER_GATHER: Final = ("chooses other elements than one float of each row", "call it outside of the fused function")
 _CHANGES_SHAPE: Final = (
     "gives what was computed another shape",
     "do it to the arguments of the function or to its result",
@@ -350,6 +354,29 @@ class TracedStorage(Storage):
         step = trace.step(Step("", op, operands, (layout,), parameters, self.dtype, self.dtype, dim))
         return self.made(trace, self.dtype, name=step.name, shape=step.result_shape, dims=(*self.dims, dim))
 
+    def _traced_gather(self, method: str, arguments: Mapping[str, Any]) -> Any:
+        """The element of each row along a dim that an index names, after the checks that the method makes."""
+        trace, (layout, indexes, shown, dim) = self.inner.trace, arguments.values()
+        if not isinstance(indexes, TracedStorage):
+            trace.refuse(_FOREIGN)
+        if indexes.dtype not in INDEX:
+            advice = conversion(indexes.dtype, INDEX)
+            reason = "indexes have an integer dtype"
+            raise UnsupportedDType(method, indexes.dtype, self.device.backend, reason, advice)
+        check.dim_in_range(method, layout, dim)
+        check.gather_shapes(method, layout, shown, dim)
+        is_float = self.dtype.is_float and self.dtype.itemsize > 1
+        if not is_float or shown.shape != reduced_shape(layout.shape, dim):
+            trace.refuse(_OTHER_GATHER)
+        if self._is_without_dims(layout):
+            trace.refuse(_CHANGES_SHAPE)
+        if layout.shape[dim] == 0:
+            raise EmptyRowError
+        row = shown.broadcast_as(layout.shape)
+        operands = self.named(layout), indexes.named(row)
+        step = trace.step(Step("", IndexOp.GATHER, operands, (layout, row), (), self.dtype, self.dtype, dim))
+        return self.made(trace, self.dtype, name=step.name, shape=step.result_shape, dims=(*self.dims, dim))
+
     def _traced_row(self, method: str, arguments: Mapping[str, Any]) -> Any:
         """The result of an op of rows, or a tuple of several, after the checks that the method makes."""
         trace, op, facts, numbers = self.inner.trace, MethodOp(method), ROWS[method], dict(arguments)
@@ -444,6 +471,8 @@ def _kept(method: str) -> Callable[..., Any]:
         if method in ROWS
         else TracedStorage._traced_reduction
         if method in _REDUCTIONS
+        else TracedStorage._traced_gather
+        if method == IndexOp.GATHER.value
         else TracedStorage._traced
     )
 
@@ -467,7 +496,7 @@ for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
         # A function has no operands or results with an element for each row.
         _is_row = _name in ROWS and not ROWS[_name].has_numbers
-        _is_kept = _name in ELEMENTWISE_METHODS or _is_row or _name in _REDUCTIONS
+        _is_kept = _name in ELEMENTWISE_METHODS or _is_row or _name in (*_REDUCTIONS, IndexOp.GATHER.value)
         setattr(TracedStorage, _name, (_kept if _is_kept else _refused)(_name))
 
 
@@ -531,86 +560,3 @@ class TracedTensor(Tensor):
     def __pow__(self, exponent: Any) -> Any:
         # By its value the op is chosen.
         return super().__pow__(exponent.read() if isinstance(exponent, TracedNumber) else exponent)
-
-
-class TracedNumber(NumberLike):
-    """Stands for a number. Arithmetic gives another one; whoever asks for the value gets it, and it counts as read."""
-
-    __slots__ = ("_trace", "_uses", "find")
-
-    def __init__(self, trace: Trace, find: Find, uses: frozenset[int]) -> None:
-        self._trace = trace
-        self._uses = uses
-        self.find = find
-
-    @property
-    def value(self) -> float:
-        """What it is while the function is traced."""
-        return self.find(self._trace.given)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        # The package asks what stands there, and everybody else what it stands for.
-        asks = sys._getframe(1).f_globals.get("__name__", "")
-        return TracedNumber if asks.partition(".")[0] == _PACKAGE else type(self.read())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.read(), name)
-
-    def __array__(self, *given: Any, **options: Any) -> Any:
-        # NumPy's functions take it for what it is.
-        return np.asarray(self.read()).__array__(*given, **options)
-
-    def read(self) -> float:
-        """Its value, on which it depends from now on what the function does."""
-        self._trace.read |= self._uses
-        return self.value
-
-
-def _worked_out(function: Callable[..., Any], *, swaps: bool = False) -> Callable[..., Any]:
-    """A method that gives the number which a function of the operands works out."""
-
-    def work_out(self: TracedNumber, *others: Any) -> Any:
-        if any(isinstance(other, TensorBase) for other in others):
-            return NotImplemented
-        operands = (*others, self) if swaps else (self, *others)
-        uses = frozenset().union(*[part._uses for part in operands if isinstance(part, TracedNumber)])
-
-        def find(numbers: Sequence[float]) -> float:
-            values = [part.find(numbers) if isinstance(part, TracedNumber) else part for part in operands]
-            result: float = function(*values)
-            return result
-
-        return TracedNumber(self._trace, find, uses)
-
-    return work_out
-
-
-def _asked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that reads the value."""
-
-    def ask(self: TracedNumber, *others: Any) -> Any:
-        if any(isinstance(other, TensorBase) for other in others):
-            return NotImplemented
-        values = [other.read() if isinstance(other, TracedNumber) else other for other in others]
-        return function(self.read(), *values)
-
-    return ask
-
-
-def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda left, right: function(right, left)
-
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
-    setattr(TracedNumber, f"__{_name}__", _worked_out(getattr(operator, _name)))
-    setattr(TracedNumber, f"__r{_name}__", _worked_out(getattr(operator, _name), swaps=True))
-for _name in ("neg", "pos", "abs"):
-    setattr(TracedNumber, f"__{_name}__", _worked_out(getattr(operator, _name)))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne", "index", "and_", "or_", "xor", "lshift", "rshift", "invert"):
-    setattr(TracedNumber, f"__{_name.strip('_')}__", _asked(getattr(operator, _name)))
-for _name in ("and_", "or_", "xor", "lshift", "rshift"):
-    setattr(TracedNumber, f"__r{_name.strip('_')}__", _asked(_swapped(getattr(operator, _name))))
-TracedNumber.__rdivmod__ = _asked(_swapped(divmod))  # type: ignore[attr-defined]
-for _asking in (float, int, bool, complex, divmod, round, math.trunc, math.floor, math.ceil, hash, repr, str, format):
-    setattr(TracedNumber, f"__{_asking.__name__}__", _asked(_asking))

@@ -105,7 +105,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
                                     uint32_t position, Value (&numbers)[Count]) const {
         Value elements[row_elements<Functor>], terms[Count];
         take_elements<Functor, T, N>(vectors, i, elements);
-        DerivedValues<Functor, T, N, 0>{}.template derive<Pass>(row, elements, i, static_cast<Value>(position));
+        DerivedValues<Functor, T, N, 0>{}.template derive<Pass>(row, elements, i, position);
         Functor::template contribute<Pass, T>(row, elements, position, terms);
         combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, position < length);
     }

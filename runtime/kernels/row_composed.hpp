@@ -42,9 +42,9 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
         return own;
     }
     // Sets numbers from `First` on to what an element contributes to a pass.
-    template <uint32_t Pass, uint32_t First, typename T, typename Row, typename Value, uint32_t Count,
-              typename... Elements>
-    static TALLOW_INLINE void contribute(const Row& row, Value position, Value (&numbers)[Count],
+    template <uint32_t Pass, uint32_t First, typename T, typename Row, typename Position, typename Value,
+              uint32_t Count, typename... Elements>
+    static TALLOW_INLINE void contribute(const Row& row, Position position, Value (&numbers)[Count],
                                          Elements... elements) {
         using Joins = typename Functor::template Joined<Pass>;
         const Value own[] = {convert<Value>(to_compute(elements))...};
@@ -67,8 +67,9 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
         Functor::template compute<T>(row_of<T>(row), elements, compute_type<T>{0}, result);
         return convert<T>(result[0]);
     }
-    template <typename T, typename Row, typename Value, typename... Elements>
-    static TALLOW_INLINE RowResults<Functor, T> compute(const Row& row, Value position, Elements... elements) {
+    template <typename T, typename Row, typename Position, typename... Elements>
+    static TALLOW_INLINE RowResults<Functor, T> compute(const Row& row, Position position, Elements... elements) {
+        using Value = typename Row::Value;
         const Value own[] = {convert<Value>(to_compute(elements))...};
         RowResults<Functor, T> made;
         Functor::template compute<T>(row_of<T>(row), own, position, made.values);

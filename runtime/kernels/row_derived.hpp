@@ -32,7 +32,7 @@ struct DerivedValues {
     // Computes the values that a stage needs of element i, and takes those that are kept since an earlier one.
     template <uint32_t Stage, uint32_t At = 0>
     TALLOW_INLINE void derive(const RowOf<T, Functor>& row, Value (&elements)[row_elements<Functor>], uint32_t i,
-                              Value position) {
+                              uint32_t position) {
         Functor::template derive<At, T>(row, elements, position);
 #pragma unroll
         for (uint32_t d = 0; d < Functor::derived; ++d) {
@@ -61,7 +61,7 @@ struct DerivedValues {
 template <typename Functor, typename T, uint32_t N, uint32_t Kept> struct DerivedValues<Functor, T, N, Kept, false> {
     using Value = compute_type<T>;
     template <uint32_t Stage>
-    TALLOW_INLINE void derive(const RowOf<T, Functor>&, Value (&)[row_elements<Functor>], uint32_t, Value) const {
+    TALLOW_INLINE void derive(const RowOf<T, Functor>&, Value (&)[row_elements<Functor>], uint32_t, uint32_t) const {
     }
     template <uint32_t Stage> TALLOW_INLINE void hide() const {
     }

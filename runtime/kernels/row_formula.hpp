@@ -165,11 +165,11 @@ TALLOW_INLINE void visit_type(Types<First, Others...>, uint32_t k, const Visit& 
 
 // Bit k is set if operand k is read in several passes, the results among them. Kernels keep these in registers, and
 // load the others where they are read. A functor that does not say which they are has all its operands in registers,
-// and so has one without passes; results do not depend on it.
+// and so has one without passes that is not composed; results do not depend on it.
 template <typename Functor, typename = void> constexpr uint32_t operands_in_registers = (1u << Functor::operands) - 1;
 template <typename Functor>
 constexpr uint32_t operands_in_registers<Functor, typename VoidOf<decltype(Functor::in_registers)>::type> =
-    Functor::passes == 0 ? (1u << Functor::operands) - 1 : Functor::in_registers;
+    Functor::passes == 0 && !is_composed<Functor> ? (1u << Functor::operands) - 1 : Functor::in_registers;
 
 // Whether pass `Pass` sums terms e**(.. - m) * .., where m is the maximum that the pass before joins, alone: bit `Pass`
 // of `rescaled` is set. Kernels that read a row again in each pass do both in one: they multiply the sums by e**(m - n)
@@ -214,9 +214,9 @@ template <typename Functor, typename = void> constexpr bool adds_residual = fals
 template <typename Functor>
 constexpr bool adds_residual<Functor, typename VoidOf<decltype(Functor::adds_residual)>::type> = Functor::adds_residual;
 
-// Whether rows have an index, the position of an element, or `no_index`: then their results are 0. What is known of a
-// row begins with its numbers, and then has the element at the index of each operand k of which bit k of `at_index` is
-// set.
+// Whether rows have an index, the position of an element, or `no_index`: then results but those of composed functors
+// are 0. What is known of a row begins with its numbers, and then has the element at the index of each operand k of
+// which bit k of `at_index` is set.
 constexpr uint64_t no_index = ~uint64_t{0};
 template <typename Functor, typename = void> constexpr bool has_row_index = false;
 template <typename Functor>

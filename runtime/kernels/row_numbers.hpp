@@ -46,8 +46,12 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, co
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k)
             if ((Functor::at_index >> k & 1) != 0) {
-                const uint64_t place = offsets[k] + ((arguments.varying >> k & 1) != 0 ? row.index : 0);
-                row.known[known++] = to_compute(pointer_to<const T>(arguments.sources[k])[place]);
+                const uint64_t offset = offsets[k] + ((arguments.varying >> k & 1) != 0 ? row.index : 0);
+                const T* const source = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offset);
+                if constexpr (has_types<Functor>)
+                    visit_type(typename Functor::Operands{}, k, LoadElement<Value>{source, row.known[known++]});
+                else
+                    row.known[known++] = to_compute(*source);
             }
     }
 }

@@ -7,6 +7,7 @@
 
 #include "column_sums.hpp"
 #include "row_derived.hpp"
+#include "row_numbers.hpp"
 
 namespace tallow {
 
@@ -70,14 +71,6 @@ TALLOW_INLINE void store_known(const Arguments& arguments, uint32_t number, cons
         known[j] = row.known[j];
 }
 
-template <typename Value> struct LoadElement {
-    const void* source;
-    Value& element;
-    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
-        element = convert<Value>(to_compute(*static_cast<const Type*>(source)));
-    }
-};
-
 // A thread for each position of each part of `chunk` rows.
 template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void add_up_rows(const Arguments& arguments) {
     using Value = compute_type<T>;
@@ -97,6 +90,7 @@ template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void a
     for (uint32_t number = begin; number < end; ++number) {
         uint64_t offsets[stored_operands<Functor>];
         locate(arguments, number, offsets);
+        begin_numbers(arguments, number, offsets, load_row_index<Functor>(arguments, number), row);
         const Value* const known = pointer_to<const Value>(arguments.known) + uint64_t{number} * Functor::known;
 #pragma unroll
         for (uint32_t j = 0; j < Functor::known; ++j)
@@ -113,8 +107,7 @@ template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void a
                                   ? static_cast<Value>(absent_number<Functor>(k))
                                   : to_compute(*source);
         }
-        DerivedValues<Functor, T, 1, 0>{}.template derive<Functor::passes>(row, elements, 0,
-                                                                           static_cast<Value>(position));
+        DerivedValues<Functor, T, 1, 0>{}.template derive<Functor::passes>(row, elements, 0, position);
         Functor::template compute<T>(row, elements, position, outputs);
 #pragma unroll
         for (uint32_t t = 0; t < totals; ++t)

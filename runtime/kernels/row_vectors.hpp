@@ -29,7 +29,7 @@ template <typename Functor> TALLOW_INLINE bool is_of_rows(uint32_t result) {
 //     // Sets the values that are new in a stage.
 //     template <uint32_t Stage, typename T>
 //     static void derive(const RowOf<T, Softmin>& row, compute_type<T> (&elements)[operands + derived],
-//                        compute_type<T> position);
+//                        uint32_t position);
 template <typename Functor, typename = void> constexpr uint32_t derived_values = 0;
 template <typename Functor>
 constexpr uint32_t derived_values<Functor, typename VoidOf<decltype(Functor::derived)>::type> = Functor::derived;
@@ -136,6 +136,14 @@ template <typename T, uint32_t N> TALLOW_INLINE void store_elements(T* elements,
         store_registers(elements + i, stored);
     }
 }
+
+template <typename Value> struct LoadElement {
+    const void* source;
+    Value& element;
+    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
+        element = convert<Value>(to_compute(*static_cast<const Type*>(source)));
+    }
+};
 
 template <uint32_t N, bool Pairs, typename Vector> struct LoadTyped {
     Vector& vector;
@@ -337,7 +345,7 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
         const uint32_t position = index + i;
         Value elements[row_elements<Functor>];
         take_elements<Functor, T, N>(vectors, i, elements);
-        derived.template derive<Pass>(row, elements, i, static_cast<Value>(position));
+        derived.template derive<Pass>(row, elements, i, position);
         if (i == 0) {
             Functor::template contribute<Pass, T>(row, elements, position, numbers);
         } else {
@@ -359,11 +367,12 @@ compute_element(const RowOf<T, Functor>& row, const OperandVector<Functor, T, N>
     using Value = compute_type<T>;
     Value elements[row_elements<Functor>], outputs[output_slots<Functor>];
     take_elements<Functor, T, N>(vectors, i, elements);
-    derived.template derive<Functor::passes>(row, elements, i, static_cast<Value>(position));
+    derived.template derive<Functor::passes>(row, elements, i, position);
     Functor::template compute<T>(row, elements, position, outputs);
 #pragma unroll
     for (uint32_t r = 0; r < row_outputs<Functor>; ++r)
-        results[r][i] = has_row_index<Functor> && row.index == no_index ? Value{0} : outputs[r];
+        results[r][i] =
+            has_row_index<Functor> && !is_composed<Functor> && row.index == no_index ? Value{0} : outputs[r];
 }
 
 // N numbers, which were rounded to elements of T.

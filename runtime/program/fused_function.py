@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from enum import Enum
+from typing import Any, Final, NamedTuple
 
 from ...dtype import DType
 from ...kernels.constants import ROW_REDUCTIONS, ROWS
@@ -12,19 +13,29 @@ from ..core.layout import Layout, inverse, reordering
 from ..core.shape import Shape
 from .values import Parameter
 
-if TYPE_CHECKING:
-    from ...op import ElementwiseOp, ReduceOp
-
 
 class EmptyRowError(Exception):
     """A row without elements is reduced: what that gives, if anything, the op itself says."""
+
+
+class IndexOp(Enum):
+    """An op of rows with an index each, the second operand: an integer that all elements of a row share."""
+
+    GATHER = "gather"
+    """The element that the index names; 0 where it is a mark."""
+    SCATTER = "scatter"
+    """The number of each row at its index, and 0 elsewhere: the gradient of a gather."""
+
+
+_INDEX_FACTS: Final = RowFacts(results=1, passes=(), rescaled=0, absent=(None, None), has_index=True)
 
 
 class Step(NamedTuple):
     """One op: names of operands are those of sources (x0), numbers (n0) and earlier steps (v0)."""
 
     name: str
-    op: ElementwiseOp | ReduceOp
+    op: Any
+    """An ElementwiseOp, a ReduceOp or an IndexOp."""
     operands: tuple[str, ...]
     layouts: tuple[Layout, ...]
     """Those of the operands, which have one shape; of a number that of its one element, repeated."""
@@ -46,11 +57,23 @@ class Step(NamedTuple):
     @property
     def is_reduction(self) -> bool:
         """Whether it has one number a row."""
-        return self.dim is not None and self.op.value in ROW_REDUCTIONS
+        return self.dim is not None and (self.op is IndexOp.GATHER or self.op.value in ROW_REDUCTIONS)
+
+    @property
+    def row_index(self) -> str | None:
+        """The operand that is an index of each row."""
+        return self.operands[1] if isinstance(self.op, IndexOp) else None
+
+    @property
+    def of_elements(self) -> tuple[str, ...]:
+        """The operands of which each element is computed."""
+        return {IndexOp.GATHER: (), IndexOp.SCATTER: self.operands[:1]}.get(self.op, self.operands)
 
     @property
     def facts(self) -> RowFacts:
         """What is known of the row op or reduction."""
+        if self.row_index is not None:
+            return _INDEX_FACTS
         return (ROW_REDUCTIONS if self.is_reduction else ROWS)[self.op.value]
 
     @property

@@ -8,14 +8,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ...dtype import DType
-from ...kernels.constants import (
-    ACCESS_BYTES,
-    FUSED_NUMBERS,
-    FUSED_RESULTS,
-    FUSED_ROW_RESULTS,
-    FUSED_ROW_SOURCES,
-    FUSED_SOURCES,
-)
+from ...kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_ROW_RESULTS, FUSED_ROW_SOURCES, FUSED_SOURCES
 from ...op import MethodOp
 from ..core.layout import Layout
 from ..core.shape import Shape
@@ -31,22 +24,18 @@ class Rows(NamedTuple):
 
     dim: int
     dtype: DType
-    operands: int
-    """Of how many operands the row ops are, 1 or 2 for more, where single elements of 4 bytes are loaded: a thread may
-    have more of one operand in registers, which is another order. Else it is 1."""
     is_free: bool = False
-    """Whether all are reductions, which promise no order: these are of any rows in which numbers are as exact."""
+    """Whether no op promises an order, as reductions do not: these are of any rows in which numbers are as exact."""
 
     @classmethod
     def of(cls, step: Step, dtypes: Iterable[DType]) -> Rows | None:
         """The rows of a row op; None of a map. Reductions choose the shortest float among the dtypes that they read."""
         if step.dim is None:
             return None
-        dtype = step.dtype
-        if step.is_reduction:
+        dtype, is_free = step.dtype, step.is_reduction or step.row_index is not None
+        if is_free:
             dtype = min((it for it in dtypes if it.compute is dtype.compute), key=_itemsize, default=dtype)
-        is_single = dtype.itemsize == 4 and step.shape[step.dim] * dtype.itemsize % ACCESS_BYTES != 0
-        return cls(step.dim, dtype, min(len(step.operands), 2) if is_single else 1, step.is_reduction)
+        return cls(step.dim, dtype, is_free)
 
     def joined(self, other: Rows) -> Rows | None:
         """The rows of ops of both; None where no kernel has both."""
@@ -187,6 +176,10 @@ class _Division:
             return None
         sources = self._function.sources
         rows = Rows.of(step, [sources[name].dtype for name in self._closure([step]) if name in sources])
+        if step.row_index in self._steps and step.row_index not in self._part_of:
+            # Kernels read indexes from memory.
+            computed = self._steps[step.row_index]
+            self._join(self._new_part(computed.shape, None), computed)
         for part in reversed(self._parts):
             joined = part.rows if rows is None else part.rows and part.rows.joined(rows)
             fits = part in before if rows is None else joined is not None
@@ -245,9 +238,14 @@ class _Division:
         words = sum(function.numbers[name].words for name in read if name in function.numbers)
         if rows is None:
             return len(sources) <= FUSED_SOURCES and words <= FUSED_NUMBERS
-        steps = [self._steps[name] for name in self._closure(joined.steps) if name in self._steps]
-        dtypes = {dtype for each in (*steps, *joined.steps) for dtype in (each.dtype, each.operand_dtype)}
-        dtypes |= {function.sources[name].dtype for name in read if name in function.sources}
+        steps = [*[self._steps[name] for name in self._closure(joined.steps) if name in self._steps], *joined.steps]
+        indexes = {each.row_index for each in steps if each.row_index is not None}
+        steps = [each for each in steps if indexes.isdisjoint(each.names)]
+        if len(indexes) > 1 or part in map(self._part_of.get, indexes):
+            return False
+        elements = {name for each in steps for name in each.operands if name != each.row_index}
+        dtypes = {dtype for each in steps for dtype in (each.dtype, each.operand_dtype)}
+        dtypes |= {function.sources[name].dtype for name in elements if name in function.sources}
         dtypes |= {function.numbers[name].dtype for name in read if name in function.numbers}
         is_exact = all(map(rows.has_room_for, dtypes))
         return is_exact and len(sources) <= FUSED_ROW_SOURCES and words <= FUSED_NUMBERS

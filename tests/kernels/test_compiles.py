@@ -17,7 +17,7 @@ from opgen.resources import Usage, read_report
 from tallow.runtime.backends.gpu_backend.execute import kernels
 from tallow.runtime.backends.gpu_backend.ops import row
 from tallow.runtime.backends.gpu_backend.ops.fused import family_of
-from tallow.runtime.backends.gpu_backend.ops.fused_rows import formula_of
+from tallow.runtime.backends.gpu_backend.ops.fused_composition import formula_of
 from tallow.runtime.graph.fused_gradient import gradient_of
 from tallow.runtime.graph.traced import Trace
 from tallow.runtime.program.fused_kernels import kernels_of

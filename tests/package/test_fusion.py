@@ -76,7 +76,10 @@ REFUSED = [
     ),
     (lambda x: x.matmul(x.T), "matmul is no elementwise op; call it outside of the fused function"),
     (lambda x: tl.cat([x, x]), "cat is no elementwise op; call it outside"),
-    (lambda x: x.gather(x.to_dtype("i64"), 0), "gather is no elementwise op; call it outside"),
+    (
+        lambda x: x.gather(x.to_dtype("i64"), 0),
+        "gather chooses other elements than one float of each row; call",
+    ),
     (assigns, "iadd writes in place; write x = x + y in place of x += y"),
     (writes, "setitem writes in place; write x = x + y"),
     (lambda x: x.fill_(2), "fill_ writes in place; write x = x + y"),

@@ -11,8 +11,10 @@ from .....op import ElementwiseOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.numbers import numbers
 from ....program.builder import ProgramBuilder
+from ....program.fused_function import IndexOp
 from ....program.program import HostCall
 from ....program.values import Buffer, Parameter
+from . import index
 from .elementwise import elementwise
 from .operand import Operand
 from .reduce import reduce
@@ -58,6 +60,13 @@ class FusedOps:
         """The reduction of an operand along some dims."""
         return reduce(build, op, x, dims, *numbers)
 
+    def indexed(self, build: ProgramBuilder, op: IndexOp, x: Any, indexes: Any, dim: int, size: int) -> Buffer:
+        """What an index of each row along a dim names, or rows of some size of which each has a number at its index."""
+        function, count = (_gather, 1) if op is IndexOp.GATHER else (_scatter, size)
+        return build.buffer_of(
+            build.host(function, x, indexes, dim, size), x.dtype, x.layout.elem_count // x.shape[dim] * count
+        )
+
     def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
         """A number of each call as one element, on the device of another buffer."""
         return build.buffer_of(build.host(_stored, like, number, dtype), dtype, 1)
@@ -78,8 +87,24 @@ def row_arguments(
     return [*given, *residual, *along, *(asked or [False] * facts.totals), *numbers]
 
 
+def _gather(x: Operand, indexes: Operand, dim: int, _: int) -> Any:
+    return index.gather(x, indexes, dim)
+
+
+def _scatter(source: Operand, indexes: Operand, dim: int, size: int) -> Any:
+    library, layout = source.library, Layout.contiguous((*source.shape[:dim], size, *source.shape[dim + 1 :]))
+    zeros = source.result(library.broadcast_to(library.constant(0, source.storage.data), tuple(layout.shape)))
+    index.scatter_add(Operand(zeros, layout), indexes, source, dim)
+    return zeros
+
+
 def _stored(like: Any, number: complex, dtype: DType) -> Any:
     return like.device.storage(numbers([number], dtype))
+
+
+def _row_numbers(x: Operand, dim: int) -> tuple[list[int], list[int]]:
+    """The shape and strides of one number a row, of what all elements of a row share."""
+    return [1 if axis == dim else size for axis, size in enumerate(x.shape)], [*x.strides]
 
 
 def _row(number: int, op: MethodOp, *arguments: Any) -> Any:
@@ -115,6 +140,12 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
         if step.dim is None:
             operands = [*map(operand, step.operands, step.layouts)]
             buffers[step.name] = compute(step.op, operands, parameters, step.dtype)
+        elif step.row_index is not None:
+            x, indexes = map(operand, step.operands, step.layouts)
+            indexes = indexes.relaid(*_row_numbers(indexes, step.dim))
+            if step.op is IndexOp.SCATTER:
+                x = x.relaid(*_row_numbers(x, step.dim))
+            buffers[step.name] = ops.indexed(build, step.op, x, indexes, step.dim, step.shape[step.dim])
         elif step.is_reduction:
             x = operand(step.operands[0], step.layouts[0])
             reduced = ops.reduce(build, step.op, x, (step.dim,), parameters)

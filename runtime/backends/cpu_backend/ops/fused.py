@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from .....dtype import DType
 from .....op import ElementwiseOp
 from ....program.builder import ProgramBuilder
+from ....program.fused_function import IndexOp
 from ....program.program import HostCall
 from ....program.values import Buffer, Parameter, dense
 from ...array_backend.ops.fused import FusedOps, row_arguments
-from . import elementwise, native, native_copy, native_reduce, native_row
+from . import elementwise, native, native_copy, native_index, native_reduce, native_row
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -51,6 +52,12 @@ class HostOps(FusedOps):
         kernels = self._kernels
         made = None if kernels is None else native_reduce.reduce(build, kernels, op, x, dims, *numbers)
         return super().reduce(build, op, x, dims, numbers) if made is None else made
+
+    def indexed(self, build: ProgramBuilder, op: IndexOp, x: Any, indexes: Any, dim: int, size: int) -> Buffer:
+        kernels, made = self._kernels, None
+        if kernels is not None and op is IndexOp.GATHER:
+            made = native_index.gather(build, kernels, x, indexes, dim)
+        return super().indexed(build, op, x, indexes, dim, size) if made is None else made
 
     def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
         made, kernels = build.empty(dtype, 1), self._kernels

@@ -120,22 +120,29 @@ class RowNumbers(NamedTuple):
 
     def packed(self, first: int) -> dict[str, Any]:
         """The fields of a launch of the rows from number `first` on."""
-        positions = self.positions
         steps = [operand.strides[0] for operand in self.operands]
         numbers: list[Value | int] = [
             operand.address + first * step * operand.itemsize
             for operand, step in zip(self.operands, steps, strict=True)
         ]
         numbers += [result.address + first * result.dtype.itemsize for result in self.results]
+        varying = sum(1 << k for k, step in enumerate(steps) if step)
+        return {"numbers": _padded(numbers, _NUMBERS), "number_steps": varying}
+
+    def packed_indexes(self, first: int) -> dict[str, Any]:
+        """Those of the indexes."""
+        positions = self.positions
         step = 0 if positions is None else positions.strides[0]
-        return {
-            "numbers": _padded(numbers, _NUMBERS),
-            "indexes": NULL if positions is None else positions.address + first * step * positions.itemsize,
-            "index": self.fields,
-            "ignored": self.ignored,
-            "index_step": step,
-            "number_steps": sum(1 << k for k, step in enumerate(steps) if step),
-        }
+        indexes = NULL if positions is None else positions.address + first * step * positions.itemsize
+        return {"indexes": indexes, "index": self.fields, "ignored": self.ignored, "index_step": step}
+
+    def indexed(self, build: ProgramBuilder, op: str, positions: Operand, size: int, ignored: int) -> RowNumbers:
+        """The same with an index for each row of `size` elements, of which `ignored` is none."""
+        fields = index.Rows.of(build, op, positions, size).fields
+        if abs(ignored) >= 1 << 63:
+            # Any other number is no index either.
+            ignored = positions.dtype.index_form[0]
+        return self._replace(positions=_evenly_spaced(build, positions), ignored=ignored, fields=fields)
 
 
 def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[Any]) -> Any:
@@ -157,10 +164,7 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[An
         [build.empty(x.dtype.compute, rows) for _ in range(made)],
     )
     if targets is not None:
-        fields = index.Rows.of(build, formula.op, targets, length).fields
-        # Any other number is no index either.
-        own = ignored if abs(ignored) < 1 << 63 else targets.dtype.index_form[0]
-        numbers = numbers._replace(positions=_evenly_spaced(build, targets), ignored=own, fields=fields)
+        numbers = numbers.indexed(build, formula.op, targets, length, ignored)
     # Kernels of pairs read words that other threads write.
     is_whole = x.layout.dense is x.layout and x.layout.elem_count == x.storage.length and dim == len(shape) - 1
     in_place = overwrites and is_whole and facts.results == 1 and length % _unit(length, x.itemsize) == 0
@@ -259,6 +263,7 @@ def typed_along(
     results: Sequence[DType],
     parameters: Sequence[Number],
     asked: Sequence[bool] = (),
+    numbers: RowNumbers | None = None,
 ) -> tuple[Buffer, ...]:
     """The same with operands, results and totals of any dtypes, of rows that are reduced as those of `dtype` are."""
     x, facts = operands[0], formula.facts
@@ -281,10 +286,10 @@ def typed_along(
         return (*outputs, *zeros, *sums)
     kernels = _Kernels(formula, structs, dtype, parameters)
     length, inner = shape[dim], math.prod(shape[dim + 1 :])
-    is_along_any_dim = not facts.last_dim and not facts.totals
+    is_along_any_dim = not facts.last_dim and not facts.totals and not facts.has_index
     if inner == 1:
         rows = [operand and operand.relaid(shape[: dim + 1], operand.strides[: dim + 1]) for operand in operands]
-        _along_rows(build, kernels, rows, _Outputs(outputs, totals, sums))
+        _along_rows(build, kernels, rows, _Outputs(outputs, totals, sums), numbers)
     elif (
         is_along_any_dim
         and inner * dtype.itemsize >= _MIN_INNER_BYTES
@@ -294,7 +299,7 @@ def typed_along(
         _along_columns(build, kernels, dim, [operand for operand in operands if operand is not None], outputs)
     else:
         rows = [operand and moved_last(operand, dim) for operand in operands]
-        _along_rows(build, kernels, rows, _Outputs(outputs, totals, sums))
+        _along_rows(build, kernels, rows, _Outputs(outputs, totals, sums), numbers)
         outputs = [
             output if is_of_rows else moved_back(build, output, shape, dim)
             for output, is_of_rows in zip(outputs, of_rows, strict=True)
@@ -349,6 +354,7 @@ def _along_rows(
     numbers: RowNumbers | None = None,
 ) -> None:
     """Launch kernels of rows along the last dim."""
+    numbers = numbers or RowNumbers()
     formula, structs, dtype, parameters = kernels
     x, facts = operands[0], formula.facts
     assert x is not None
@@ -393,10 +399,10 @@ def _along_rows(
             parts=address_of(parts),
             totals=totals.addresses[number] if totals else NULL, known=address_of(known), parameters=parameters,
             rows=launch.rows, length=length, varying=varying, apart=apart, team=launch.team, splits=launch.splits,
-            geometry=launch.geometry,
+            geometry=launch.geometry, **numbers.packed_indexes(launch.first),
         )  # fmt: skip
         if structs.has_numbers:
-            fields = partial(fields, **(numbers or RowNumbers()).packed(launch.first))
+            fields = partial(fields, **numbers.packed(launch.first))
         has_sums = totals is not None and not totals.are_apart
         blocks = totals.parts[number] if totals is not None and has_sums else launch.blocks
         for stage in range(facts.stages + 1) if is_split else (facts.stages,):
