@@ -98,6 +98,87 @@ TALLOW_INLINE void store_rows(const Arguments& arguments, uint32_t row, T* resul
     }
 }
 
+// What becomes of the sums of a kernel that has no epilogue.
+struct NoEpilogue {
+    template <typename Arguments, uint32_t N, typename Value>
+    static TALLOW_INLINE void apply(const Arguments&, uint32_t, Value (&)[depthwise_rows][N]) {
+    }
+};
+
+struct Relu {
+    template <typename Value> static TALLOW_INLINE Value apply(Value x) {
+        return relu(x);
+    }
+};
+struct Relu6 {
+    template <typename Value> static TALLOW_INLINE Value apply(Value x) {
+        return x >= 6 ? Value{6} : relu(x);
+    }
+};
+struct Hardswish {
+    template <typename Value> static TALLOW_INLINE Value apply(Value x) {
+        return hardswish(x);
+    }
+};
+struct Silu {
+    template <typename Value> static TALLOW_INLINE Value apply(Value x) {
+        return silu(x);
+    }
+};
+
+template <typename Functor, uint32_t N, typename Value> TALLOW_INLINE void activate(Value (&sums)[depthwise_rows][N]) {
+#pragma unroll
+    for (uint32_t i = 0; i < depthwise_rows; ++i) {
+#pragma unroll
+        for (uint32_t c = 0; c < N; ++c)
+            sums[i][c] = Functor::apply(sums[i][c]);
+    }
+}
+
+// activation(sum * scale + bias): vectors in the compute dtype, aligned, either of which may be missing.
+struct ChannelEpilogue {
+    template <typename Arguments, uint32_t N, typename Value>
+    static TALLOW_INLINE void apply(const Arguments& arguments, uint32_t channel, Value (&sums)[depthwise_rows][N]) {
+        constexpr uint32_t length = access_bytes / sizeof(Value);
+#pragma unroll
+        for (uint32_t first = 0; first < N; first += length) {
+            const Pack<Value, length> scale = load_vector(arguments.scale, channel + first, Value{1});
+            const Pack<Value, length> bias = load_vector(arguments.bias, channel + first, Value{0});
+#pragma unroll
+            for (uint32_t i = 0; i < depthwise_rows; ++i) {
+#pragma unroll
+                for (uint32_t c = 0; c < length; ++c)
+                    sums[i][first + c] = add(sums[i][first + c] * scale.values[c], bias.values[c]);
+            }
+        }
+        // In the order of `ACTIVATIONS` in depthwise.py.
+        switch (arguments.activation) {
+        case 1:
+            return activate<Relu>(sums);
+        case 2:
+            return activate<Relu6>(sums);
+        case 3:
+            return activate<Hardswish>(sums);
+        case 4:
+            return activate<Silu>(sums);
+        }
+    }
+
+  private:
+    template <typename Value>
+    static TALLOW_INLINE Pack<Value, access_bytes / sizeof(Value)> load_vector(uint64_t vector, uint32_t channel,
+                                                                               Value missing) {
+        constexpr uint32_t length = access_bytes / sizeof(Value);
+        if (vector)
+            return load_whole<length>(pointer_to<const Value>(vector) + channel);
+        Pack<Value, length> pack;
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i)
+            pack.values[i] = missing;
+        return pack;
+    }
+};
+
 // A depthwise convolution, or the gradient of its input: a sum over the `channels` of the result that a channel of the
 // input has made, with a dilation of 1. A thread makes some rows of a column, so that its loads are those of
 // neighbouring threads one row further on. Operand 0 is the first of these rows, 1 the column, 2 the source, 3 the
@@ -126,7 +207,7 @@ template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void de
 // The same where channels are innermost, as many of the result as of the input: a thread makes a pack of them. A block
 // has `packs` side by side, whose weights it stages, one pack of one tap a thread; the blocks of all channels follow
 // each other. Operand 3 is the pack in the block.
-template <bool Transposed, typename T, typename Arguments>
+template <bool Transposed, typename T, typename After = NoEpilogue, typename Arguments>
 TALLOW_INLINE void depthwise_last(const Arguments& arguments) {
     constexpr uint32_t length = pack_length<T>;
     __shared__ Pack<T, length> staged[block_size];
@@ -163,6 +244,7 @@ TALLOW_INLINE void depthwise_last(const Arguments& arguments) {
         const StagedTaps<T, length> taps{staged + pack, arguments.kernel_w, packs};
         compute_type<T> sums[depthwise_rows][length] = {};
         add_taps<Transposed, length>(arguments, row, static_cast<uint32_t>(offsets[1]), source, taps, sums);
+        After::apply(arguments, channel + pack * length, sums);
         store_rows<Transposed, length>(arguments, row, pointer_to<T>(arguments.result) + offsets[4] + channel, sums);
     }
 }

@@ -88,7 +88,8 @@ class Library(ModuleType):
     """The frontend: what it is called with, in the context of the device."""
 
     cudnnGraphNotSupportedError = NotSupported  # noqa: N815 - the frontend's own name
-    data_type = SimpleNamespace(HALF="half", BFLOAT16="bfloat16", FLOAT="float")
+    data_type = SimpleNamespace(HALF="half", BFLOAT16="bfloat16", FLOAT="float", BOOLEAN="boolean")
+    scalar_type = SimpleNamespace(COMPILE_TIME_CONST="constant")
     diagonal_alignment = SimpleNamespace(BOTTOM_RIGHT="bottom right")
     heur_mode = SimpleNamespace(A="A", FALLBACK="fallback")
     numerical_note = SimpleNamespace(
@@ -219,8 +220,24 @@ def test_an_epilogue_is_part_of_the_graph(opened, library, monkeypatch):
     assert filled == [(960, 0, 1)]
 
 
+@pytest.mark.parametrize(("activation", "numbers"), [("relu", [0.0, 0.0]), ("hardswish", [3.0, 6.0, 1 / 6, -3.0, 0.0])])
+def test_activations_that_keep_nan_choose_by_comparisons(opened, library, monkeypatch, activation, numbers):
+    monkeypatch.setattr(opened, "_queue", SimpleNamespace(fill=lambda *_: None, handle=1, own_handle=1))
+    params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general._replace(channels_last=True)
+    assert run(
+        opened.fused_convolution(
+            DType.F16, params, EpilogueParams(None, None, False, activation, DType.F16), 160, 320, 480
+        )
+    )
+    assert [number for number, _ in library.named("tensor_scalar")] == numbers
+    names = [call[0] for call in library.calls]
+    assert names.count("cmp_le") == names.count("binary_select") == 1
+    # Numbers of the plan are no operands.
+    assert [call[0] for call in library.named("execute")] == [{place: 160 * place for place in range(1, 4)}]
+
+
 def test_an_activation_that_cudnn_lacks_has_no_call(opened, library):
-    epilogue = EpilogueParams(None, DType.F32, False, "relu", DType.F16)
+    epilogue = EpilogueParams(None, DType.F32, False, "gelu", DType.F16)
     assert opened.fused_convolution(DType.F16, PARAMS, epilogue, 160, 320, 480, 640) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from tallow.runtime.core.conv import (
 
 from .. import values
 from ..bench import Bench
+from ..layouts import Operand
 from ..oracle import convolutions
 from ..oracle import windows as oracle
 from ..oracle.formats import EXTENDED, FLOATS, Array, decode, encode
@@ -273,38 +275,87 @@ EPILOGUES = (
     (("scale", "bias"), "sigmoid"),
     (("residual",), "relu"),
 )
+# Those that kernels compute with channels last, of each channel's own numbers.
+LAST_EPILOGUES = (
+    *EPILOGUES,
+    (("scale", "bias"), "relu"),
+    (("bias",), "relu6"),
+    (("scale", "bias"), "hardswish"),
+    (("scale",), "silu"),
+)
 
 
 def fused_convolution(bench: Bench) -> None:
-    """Each case with one epilogue, in both orders of memory."""
+    """Each case with one epilogue, those of channels last with all of them, in both orders of memory."""
     for number, case in enumerate((*GROUPED, LARGE_GROUPED) if bench.full else GROUPED):
-        names, activation = EPILOGUES[number % len(EPILOGUES)]
-        params, where = case.params, bench.where(case, f"{names} {activation}")
-        geometry = convolutions.Geometry(params.sizes, params.kernel, *params[2:7])
-        channels = (params.kernel_dims[0],)
-        wide = "f64" if bench.name == "f64" else "f32"
-        x, kernel = (
-            bench.place(values.modest(bench.generator, bench.name, shape), placement)
-            for shape, placement in zip((params.input_dims, params.kernel_dims), case.placements, strict=True)
-        )
-        vector = (bench.name if number % 2 else wide), channels
-        shapes = {"scale": vector, "bias": vector, "residual": (bench.name, params.out_dims)}
-        operands = {
-            name: bench.place(values.modest(bench.generator, dtype, shape), name=dtype) if name in names else None
-            for name, (dtype, shape) in shapes.items()
-        }
-        given = [None if it is None else decode(shapes[name][0], it.values) for name, it in operands.items()]
-        found = convolutions.forward(bench.name, x.values, kernel.values, geometry)
-        total, magnitude = convolutions.epilogue(found, *given, activation)
-        rest = [part for it in operands.values() for part in ((None, None) if it is None else (it.storage, it.layout))]
-        for channels_last in (False, True):
-            result = x.storage.fused_convolution(
-                x.layout, kernel.storage, kernel.layout, *rest, activation, params._replace(channels_last=channels_last)
-            )
-            shape = (total.shape[0], *total.shape[2:], total.shape[1]) if channels_last else total.shape
-            got = bench.read(result, bench.name, shape, where)
-            got = np.moveaxis(got, -1, 1) if channels_last else got
-            check_sums(bench.name, got, total, magnitude, params.channels[0] * params.taps + 3, where)
+        is_narrow = number % 2 == 1
+        for names, activation in LAST_EPILOGUES if case.placements == LAST else [EPILOGUES[number % len(EPILOGUES)]]:
+            _check_fused(bench, case, names, activation, is_narrow)
+            is_narrow = not is_narrow
+    for case in (Grouped(1, 1, (3, 8), ((4, 3, 1, 1, 1, 1),)), Grouped(1, 8, (1, 1), ((4, 3, 1, 1, 1, 1),), LAST)):
+        for activation in convolutions.ACTIVATIONS:
+            _check_special(bench, case, activation)
+
+
+def _check_fused(bench: Bench, case: Grouped, names: tuple[str, ...], activation: str | None, is_narrow: bool) -> None:
+    """With vectors of the dtype itself, if that is narrow, or of the dtype in which it is computed."""
+    params, where = case.params, bench.where(case, f"{names} {activation}")
+    geometry = convolutions.Geometry(params.sizes, params.kernel, *params[2:7])
+    wide = "f64" if bench.name == "f64" else "f32"
+    x, kernel = (
+        bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        for shape, placement in zip((params.input_dims, params.kernel_dims), case.placements, strict=True)
+    )
+    vector = (bench.name if is_narrow else wide), (params.kernel_dims[0],)
+    shapes = {"scale": vector, "bias": vector, "residual": (bench.name, params.out_dims)}
+    operands = {
+        name: bench.place(values.modest(bench.generator, dtype, shape), name=dtype) if name in names else None
+        for name, (dtype, shape) in shapes.items()
+    }
+    decoded = [None if it is None else decode(shapes[name][0], it.values) for name, it in operands.items()]
+    sums = convolutions.forward(bench.name, x.values, kernel.values, geometry)
+    total, magnitude = convolutions.epilogue(sums, *decoded, activation)
+    for channels_last in (False, True):
+        ordered = params._replace(channels_last=channels_last)
+        got = _fused(bench, x, kernel, operands.values(), activation, ordered, where)
+        check_sums(bench.name, got, total, magnitude, params.channels[0] * params.taps + 3, where)
+
+
+def _check_special(bench: Bench, case: Grouped, activation: str | None) -> None:
+    """NaN and infinities, which the bias brings into the first channels."""
+    params, where = case.params, bench.where(case, f"NaN and infinities before {activation}")
+    x, kernel = (
+        bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        for shape, placement in zip((params.input_dims, params.kernel_dims), case.placements, strict=True)
+    )
+    wide = "f64" if bench.name == "f64" else "f32"
+    specials = np.zeros(params.kernel_dims[0], wide.replace("f", "float"))
+    specials[:3] = np.nan, np.inf, -np.inf
+    bias = bench.place(encode(wide, specials.astype(EXTENDED)), name=wide)
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = convolutions.ACTIVATIONS[activation](specials[:3].astype(EXTENDED))
+    expected = decode(bench.name, encode(bench.name, expected))
+    for channels_last in (False, True):
+        arguments = (None, bias, None), activation, params._replace(channels_last=channels_last), where
+        got = decode(bench.name, _fused(bench, x, kernel, *arguments))
+        for channel, value in enumerate(expected):
+            np.testing.assert_array_equal(got[:, channel], np.broadcast_to(value, got[:, channel].shape), where)
+
+
+def _fused(
+    bench: Bench,
+    x: Operand,
+    kernel: Operand,
+    operands: Iterable[Operand | None],
+    activation: str | None,
+    params: ParamsConvolution,
+    where: str,
+) -> Array:
+    tail = [part for it in operands for part in ((None, None) if it is None else (it.storage, it.layout))]
+    result = x.storage.fused_convolution(x.layout, kernel.storage, kernel.layout, *tail, activation, params)
+    shape, last = params.out_dims, params.channels_last
+    got = bench.read(result, bench.name, (shape[0], *shape[2:], shape[1]) if last else shape, where)
+    return np.moveaxis(got, -1, 1) if last else got
 
 
 HANDLERS = {

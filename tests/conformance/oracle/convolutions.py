@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from . import functions
 from .formats import EXTENDED, INTEGERS, Array, decode, wide, wrap
 
 
@@ -65,6 +66,16 @@ def forward(name: str, x: Array, kernel: Array, geometry: Geometry) -> tuple[Arr
     return _finished(name, *(total.reshape(len(x), outer, *geometry.result) for total in totals))
 
 
+ACTIVATIONS: dict[str | None, Callable[[Array], Array]] = {
+    None: lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.minimum(np.maximum(x, 0), 6),
+    "hardswish": functions.hardswish,
+    "silu": functions.silu,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}
+
+
 def epilogue(
     found: tuple[Array, Array], scale: Array | None, bias: Array | None, residual: Array | None, activation: str | None
 ) -> tuple[Array, Array]:
@@ -77,7 +88,9 @@ def epilogue(
         if term is not None:
             total, magnitude = total + term, magnitude + np.abs(term)
     with np.errstate(over="ignore"):
-        return {None: total, "relu": np.maximum(total, 0), "sigmoid": 1 / (1 + np.exp(-total))}[activation], magnitude
+        result = ACTIVATIONS[activation](total)
+    # What is no selection is rounded as its terms are.
+    return result, magnitude if activation in (None, "relu", "relu6") else magnitude + np.abs(result)
 
 
 def of_input(name: str, g: Array, kernel: Array, geometry: Geometry) -> tuple[Array, Array]:

@@ -105,7 +105,7 @@ def fused_convolution(
         y = graph.frontend.add(a=y, b=vector(epilogue.bias))
     if epilogue.has_residual:
         y = graph.frontend.add(a=y, b=operand(of.out_dims))
-    y = activation(graph.frontend, y)
+    y = activation(graph, y)
     strides = layout_of(of.out_dims, of.channels_last).strides
     graph.give(y, of.out_dims, graph.kind(epilogue.result), strides=strides)
     graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
@@ -114,12 +114,27 @@ def fused_convolution(
     return graph.build()
 
 
-# By the names of ours. Its ReLU may give 0 for NaN, and its GELU approximates.
-_ACTIVATIONS: Final[dict[str | None, Callable[[Any, Any], Any]]] = {
+def _relu(graph: _Graph, x: Any) -> Any:
+    """Return max(x, 0). cuDNN's own maximum gives 0 for NaN, and its ReLU may."""
+    return graph.below(x, 0.0, 0.0, x)
+
+
+def _hardswish(graph: _Graph, x: Any) -> Any:
+    frontend = graph.frontend
+    gate = frontend.min(input0=frontend.add(a=x, b=graph.constant(3.0)), input1=graph.constant(6.0))
+    product = frontend.mul(a=frontend.mul(a=x, b=gate), b=graph.constant(1 / 6))
+    # The gate is 0 up to here, also for an infinity.
+    return graph.below(x, -3.0, 0.0, product)
+
+
+# By the names of ours. cuDNN's GELU approximates.
+_ACTIVATIONS: Final[dict[str | None, Callable[[_Graph, Any], Any]]] = {
     None: lambda _, x: x,
-    "sigmoid": lambda graph, x: graph.sigmoid(x),
-    "silu": lambda graph, x: graph.swish(x),
-    "tanh": lambda graph, x: graph.tanh(x),
+    "relu": _relu,
+    "hardswish": _hardswish,
+    "sigmoid": lambda graph, x: graph.frontend.sigmoid(x),
+    "silu": lambda graph, x: graph.frontend.swish(x),
+    "tanh": lambda graph, x: graph.frontend.tanh(x),
 }
 
 
@@ -185,7 +200,7 @@ class _Graph:
         self._kind = self.kind(dtype)
         self._tensors = 0
         sums = library.data_type.FLOAT
-        self.frontend = library.pygraph(
+        self.frontend: Any = library.pygraph(
             io_data_type=self._kind, intermediate_data_type=sums, compute_data_type=sums, handle=handle
         )
 
@@ -199,6 +214,16 @@ class _Graph:
         return self.frontend.tensor(
             name=str(number), dim=[*dims], stride=[*strides], data_type=kind or self._kind, uid=number
         )  # fmt: skip
+
+    def constant(self, value: float) -> Any:
+        """A number, which is part of the plan."""
+        return self.frontend.tensor_scalar(value, self._library.scalar_type.COMPILE_TIME_CONST)
+
+    def below(self, x: Any, limit: float, then: float, otherwise: Any) -> Any:
+        """`then` where x is at most the limit, `otherwise` elsewhere and where x is NaN."""
+        is_below = self.frontend.cmp_le(input=x, comparison=self.constant(limit))
+        is_below.set_data_type(self._library.data_type.BOOLEAN)
+        return self.frontend.binary_select(input0=self.constant(then), input1=otherwise, mask=is_below)
 
     def give(
         self, result: Any, dims: tuple[int, ...], kind: Any = None, *, strides: tuple[int, ...] | None = None

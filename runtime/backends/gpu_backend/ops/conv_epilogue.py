@@ -14,7 +14,7 @@ from ....core.layout import layout_of
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, along_channels, dense
 from ..libraries.library import EpilogueParams
-from . import conv, copy, elementwise, linear
+from . import conv, copy, depthwise, elementwise, linear
 
 if TYPE_CHECKING:
     from ..libraries.library import BiasedBlas, Convolution, FusedConvolution
@@ -99,18 +99,19 @@ def by_fused_library(
         return None if product is None else _finished(build, x.dtype, product, epilogue, params)
     nothing, dims = _Epilogue(None, None, None, None), params.out_dims
     last = params._replace(channels_last=True)
-    clip = activation if activation in _CLIPS else None
-    fused = epilogue._replace(activation=None) if clip else epilogue
+    attempts = [(epilogue, x.dtype), (nothing, x.dtype.compute)]
+    if activation in _CLIPS:
+        attempts.insert(1, (epilogue._replace(activation=None), x.dtype))
     # Zeros around the input are the library's, else elements; either with all of the epilogue, else with none of it.
     for is_padded in (False, True) if params.is_padded else (False,):
         source, problem = conv.with_padding(build, x, last) if is_padded else (x, last)
-        for attempted, dtype in ((fused, x.dtype), (nothing, x.dtype.compute)):
+        for attempted, dtype in attempts:
             made: Any = build.attempt(_by_fused_library, library, source, kernel, attempted, problem, dtype, otherwise)
             if made is not None:
                 if attempted is nothing:
                     made = _finished(build, x.dtype, made, epilogue, last)
-                else:
-                    made = _clipped(build, made, clip)
+                elif attempted.activation != activation:
+                    made = _clipped(build, made, activation)
                 shown = Operand(made, layout_of(dims, channels_last=True))
                 ordered: Buffer = conv.in_order(build, shown, params.channels_last).storage
                 return ordered
@@ -181,9 +182,30 @@ def convolve(
     epilogue = _Epilogue(scale, bias, residual, activation)
     if _is_layer(x, epilogue, params):
         return _clipped(build, linear.by_kernel(build, *_matrices(build, x, kernel), bias), activation)
+    fused: Any = build.attempt(_by_depthwise_kernel, x, kernel, epilogue, params)
+    if fused is not None:
+        last: Buffer = fused
+        return last
     result = _composed(build, conv.convolve, x, kernel, epilogue, params)
     assert result is not None, "own kernels take any convolution"
     return result
+
+
+def _by_depthwise_kernel(
+    build: ProgramBuilder, x: Operand, kernel: Operand, epilogue: _Epilogue, params: ParamsConvolution
+) -> Buffer | None:
+    """A depthwise convolution with channels last; None of any other, and of what its kernels lack."""
+    scale, bias, residual, activation = epilogue
+    if not depthwise.is_depthwise(params) or residual is not None:
+        return None
+    scale, bias = [each and _aligned_vector(build, each, x.dtype.compute) for each in (scale, bias)]
+    after = depthwise.Epilogue(scale, bias, activation)
+    return depthwise.convolve_last(build, "fused_convolution", x, kernel, params, epilogue=after)
+
+
+def _aligned_vector(build: ProgramBuilder, vector: Operand, dtype: DType) -> Operand:
+    vector = copy.contiguous(build, elementwise.converted(build, vector, dtype))
+    return vector if vector.address.is_aligned() else copy.copied(build, vector)
 
 
 def _composed(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from .....dtype import INTEGER, DType
+from .....dtype import HALF, INTEGER, DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, DEPTHWISE_ROWS, DEPTHWISE_TAPS
 from .....op import MethodOp, ReduceOp
 from ....core.conv import ParamsConvolution
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Operand, dense
+from ....program.values import Buffer, Operand, address_of, dense
 from ..driver.grid import MAX_BLOCKS, ceil_divide
 from . import elementwise, reduce
 from .geometry import LIMIT, Part, plane_parts
@@ -21,6 +21,8 @@ _MANY_CHANNELS: Final = 8
 # Blocks that fill a large GPU, and the fewest elements that a thread of them sums.
 _MANY_BLOCKS: Final = 1024
 _MIN_LENGTH: Final = 16
+# Those that kernels with an epilogue compute, as they number them.
+ACTIVATIONS: Final = None, "relu", "relu6", "hardswish", "silu"
 # The fewest teams of threads of a block that each sum the gradients of all its taps, with channels last.
 _TEAMS: Final = 4
 
@@ -109,16 +111,31 @@ def _launch(
         build.launch("conv", name, blocks, packed)
 
 
+class Epilogue(NamedTuple):
+    """activation(x * scale + bias), of what is given: vectors in the compute dtype, contiguous and aligned."""
+
+    scale: Operand | None
+    bias: Operand | None
+    activation: str | None
+
+
 def convolve_last(
-    build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution, *, transposed: bool
+    build: ProgramBuilder,
+    op: str,
+    x: Operand,
+    kernel: Operand,
+    params: ParamsConvolution,
+    *,
+    transposed: bool = False,
+    epilogue: Epilogue | None = None,
 ) -> Buffer | None:
     """The convolution, or the gradient of the input, of (b, c, ..) with channels last in memory and so the result.
 
-    None where that is not asked for, or threads cannot take whole accesses of channels.
+    None where that is not asked for, or threads cannot take whole accesses of channels, or kernels lack the epilogue.
     """
     params, x, kernel = params.as_images, x.as_rank(4), kernel.as_rank(4)
     packs = _packs_of_a_block(params, params.taps, x)
-    if not packs or not params.channels_last:
+    if not packs or not params.channels_last or (epilogue and not _has_kernel(x.dtype, epilogue)):
         return None
     (height, width), phases = (params.sizes, params.stride[0]) if transposed else (params.result_sizes, 1)
     length, rows, channels = ACCESS_BYTES // x.itemsize, DEPTHWISE_ROWS * phases, params.groups
@@ -133,19 +150,30 @@ def convolve_last(
         (0, 0, 0, 0, 1),
         (height * line, rows * line, line, channels, length),
     )
-    name = f"conv_{'transpose_' if transposed else ''}{x.dtype.value}_depthwise_last"
+    kind = "last" if epilogue is None else "fused"
+    name = f"conv_{'transpose_' if transposed else ''}{x.dtype.value}_depthwise_{kind}"
     for blocks, _, offsets, count, geometry in _parts(op, shape, strides):
-        packed = arguments.depthwise_last(
-            result=result.address + offsets[4] * x.itemsize, source=x.address + offsets[2] * x.itemsize,
-            kernel=kernel.address, source_stride_h=x.strides[2], source_stride_w=x.strides[3],
-            kernel_stride_c=kernel.strides[0], kernel_stride_h=kernel.strides[2], kernel_stride_w=kernel.strides[3],
-            result_stride_h=line, channels=channels, packs=packs, source_h=x.shape[2], source_w=x.shape[3],
-            rows=height, window=window(params), stride_h=params.stride[0], stride_w=params.stride[1], count=count,
-            geometry=geometry,
-        )  # fmt: skip
+        fields: dict[str, Any] = {
+            "result": result.address + offsets[4] * x.itemsize, "source": x.address + offsets[2] * x.itemsize,
+            "kernel": kernel.address, "source_stride_h": x.strides[2], "source_stride_w": x.strides[3],
+            "kernel_stride_c": kernel.strides[0], "kernel_stride_h": kernel.strides[2],
+            "kernel_stride_w": kernel.strides[3], "result_stride_h": line, "channels": channels, "packs": packs,
+            "source_h": x.shape[2], "source_w": x.shape[3], "rows": height, "window": window(params),
+            "stride_h": params.stride[0], "stride_w": params.stride[1], "count": count, "geometry": geometry,
+        }  # fmt: skip
+        if epilogue is None:
+            packed = arguments.depthwise_last(**fields)
+        else:
+            scale, bias = address_of(epilogue.scale), address_of(epilogue.bias)
+            activation = ACTIVATIONS.index(epilogue.activation)
+            packed = arguments.depthwise_fused(scale=scale, bias=bias, activation=activation, **fields)
         chunks = ceil_divide(channels, packs * length)
         build.launch("conv", name, chunks * min(blocks, MAX_BLOCKS // chunks), packed)
     return result
+
+
+def _has_kernel(dtype: DType, epilogue: Epilogue) -> bool:
+    return dtype in (*HALF, DType.F32) and epilogue.activation in ACTIVATIONS
 
 
 def _packs_of_a_block(params: ParamsConvolution, threads: int, *operands: Operand) -> int:
