@@ -24,6 +24,8 @@ constexpr uint64_t lanes_bytes = 256;
 template <typename State>
 constexpr uint32_t fold_lanes = lanes_bytes / (sizeof(State) % 3 == 0 ? sizeof(State) / 3 * 4 : sizeof(State));
 constexpr uint32_t few_lanes = 4;
+// Up to so many elements a span takes longer to be joined from many lanes than to be read.
+constexpr uint64_t short_span = 256;
 // Elements, or rows of columns, that are joined before the partial results are: this keeps sums accurate.
 constexpr uint64_t fold_piece = 2048;
 constexpr uint64_t fold_height = 64;
@@ -340,6 +342,12 @@ template <typename Of, typename T, typename Shared> struct Joined {
             states[lane] = near[lane];
         if (i == count)
             return;
+        if constexpr (sizeof(State) <= sizeof(uint64_t)) {
+            if (i != 0) {
+                join_last<lanes>(states, source, i, count, index);
+                return;
+            }
+        }
         // A whole loop for the first lanes is a short one for compilers.
         T last[lanes] = {};
         __builtin_memcpy(last, source + i, (count - i) * sizeof(T));
@@ -404,19 +412,54 @@ template <typename Of, typename T, typename Shared> struct Joined {
     static __attribute__((noinline)) State of_odd(const T* source, uint64_t count, uint64_t index) {
         return of_lanes(source, count, index);
     }
-    // Of so few elements that most lanes would be idle: the others join to the same.
-    template <uint32_t Lanes> static TALLOW_INLINE State of_few(const T* source, uint64_t count, uint64_t index) {
+    // Of a short span: one vector of states, which is joined in no time.
+    template <uint32_t Lanes>
+    static __attribute__((noinline)) State of_short(const T* source, uint64_t count, uint64_t index) {
         State states[Lanes];
         begin_states<Of>(states, Lanes);
-        for (uint32_t lane = 0; lane < count; ++lane)
-            states[lane] = joined(states[lane], source[lane], index + lane);
+        uint64_t i = 0;
+        for (; i + Lanes <= count; i += Lanes)
+            for (uint32_t lane = 0; lane < Lanes; ++lane)
+                states[lane] = joined(states[lane], source[i + lane], index + i + lane);
+        if (i != count && count >= Lanes) {
+            join_last<Lanes>(states, source, i, count, index);
+        } else if (i != count) {
+            T last[Lanes] = {};
+            copy_few<Lanes / 2>(last, source, count);
+            for (uint32_t lane = 0; lane < Lanes; ++lane) {
+                const State all = joined(states[lane], last[lane], index + lane);
+                states[lane] = lane < count ? all : states[lane];
+            }
+        }
         return join_lanes<Of, Lanes>(states);
+    }
+    // Copies of lengths that compilers know, in place of a call.
+    template <uint32_t Most> static TALLOW_INLINE void copy_few(T* target, const T* source, uint64_t count) {
+        const bool is_copied = count & Most;
+        if (is_copied)
+            __builtin_memcpy(target, source, Most * sizeof(T));
+        if constexpr (Most > 1)
+            copy_few<Most / 2>(target + (is_copied ? Most : 0), source + (is_copied ? Most : 0), count);
+    }
+    // The elements from `begin` on, fewer than lanes, into the last lanes: those in front of them are read again.
+    template <uint32_t Lanes>
+    static TALLOW_INLINE void join_last(State* states, const T* source, uint64_t begin, uint64_t count,
+                                        uint64_t index) {
+        const uint64_t first = count - Lanes;
+        for (uint32_t lane = 0; lane < Lanes; ++lane) {
+            const State all = joined(states[lane], source[first + lane], index + first + lane);
+            states[lane] = first + lane < begin ? states[lane] : all;
+        }
     }
     static State of_lanes(const T* source, uint64_t count, uint64_t index) {
         constexpr uint32_t lanes = fold_lanes<State>;
+        constexpr uint32_t short_lanes = lanes / (lanes_bytes / line_bytes);
         if constexpr (lanes > few_lanes)
-            if (count <= few_lanes)
-                return of_few<few_lanes>(source, count, index);
+            if (count < (short_lanes < few_lanes ? few_lanes : short_lanes))
+                return of_short<few_lanes>(source, count, index);
+        if constexpr (short_lanes > few_lanes)
+            if (count <= short_span)
+                return of_short<short_lanes>(source, count, index);
         State states[lanes];
         fill_lanes(states, source, piece(count, 0), index);
         for (uint64_t first = fold_piece; first < count; first += fold_piece) {

@@ -222,6 +222,9 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
             if exponent < 0:  # type: ignore[operator]
                 reason = f"{exponent} is negative, and such powers of integers are fractions"
                 raise InvalidArgument("pow", f"{reason}; {CONVERT.format('floating-point')}")
+        elif type(other) in (int, float) and other == 2 and self._storage.inner.dtype.is_float:
+            # One multiplication, rounded correctly.
+            return self.sqr()
         return self._binary(POW, other)
 
     def where(self, on_true: Self | Array | float, on_false: Self | Array | float) -> Self:
