@@ -22,7 +22,6 @@ from opgen.format import formatted
 from opgen.formula import shared, text_of
 from opgen.gradient_ops import by_size, op_of, op_of_numbers, saved_numbers, second_gradients
 from opgen.kernels import Kernel, KernelFamily
-from opgen.launch_ops import MODULE
 from opgen.launched import launched
 from opgen.loader import Value, load
 from opgen.matrix import Cell, op_cells
@@ -263,10 +262,9 @@ class Explainer:
     def _branch(self, method: Method, backend: Backend, lowering: Lowering) -> Iterator[Fact]:
         """The functions that a cell names, and the branch that calls them."""
         for call in lowering.calls:
-            if call.module == MODULE:
-                op = self.spec.launch_ops[call.function]
-                where = self._defined(call.function, MODULE)
-                parts = (Fact("emitted", f"{MODULE}.{call.function}", where),)
+            op = self.spec.launch_ops.get((call.module, call.function))
+            if op is not None:
+                parts = (Fact("emitted", op.name, self._defined(call.function, call.module)),)
                 yield Fact("launch", f"{op.struct} of {op.family.name}", op.location, parts)
                 continue
             path, node = self._function(backend, call)
@@ -339,7 +337,7 @@ class Explainer:
             parts.append(self._accumulated(family, dtype, functor))
         for op in self.spec.launch_ops.values():
             if kernel in op.kernels:
-                parts.append(Fact("launched by", f"{MODULE}.{op.method.name}", op.location))
+                parts.append(Fact("launched by", op.name, op.location))
         if row is None:
             made = [each.name for each in kernel_rows(self.spec, kernel)]
             parts.append(Fact("makes", f"{len(made)}: {', '.join(made[:4])}{', ...' if len(made) > 4 else ''}"))

@@ -277,7 +277,7 @@ class KernelFamily:
     launches: Annotated[
         tuple[Launch, ...],
         Mark.OPTIONAL,
-        "By struct, how ops launch the kernels that take it. Only where `host` is true.",
+        "By struct, how ops launch the kernels that take it.",
     ]
     structs: Annotated[tuple[Struct, ...], Mark.LATER]
     path: Path

@@ -2,69 +2,43 @@
 
 import ast
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from pathlib import PurePosixPath
+from typing import Final
 
 from opgen.cpp import snake
-from opgen.kernels import Kernel, KernelFamily, Member, Struct
+from opgen.kernels import Kernel, KernelFamily, Struct
+from opgen.launch_writer import ATTRIBUTES, PLACEHOLDER, Part, Writer, arguments, buffer, in_python
 from opgen.launches import Launch, Term
 from opgen.model import Callable, Method, Spec
 from opgen.problem import Location, Problem, Problems, did_you_mean
-from opgen.results import arguments_of, results_of, typed_result
 from opgen.sources import BACKENDS, Sources
 from opgen.terms import (
     ANY,
-    ARRAY,
+    BUILDER,
     DIMS,
-    DTYPE,
     FLAG,
     NULL,
     NUMBER,
     OPERAND,
     OPTIONAL,
-    Attributes,
     Scope,
-    TermError,
     Typed,
+    appends_steps,
     argument_kind,
-    call,
     named_dtypes,
     parsed,
 )
 
-MODULE: Final = "host_launches"
-"""What cells call the module of the emitted ops."""
-_RESULT: Final = "a result"
-ATTRIBUTES: Final[Attributes] = {
-    OPERAND: {
-        "shape": ("it.shape", DIMS),
-        "strides": ("it.strides", DIMS),
-        "dtype": ("it.dtype", DTYPE),
-        "itemsize": ("it.itemsize", NUMBER),
-        "count": ("it.layout.elem_count", NUMBER),
-        "is_contiguous": ("it.layout.is_contiguous", FLAG),
-    },
-    DTYPE: {
-        "compute": ("it.compute", DTYPE),
-        "itemsize": ("it.itemsize", NUMBER),
-        "index_form": ("it.index_form", ANY),
-    },
-    _RESULT: {"shape": ("it.shape", DIMS), "count": ("it.elem_count", NUMBER)},
-}
-"""What expressions of launches may ask of each kind."""
-_WORDS: Final = {"threads": "THREADS", "run_parts": "RUN_PARTS"}
-# What emitted ops call something themselves.
-_RESERVED: Final = frozenset({"build", "kernels", "kernel", "arguments", "math", "constants"})
-
-
-class Part(NamedTuple):
-    """A name with its value in an emitted op."""
-
-    name: str
-    text: str
-    location: Location
+HOST_MODULE: Final = "host_launches"
+"""What cells call the module of the emitted ops on the host."""
+DEVICE_MODULE: Final = "launches"
+"""The same of those on devices."""
+_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+_GRID: Final = ("parts", "blocks", "threads")
+_RETURNS: Final = {"Storage": "Buffer", "tuple[Storage, ...]": "tuple[Buffer, ...]", "None": "None"}
 
 
 @dataclass(frozen=True)
@@ -74,45 +48,98 @@ class LaunchOp:
     method: Method
     family: KernelFamily
     struct: str
-    kernels: tuple[Kernel, ...]  # the patterns of the one that it launches
+    kernels: tuple[Kernel, ...]  # the patterns of those that it launches
     location: Location
     arguments: tuple[str, ...]  # behind the builder and the library
-    parameters: str  # the same with their types
-    kernel: str  # what stands between the quotes of an f-string
-    condition: str
+    parameters: str  # all with their types
+    kernel: str
+    first: tuple[Part, ...]  # what the condition needs
+    condition: str  # of the launch, on the host
+    outputs: tuple[Part, ...]
+    unless: str  # where nothing is launched, on a device
+    instead: str
     locals: tuple[Part, ...]
     packer: str  # the function that packs the struct
     fields: tuple[Part, ...]
+    parts: str  # the launches, where there may be several
+    blocks: str
     options: str  # of the step that launches
+    condition_of_error: str | None  # under which the kernel may note an index, as `if x: `; None if never
     returns: str
     results: str
     has_optional: bool  # some of the results may be null
     calls: frozenset[tuple[str, str]]  # of functions of modules
 
     @property
+    def module(self) -> str:
+        """The module that has it."""
+        return module_of(self.family)
+
+    @property
+    def name(self) -> str:
+        """What cells call."""
+        return f"{self.module}.{self.method.name}"
+
+    @property
+    def returned(self) -> str:
+        """What the op returns; empty if nothing."""
+        if self.has_optional:
+            return f"tuple([buffer for buffer in ({self.results}) if buffer is not None])"
+        return self.results
+
+    @property
+    def notes_error(self) -> bool:
+        """Whether the kernel may note an index that is out of range."""
+        return self.condition_of_error is not None
+
+    @property
+    def indent(self) -> str:
+        """What is in front of the lines of a launch: in a loop if there may be several."""
+        return " " * (8 if self.parts else 4)
+
+    @property
+    def doc(self) -> str:
+        """Its docstring."""
+        return f"Launch a kernel of {self.family.name}{'; None where the next call takes it' * self.family.host}."
+
+    @property
     def callable(self) -> Callable:
         """How cells may call it."""
-        names = ("build", "kernels", *self.arguments)
+        names = (BUILDER, *["kernels"] * self.family.host, *self.arguments)
         return Callable(names, len(names), False, {})
 
 
-def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, LaunchOp]:
-    """The ops of all launches by their methods; what is wrong goes to `problems`."""
-    methods = {method.name: method for method in spec.storage_methods()}
-    found: dict[str, LaunchOp] = {}
+def module_of(family: KernelFamily) -> str:
+    """The module of the ops that launch the kernels of a family."""
+    return HOST_MODULE if family.host else DEVICE_MODULE
+
+
+def launch_packages(spec: Spec) -> Mapping[str, str | None]:
+    """By module of emitted ops, the package of the backends that have them: that of the host, that of all devices."""
+    owners = [each for each in spec.backends if each.code_objects is not None]
+    packages: dict[str, str | None] = dict.fromkeys((HOST_MODULE, DEVICE_MODULE))
+    for owner in reversed(owners):
+        is_host = owner.code_objects is not None and owner.code_objects.host
+        family = None if is_host else spec.family_of(owner)
+        packages[HOST_MODULE if is_host else DEVICE_MODULE] = owner.package if family is None else family.package
+    return packages
+
+
+def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[str, str], LaunchOp]:
+    """The ops of all launches by their modules and methods; what is wrong goes to `problems`."""
+    methods = {method.name: method for method in (*spec.storage_methods(), *spec.device_methods)}
+    packages = launch_packages(spec)
+    found: dict[tuple[str, str], LaunchOp] = {}
     for family in spec.kernels:
         structs = {struct.name: struct for struct in family.structs}
+        module = module_of(family)
         for launch in family.launches:
-            # A project that stands on another package need not have its methods, nor a backend of the host.
-            if launch.location.is_of_base and (host_package(spec) is None or methods.keys().isdisjoint(launch.ops)):
+            # A project that stands on another package need not have its methods, nor a backend that launches.
+            if launch.location.is_of_base and (packages[module] is None or methods.keys().isdisjoint(launch.ops)):
                 continue
             if launch.struct not in structs:
                 message = f"a launch is of unknown struct '{launch.struct}'"
                 problems.unknown(launch.location, message, launch.struct, structs)
-                continue
-            if not family.host:
-                message = f"launch '{launch.struct}' is of kernels for GPUs; write what launches them in Python"
-                problems.note(launch.location, message)
                 continue
             # What is wrong with the method is noted, and all of the launch follows from it.
             if any(methods[name].is_broken for name in launch.ops if name in methods):
@@ -123,10 +150,11 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, La
                     continue
                 if name not in methods:
                     planner.note(location, f" has unknown method '{name}'{did_you_mean(name, methods)}")
-                elif name in found:
-                    planner.note(location, f" has op '{name}' of launch '{found[name].struct}'; remove one")
+                elif (module, name) in found:
+                    planner.note(location, f" has op '{name}' of launch '{found[module, name].struct}'; remove one")
                 elif (op := planner.op(methods[name], kernel, location)) is not None:
-                    found[name] = op
+                    found[module, name] = op
+            planner.check_keys()
             planner.check_unused()
             problems += planner.noted
     return found
@@ -138,8 +166,10 @@ class _Planner:
     def __init__(self, spec: Spec, sources: Sources, family: KernelFamily, launch: Launch, struct: Struct) -> None:
         self._spec, self._sources = spec, sources
         self._family, self._launch, self._struct = family, launch, struct
+        self._package = launch_packages(spec)[module_of(family)]
         self.noted: dict[Problem, None] = {}
-        of = {method.name: _arguments(method) for method in spec.storage_methods() if method.name in launch.ops}
+        methods = (*spec.storage_methods(), *spec.device_methods)
+        of = {method.name: arguments(method) for method in methods if method.name in launch.ops}
         self._of_any: Mapping[str, str] = {name: kind for each in of.values() for name, kind in each.items()}
         self._read: set[str] = set()
 
@@ -149,159 +179,111 @@ class _Planner:
 
     def op(self, method: Method, kernel: str, location: Location) -> LaunchOp | None:
         """The op of a method; None of one that a launch cannot describe."""
-        launch, own = self._launch, _arguments(method)
-        patterns = [each for each in self._family.kernels if each.arguments == launch.struct]
-        kernels = tuple(each for each in patterns if kernel in _names(each))
-        if not kernels:
-            known = dict.fromkeys(itertools.chain.from_iterable(map(_names, patterns)))
-            self.note(location, f" has no kernel '{kernel}'{did_you_mean(kernel, known)}")
-        returns = {"Storage": "Buffer", "tuple[Storage, ...]": "tuple[Buffer, ...]"}.get(method.signature.returns)
-        is_fixed = method.kind is None and method.operands and not any(map(method.is_several, method.operands))
-        if returns is None or not is_fixed:
+        launch, own = self._launch, arguments(method)
+        kernels = self._kernels(kernel, location)
+        returns = _RETURNS.get(method.signature.returns)
+        is_fixed = method.kind is None and not any(map(method.is_several, method.operands))
+        # On the host, an op that returns nothing leaves the call to the next one.
+        if returns is None or not is_fixed or (self._family.host and returns == "None"):
             self.note(location, f" has '{method.name}', of which the operands or the results vary; write it in Python")
             return None
-        scope = Scope(self._named(method.name, own), ATTRIBUTES, buffer, self._flaw_of_call)
-        kinds = self._kinds_of_results(scope, method)
-        conditions = [self._typed(scope, term, FLAG).node for term in launch.when]
-        has_kernel = parsed(f"kernels.has({self._family.name!r}, kernel)")
-        locals_: list[Part] = []
-        values = self._values(scope, method, kinds, locals_)
-        made = [values[name] for name in kinds]
-        arguments = {f"_{name}" if name in launch.unused else _in_python(name): kind for name, kind in own.items()}
+        scope = Scope(
+            self._named(method.name, own), ATTRIBUTES, buffer, self._flaw_of_call, signature_of=self._function
+        )
+        writer = Writer(self._spec, self._family, launch, self._struct, method, scope, self._of_any, self.note)
+        conditions = [*launch.when, *filter(None, [launch.unless, launch.instead])]
+        early = {name for term in conditions for name in term.names}
+        early |= {*PLACEHOLDER.findall(kernel)} if self._family.host else set()
+        types = writer.types()
+        first = (*types, *writer.lets(early))
+        when = [writer.typed(term, FLAG).node for term in launch.when]
+        has_kernel = [parsed(f"kernels.has({self._family.name!r}, kernel)")] if self._family.host else []
+        outputs = writer.outputs()
+        unless = "" if launch.unless is None else writer.typed(launch.unless, FLAG).text
+        instead = "" if launch.instead is None else writer.instead(launch.instead)
+        locals_ = writer.locals()
+        fields = tuple(writer.field(member) for member in self._struct.members)
+        parts, blocks = writer.grid()
+        results = [writer.values[name] for name in writer.kinds]
+        if launch.unless is None and results and not self._family.host:
+            unless = f"{results[0].text}.length == 0"
+        options = "" if launch.work is None else f", work={writer.typed(launch.work, NUMBER).text}"
+        name, condition_of_error = writer.kernel(kernel, location), writer.condition_of_error()
+        texts = [*(field.text for field in fields), parts, blocks, options, name, condition_of_error or ""]
+        later = [*texts, *map(ast.unparse, when), unless, instead]
+        later += [part.text for part in (*outputs, *locals_, *writer.copies)]
+        parameters = {f"_{name}" if name in launch.unused else in_python(name): kind for name, kind in own.items()}
+        typed = [f"{BUILDER}: ProgramBuilder", *["kernels: HostKernels"] * self._family.host]
+        typed += [f"{name}: {kind}" for name, kind in parameters.items()]
         op = LaunchOp(
             method=method,
             family=self._family,
             struct=launch.struct,
             kernels=kernels,
             location=location,
-            arguments=tuple(arguments),
-            parameters=", ".join(f"{name}: {kind}" for name, kind in arguments.items()),
-            kernel=kernel.replace("{dtype}", f"{{{next(iter(arguments))}.dtype.value}}"),
-            condition=ast.unparse(ast.BoolOp(ast.And(), [*conditions, has_kernel])),
-            locals=tuple(locals_),
+            arguments=tuple(parameters),
+            parameters=", ".join(typed),
+            kernel=name,
+            first=_needed(first, later),
+            condition=ast.unparse(ast.BoolOp(ast.And(), [*when, *has_kernel])) if has_kernel else "",
+            outputs=outputs,
+            unless=unless,
+            instead=instead,
+            locals=_needed((*locals_, *writer.copies), texts),
             packer=snake(launch.struct),
-            fields=tuple(self._field(scope, member, values) for member in self._struct.members),
-            options="" if launch.work is None else f", work={self._typed(scope, launch.work, NUMBER).text}",
-            returns=returns,
-            results=", ".join(each.text for each in made) + "," * (returns != "Buffer" and len(made) == 1),
-            has_optional=any(each.kind.endswith(OPTIONAL) for each in made),
-            calls=frozenset(scope.calls),
+            fields=fields,
+            parts=parts,
+            blocks=blocks,
+            options=options,
+            condition_of_error=condition_of_error,
+            returns=f"{returns} | None" if self._family.host else returns,
+            results=", ".join(each.text for each in results) + "," * (returns.startswith("t") and len(results) == 1),
+            has_optional=any(each.kind.endswith(OPTIONAL) for each in results),
+            calls=frozenset(writer.scope.calls),
         )
         # What a mistake stands in may be what an argument is for.
-        for name in () if self.noted else own.keys() - scope.read - launch.unused.keys():
+        for name in () if self.noted else own.keys() - writer.scope.read - launch.unused.keys():
             self.note(location, f" does nothing with '{name}' of '{method.name}'; name it, or write it to 'unused'")
-        self._read |= scope.read
+        self._read |= writer.scope.read
         return op
 
-    def _kinds_of_results(self, scope: Scope, method: Method) -> dict[str, str]:
-        """By field, the kinds of the results of a method, which expressions may name then. Others are null."""
-        launch, results = self._launch, results_of(method)
-        if len(results) > len(launch.results):
-            what = f"names {len(launch.results)} results of '{method.name}', which gives {len(results)}"
-            self.note(launch.location, f" {what}; write a field for each")
-        names = {name: _in_python(name) for name in ("self", *method.signature.arguments)}
-        kinds: dict[str, str] = {}
-        for name, result in zip(launch.results, results, strict=False):
-            # What is wrong with a result is noted of the method.
-            with suppress(TermError):
-                kinds[name] = typed_result(self._spec, method, result, buffer, names)[0].kind
-                typed = Typed(ast.Name(f"{name}_type"), kinds[name].replace(ARRAY, _RESULT))
-                # An argument may have the name of a field.
-                scope.names.setdefault(name, typed)
-        for name in launch.results:
-            scope.names.setdefault(name, Typed(parsed("None"), NULL))
-        return kinds
+    def _kernels(self, name: str, location: Location) -> tuple[Kernel, ...]:
+        """The patterns of the kernels that a name stands for, in which all but the dtype may be any word."""
+        patterns = [each for each in self._family.kernels if each.arguments == self._launch.struct]
+        parts = (part if number % 2 else re.escape(part) for number, part in enumerate(PLACEHOLDER.split(name)))
+        form = re.compile(
+            "".join(
+                part if number % 2 == 0 else re.escape("{dtype}") if part == "dtype" else r"(?:\w*|\{dtype\})"
+                for number, part in enumerate(parts)
+            )
+        )
+        kernels = tuple(each for each in patterns if any(map(form.fullmatch, _names(each))))
+        if not kernels:
+            known = dict.fromkeys(itertools.chain.from_iterable(map(_names, patterns)))
+            self.note(location, f" has no kernel '{name}'{did_you_mean(name, known)}")
+        return kernels
 
-    def _values(self, scope: Scope, method: Method, kinds: Mapping[str, str], named: list[Part]) -> dict[str, Typed]:
-        """What `let`, fields and buffers are in an op; those that it reads more than once go to `named`."""
-        launch, own = self._launch, _arguments(method)
-        numbers = {**launch.let, **launch.fields}
-        terms = (*numbers.values(), *launch.scratch.values(), *filter(None, [launch.work]))
-        read = {name for term in terms for name in term.names if name not in own}
-
-        def local(name: str, value: Typed, location: Location) -> Typed:
-            text = f"{name}_" if name in map(_in_python, own) or name in _RESERVED else name
-            named.append(Part(text, value.text, location))
-            return Typed(ast.Name(text), value.kind)
-
-        depends_on = arguments_of(self._spec, method)
-        scope.read.update(depends_on)
-        types = call(f"results.{method.name}", *(parsed(_in_python(name)) for name in depends_on))
-        types_of = dict.fromkeys(kinds, types)
-        if len(results_of(method)) > 1 or not read.isdisjoint(kinds):
-            types_of = {name: ast.Name(f"{name}_type") for name in kinds}
-            named.append(Part(", ".join(f"{name}_type" for name in kinds), ast.unparse(types), launch.location))
-        values = dict.fromkeys(launch.results, Typed(parsed("None"), NULL))
-        for name, term in numbers.items():
-            value = self._typed(scope, term)
-            values[name] = local(name, value, term.location) if name in launch.let or name in read else value
-            scope.names.setdefault(name, values[name])
-        for name, kind in kinds.items():
-            values[name] = local(name, Typed(call("build.output", types_of[name]), kind), launch.results[name])
-        for name, term in launch.scratch.items():
-            value = self._typed(scope, term, ARRAY, ARRAY + OPTIONAL, NULL)
-            values[name] = value if value.kind == NULL else local(name, value, term.location)
-        return values
-
-    def _named(self, op: str, own: Mapping[str, str]) -> dict[str, Typed]:
-        """What expressions may name at first. Arguments that only other ops have are null."""
-        texts = {
-            # One that depends on the size of an element is read as dims are.
-            constant.name: (f"constants.{constant.name.upper()}", NUMBER if isinstance(constant.value, int) else DIMS)
-            for constant in self._spec.constants
-        }
-        texts |= {"op": (repr(op), ANY)}
-        texts |= dict.fromkeys(self._of_any, ("None", NULL))
-        texts |= {name: (_in_python(name), argument_kind(text)) for name, text in own.items()}
-        named = {name: Typed(parsed(text), kind) for name, (text, kind) in texts.items()}
-        return {**named_dtypes(self._spec.dtype_names), **named}
-
-    def _flaw_of_call(self, module: str, name: str, count: int) -> str | None:
-        """Why a function of the backend's ops does not take so many arguments; None where it does."""
-        folder = BACKENDS / str(host_package(self._spec))
-        modules = {**self._sources.python(folder), **self._sources.python(folder / "ops")}
-        functions = self._sources.functions(modules[module]) or {} if module in modules else {}
-        if name not in functions:
-            known = [f"{module}.{each}" for each in functions] if functions else modules
-            mend = did_you_mean(f"{module}.{name}", known, "write it to the package of the host's backend")
-            return f"unknown function '{module}.{name}'{mend}"
-        if functions[name].fits(["_"] * count):
-            return None
-        return f"'{module}.{name}' takes ({functions[name]}), not {count} arguments; give it these"
-
-    def _typed(self, scope: Scope, term: Term, *wanted: str) -> Typed:
-        try:
-            return scope.condition(term.node) if wanted == (FLAG,) else scope.typed(term.node, *wanted)
-        except TermError as error:
-            self.note(term.location, f": {error}")
-            return Typed(ast.Constant(None), ANY)
-
-    def _field(self, scope: Scope, member: Member, values: Mapping[str, Typed]) -> Part:
-        """What is packed of a field."""
-        name, launch = member.name, self._launch
-        term = launch.scratch.get(name) or launch.fields.get(name)
-        location = launch.results.get(name, launch.location if term is None else term.location)
-        if name not in values and name not in self._of_any:
-            if name not in _WORDS:
-                self.note(location, f" says nothing of field '{name}'; write it to 'fields'")
-            return Part(name, _WORDS.get(name, "0"), location)
-        value = values[name] if name in values else self._typed(scope, Term(name, location))
-        is_address = member.is_number and member.fields[0].type == "address"
-        if is_address and value.kind.startswith((OPERAND, ARRAY)):
-            text = value.text
-            if value.kind.startswith(OPERAND) and (name if term is None else term.text) not in launch.strided:
-                text = f"{text} and " * value.kind.endswith(OPTIONAL) + f"contiguous(build, {text})"
-            return Part(name, f"address_of({text})" if value.kind.endswith(OPTIONAL) else f"{text}.address", location)
-        wanted = (OPERAND, NULL) if is_address else (NUMBER, FLAG) if member.is_number else (DIMS,)
-        if value.kind not in (*wanted, ANY):
-            self.note(location, f" has {value.kind} for field '{name}'; write {wanted[0]}")
-        return Part(name, "NULL" if value.kind == NULL else value.text, location)
+    def check_keys(self) -> None:
+        """Note the keys that are for launches of the other side, and a grid that is lacking or said twice."""
+        launch = self._launch
+        of_device: dict[str, Term | None] = {"unless": launch.unless, "instead": launch.instead}
+        of_device |= {key: getattr(launch, key) for key in _GRID}
+        of_host = {"when": next(iter(launch.when), None), "work": launch.work}
+        for key, term in (of_device if self._family.host else of_host).items():
+            if term is not None:
+                side = "a device" if self._family.host else "the host"
+                self.note(term.location, f" has '{key}', which is for kernels of {side}; remove it")
+        grid = [key for key in _GRID if getattr(launch, key) is not None]
+        if not self._family.host and grid not in (["parts"], ["blocks"], ["threads"], ["parts", "blocks"]):
+            what = f"has '{grid[0]}' and '{grid[1]}'; remove one" if grid else "has no grid; write 'threads' or 'parts'"
+            self.note(launch.location, f" {what}")
 
     def check_unused(self) -> None:
         """Note what no op of the launch needs."""
         launch, fields = self._launch, [member.name for member in self._struct.members]
         terms = {**launch.fields, **launch.scratch}
         places = {**{name: term.location for name, term in terms.items()}, **launch.results}
+        places |= {name: term.location for name, term in launch.offsets.items()}
         for name, location in places.items():
             if name not in fields:
                 self.note(location, f" has '{name}', which is no field{did_you_mean(name, fields)}")
@@ -318,29 +300,54 @@ class _Planner:
             if name not in operands:
                 self.note(location, f" has '{name}' in 'strided', which is no operand{did_you_mean(name, operands)}")
 
+    def _named(self, op: str, own: Mapping[str, str]) -> dict[str, Typed]:
+        """What expressions may name at first. Arguments that only other ops have are null."""
+        texts = {
+            # One that depends on the size of an element is read as dims are.
+            constant.name: (f"constants.{constant.name.upper()}", NUMBER if isinstance(constant.value, int) else DIMS)
+            for constant in self._spec.constants
+        }
+        texts |= {"op": (repr(op), ANY)}
+        texts |= dict.fromkeys(self._of_any, ("None", NULL))
+        texts |= {name: (in_python(name), argument_kind(text)) for name, text in own.items()}
+        named = {name: Typed(parsed(text), kind) for name, (text, kind) in texts.items()}
+        return {**named_dtypes(self._spec.dtype_names), **named}
 
-def host_package(spec: Spec) -> str | None:
-    """The package of the backend that launches kernels for the host."""
-    owners = (each for each in spec.backends if each.code_objects is not None and each.code_objects.host)
-    return next((owner.package for owner in owners), None)
+    def _function(self, module: str, name: str) -> Callable | None:
+        return self._functions(module).get(name)
+
+    def _functions(self, module: str) -> Mapping[str, Callable]:
+        modules = self._modules
+        return (self._sources.functions(modules[module]) or {}) if module in modules else {}
+
+    @property
+    def _modules(self) -> Mapping[str, PurePosixPath]:
+        folder = BACKENDS / str(self._package)
+        return {**self._sources.python(folder), **self._sources.python(folder / "ops")}
+
+    def _flaw_of_call(self, module: str, name: str, count: int) -> str | None:
+        """Why a function of the backend's ops does not take so many arguments; None where it does."""
+        functions = self._functions(module)
+        if name not in functions:
+            known = [f"{module}.{each}" for each in functions] if functions else self._modules
+            side = "host's backend" if self._family.host else "devices' backends"
+            mend = did_you_mean(f"{module}.{name}", known, f"write it to the package of the {side}")
+            return f"unknown function '{module}.{name}'{mend}"
+        function = functions[name]
+        if function.fits(["_"] * (count + appends_steps(function))):
+            return None
+        return f"'{module}.{name}' takes ({function}), not {count} arguments; give it these"
 
 
-def _arguments(method: Method) -> dict[str, str]:
-    """The arguments of a method's ops, by name, with their types."""
-    optional = {each.name: " | None" * method.is_optional(each.name) for each in method.single_operands}
-    taken = {name for operand in method.operands for name in (operand.name, operand.layout)}
-    others = {each.name: each.type for each in method.signature.parameters if each.name not in taken}
-    return {**{name: f"Operand{end}" for name, end in optional.items()}, **others}
-
-
-def buffer(dtype: ast.expr, sizes: Typed) -> ast.expr:
-    """A new buffer in Python."""
-    count = call("math.prod", sizes.node) if sizes.kind == DIMS else sizes.node
-    return call("build.empty", dtype, count)
-
-
-def _in_python(name: str) -> str:
-    return "x" if name == "self" else f"{name}_" if name in _RESERVED else name
+def _needed(parts: Sequence[Part], texts: Sequence[str]) -> tuple[Part, ...]:
+    """The parts whose names occur in the texts, or in those of later parts that are needed."""
+    needed: list[Part] = []
+    words = {word for text in texts for word in _WORD.findall(text)}
+    for part in reversed(parts):
+        if not words.isdisjoint(_WORD.findall(part.name)):
+            needed.append(part)
+            words.update(_WORD.findall(part.text))
+    return tuple(reversed(needed))
 
 
 def _names(kernel: Kernel) -> Iterator[str]:

@@ -7,7 +7,6 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from opgen.kernels import Kernel, KernelFamily
-from opgen.launch_ops import MODULE
 from opgen.matrix import Cell
 from opgen.model import Functor, Spec
 from opgen.sources import BACKENDS, Sources
@@ -33,7 +32,8 @@ def launched(
     }
     texts = [_text(sources, path, function) for path, function in called]
     hosts = {family.name for family in spec.kernels if family.host}
-    ops = [spec.launch_ops[function] for _, module, function in calls if module == MODULE]
+    named_ops = ((module, function) for _, module, function in calls)
+    ops = [spec.launch_ops[name] for name in named_ops if name in spec.launch_ops]
     families, named = set[str](), {(op.family.name, kernel.name) for op in ops for kernel in op.kernels}
     for text in texts:
         words = {*re.findall(r"'(\w+)'", text)}

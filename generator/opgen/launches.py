@@ -31,31 +31,44 @@ class Term(Expression):
 class Launch:
     """How ops launch the kernels that take a struct.
 
-    Values are expressions in Python's notation: numbers, arithmetic, comparisons, `and`, `or`, `not`, `x if y else z`,
-    dims `(x, y)` with indexes and slices, `max`, `min`, `len`, `product(dims)`, and functions `module.function(x)` of
-    the package of the host's backend. Names are those of the method's arguments, dtypes, constants of
+    Values are expressions in Python's notation: numbers, texts, arithmetic, comparisons, `and`, `or`, `not`,
+    `x if y else z`, dims `(x, y)` with indexes and slices, `max`, `min`, `len`, `product(dims)`, and functions
+    `module.function(x)` of the package of the backend's ops; one whose first parameter is `build` may append steps and
+    gets the builder by itself. Names are those of the method's arguments, dtypes, constants of
     spec/kernels/constants.yaml, `op` (the name of the method), `null`, entries of `let`, and the fields above. An
-    operand has `shape`, `strides`, `dtype`, `itemsize`, `count` (of its elements) and `is_contiguous`, and a field of
-    `results` the `shape` and the `count` of that result; a dtype has `itemsize`, `compute` and `index_form`. As a
-    condition, an optional operand is true if there is one. `dtype[sizes]` is a new buffer. An argument that another
-    method of the launch has, and this one lacks, is null.
+    operand has `shape`, `strides`, `dtype`, `itemsize`, `count` (of its elements), `address` and `is_contiguous`, and a
+    field of `results` the `shape` and the `count` of that result; a dtype has `itemsize`, `compute` and `index_form`.
+    As a condition, an operand is true if there is one. `dtype[sizes]` is a new buffer. An argument that another method
+    of the launch has, and this one lacks, is null.
 
     A field without an expression has the value of its name: a buffer, an argument, or `threads` or `run_parts`, by
-    which kernels share their work among threads. A field of type `address` is the address of an operand's elements in
-    row-major order; operands that are not contiguous are copied first.
+    which kernels of the host share their work among threads. A field of type `address` is the address of an operand's
+    elements in row-major order; operands that are not contiguous are copied first.
+
+    Kernels of the host take all elements; a launch on a device has a grid: `parts`, `blocks` or `threads`. With
+    `parts`, the fields `count` and `geometry` are those of the part, unless they have expressions.
     """
 
     struct: Annotated[str, Entry("launch '{}'"), names_of("struct")]
     ops: Annotated[
         Mapping[Annotated[str, names_of("method")], tuple[str, Location]],
-        "The storage methods, each with the name of the kernel that it launches, in which {dtype} is that of the first "
-        "operand. opgen emits an op for each, which cells call as `host_launches.method`.",
+        "The storage and device methods, each with the name of the kernel that it launches. {dtype} is that of the "
+        "first operand, else the argument `dtype`; any other name in braces is an argument or an entry of `let`. opgen "
+        "emits an op for each, which cells call as `host_launches.method` or, of kernels for devices, "
+        "`launches.method`.",
     ]
     when: Annotated[
         tuple[Term, ...],
         Mark.OPTIONAL,
-        "The conditions of the launch. Where one is false, or there is no kernel for the dtype, the next call of the "
-        "cell takes the operands.",
+        "The conditions of a launch on the host. Where one is false, or there is no kernel for the dtype, the next "
+        "call of the cell takes the operands.",
+    ]
+    unless: Annotated[
+        Term | None,
+        "Where it is true, nothing is launched on the device. Without it, that is so if the first result is empty.",
+    ]
+    instead: Annotated[
+        Term | None, "A call `module.function(x)` for the case that nothing is launched; results are buffers in it."
     ]
     strided: Annotated[
         Mapping[str, Location],
@@ -71,13 +84,32 @@ class Launch:
         Mark.OPTIONAL,
         "The values of fields; each may name those above it.",
     ]
-    scratch: Annotated[Mapping[str, Term], Mark.OPTIONAL, "By field, the buffers that the kernel needs while it runs."]
+    parts: Annotated[
+        Term | None,
+        "The launches, one for each part of the elements. Expressions of fields may name `part`, which has `blocks`, "
+        "`elements`, `geometry`, and the `first` element and the `offsets` of the operands.",
+    ]
+    blocks: Annotated[Term | None, "How many blocks a launch has, where that is not the number of the part."]
+    threads: Annotated[Term | None, "How many threads a launch has, in place of `blocks`; kernels loop over the rest."]
+    offsets: Annotated[
+        Mapping[str, Term],
+        Mark.OPTIONAL,
+        "By field of type `address`, how many elements behind the first one of the operand or the result it points to.",
+    ]
+    scratch: Annotated[
+        Mapping[str, Term],
+        Mark.OPTIONAL,
+        "By field, the buffers that the kernel needs while it runs; results are buffers here.",
+    ]
     work: Annotated[
         Term | None,
-        "How many elements the launch takes the time of, where that is more than its operands and results have.",
+        "How many elements a launch on the host takes the time of, where that is more than its operands and results "
+        "have.",
     ]
     results: Annotated[
         Mapping[str, Location],
-        "The fields of what the method gives, in this order. Those that a method does not give are null.",
+        Mark.OPTIONAL,
+        "The fields of what the method gives, in this order. Those that a method does not give are null. That of a "
+        "device method has an expression `dtype[sizes]`.",
     ]
     location: Location = field(compare=False)

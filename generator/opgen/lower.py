@@ -9,6 +9,7 @@ from opgen.cache.memo import memoize
 from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
 from opgen.gradient_ops import GRADIENT_ENDING
+from opgen.launch_ops import DEVICE_MODULE
 from opgen.model import FUNCTOR_KINDS, ROW, ROW_GRADIENT, Backend, Method, Owner, Spec
 from opgen.names import Names
 from opgen.problem import Location, Problem, Problems, did_you_mean
@@ -174,8 +175,11 @@ def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -
 
 
 def _default(spec: Spec, owners: Sequence[Owner], method: Method, module: str | None) -> Iterator[Lowering]:
-    """What is called where no cell says otherwise: the function with the method's name in `module`."""
+    """What is called where no cell says otherwise: the op of a launch, or the method's name in `module`."""
     packages = [spec.modules.get(owner.package or "", {}) for owner in owners]
+    if any(method.name in modules.get(DEVICE_MODULE, {}) for modules in packages):
+        call = FunctionCall(DEVICE_MODULE, method.name, None, False, method.location)
+        yield Lowering((call,), None, None, None, None, method.location)
     functions = next((modules[module] for modules in packages if module in modules), {}) if module is not None else {}
     if module is not None and method.name in functions:
         call = FunctionCall(module, method.name, None, False, method.location)

@@ -1327,6 +1327,7 @@ class Callable:
     required: int  # how many of them have no default
     takes_more: bool  # any number of further arguments
     keywords: Mapping[str, bool]  # those that are given by name alone, and whether they have a default
+    returns: str | None = None
 
     def __str__(self) -> str:
         star = ["*"] if self.keywords else []
@@ -1393,7 +1394,8 @@ class Spec:
     modules: Mapping[str, Mapping[str, Mapping[str, Callable]]] = field(default_factory=dict)
     raised: Mapping[str, Collection[str]] = field(default_factory=dict)  # by each check
     public: Mapping[str, PublicModule] = field(default_factory=dict)
-    launch_ops: Mapping[str, "LaunchOp"] = field(default_factory=dict)  # by the methods that they are ops of
+    # By the module that has them, and the methods that they are ops of.
+    launch_ops: Mapping[tuple[str, str], "LaunchOp"] = field(default_factory=dict)
 
     @cached_property
     def groups(self) -> Mapping[str, tuple[str, ...]]:

@@ -131,7 +131,7 @@ class Sources:
         return self._methods[path]
 
     def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
-        """The functions that a module defines, and those that it reexports from modules of its folder.
+        """The functions that a module defines, and those that it reexports from modules of the runtime.
 
         None for a text that is not Python.
         """
@@ -141,12 +141,13 @@ class Sources:
         return self._functions[path]
 
     def _reexported(self, path: PurePosixPath, body: Sequence[ast.stmt]) -> dict[str, Callable]:
-        """The functions that a module imports from modules of its folder as `name as name`."""
+        """The functions that a module imports from others as `name as name`."""
         functions: dict[str, Callable] = {}
         for node in body:
-            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
+            if isinstance(node, ast.ImportFrom) and node.level and node.module:
                 names = [alias.name for alias in node.names if alias.asname == alias.name]
-                other = self.functions(path.parent / f"{node.module}.py") if names else None
+                home = path.parents[node.level - 1].joinpath(*node.module.split("."))
+                other = self.functions(home.with_suffix(".py")) if names else None
                 functions |= {name: other[name] for name in names if other and name in other}
         return functions
 
@@ -203,7 +204,11 @@ def _callable(node: ast.FunctionDef) -> Callable:
     names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
     named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
     keywords = {argument.arg: default is not None for argument, default in named}
-    return Callable(tuple(names), len(names) - len(node.args.defaults), node.args.vararg is not None, keywords)
+    required, returns = (
+        len(names) - len(node.args.defaults),
+        None if node.returns is None else ast.unparse(node.returns),
+    )
+    return Callable(tuple(names), required, node.args.vararg is not None, keywords, returns)
 
 
 def place(path: PurePosixPath, line: int = 1) -> Location:

@@ -21,7 +21,7 @@ from opgen.cpp import camel, names_in
 from opgen.errors import raised_by_checks
 from opgen.formula import Primitive, text_of
 from opgen.kernels import KernelFamily
-from opgen.launch_ops import MODULE, host_package, launch_ops
+from opgen.launch_ops import launch_ops, launch_packages
 from opgen.model import (
     Backend,
     BackendFamily,
@@ -69,8 +69,10 @@ def read_symbols(spec: Spec, sources: Sources, problems: Problems) -> Spec:
             message = f"module '{name}' has the names of {RUNTIME / home}, which is not there"
             problems.unknown(location, message, home, known, "write it")
     modules, ops = dict(_functions_of_ops(tuple(packages), sources)), launch_ops(spec, sources, problems)
-    if ops and (host := host_package(spec)) is not None:
-        modules[host] = {**modules.get(host, {}), MODULE: {name: op.callable for name, op in ops.items()}}
+    for launches, package in launch_packages(spec).items():
+        own = {method: op.callable for (home, method), op in ops.items() if home == launches}
+        if own and package is not None:
+            modules[package] = {**modules.get(package, {}), launches: own}
     return replace(
         spec,
         own_modules={package: frozenset(sources.modules(BACKENDS / package)) for package in packages},
@@ -272,8 +274,8 @@ class _Runtime:
     def _mistake(self, method: Method, call: FunctionCall, where: str) -> str | None:
         """The end of the message about a call that no function answers; None where one does."""
         path = self.ops.get(call.module)
-        if call.module == MODULE and host_package(self.spec) in self.spec.packages[self.backend.name]:
-            launched = {name: op.callable for name, op in self.spec.launch_ops.items()}
+        if launch_packages(self.spec).get(call.module) in self.spec.packages[self.backend.name]:
+            launched = {name: op.callable for (home, name), op in self.spec.launch_ops.items() if home == call.module}
             return _misfit(method, call, launched, "spec/kernels")
         if path is None:
             return f", but {where} has no module '{call.module}'{did_you_mean(call.module, self.ops)}"

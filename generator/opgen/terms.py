@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from opgen.expression import substituted
 from opgen.problem import did_you_mean
@@ -13,14 +13,25 @@ from opgen.signature import is_optional
 
 # Kinds are texts, of which an optional one ends with OPTIONAL. What functions give is ANY.
 ANY, ARRAY, DIMS, DTYPE, FLAG = "a value", "dtype[sizes]", "dims", "a dtype", "a flag"
-NULL, NUMBER, OPERAND = "null", "a number", "an operand"
+NULL, NUMBER, OPERAND, TEXT = "null", "a number", "an operand", "a text"
 OPTIONAL: Final = " or null"
 Attributes: TypeAlias = Mapping[str, Mapping[str, tuple[str, str]]]
 """By kind, the attributes by name: the Python of each over `it`, and its kind."""
 FlawOfCall: TypeAlias = Callable[[str, str, int], str | None]
 """Why a function of a module does not take so many arguments; None where it does."""
+SignatureOf: TypeAlias = Callable[[str, str], "Signature | None"]
+"""The signature of a function of a module that is there."""
 # What an argument of a type is in expressions; tuples of integers are dims, and others values of functions alone.
-_KINDS: Final = {"int": NUMBER, "bool": FLAG, "DType": DTYPE, "Shape": DIMS, "Operand": OPERAND}
+_KINDS: Final = {
+    "int": NUMBER,
+    "bool": FLAG,
+    "str": TEXT,
+    "DType": DTYPE,
+    "Shape": DIMS,
+    "Dims": DIMS,
+    "Operand": OPERAND,
+    "Buffer": ARRAY,
+}
 # The functions of the language, which give numbers: what Python calls them, and the kind of their arguments.
 _FUNCTIONS: Final = {
     "max": ("max", NUMBER),
@@ -31,11 +42,27 @@ _FUNCTIONS: Final = {
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Pow)
 _COMPARISONS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _NONE: Final = ast.Constant(None)
+BUILDER: Final = "build"
+"""The first parameter of an op or a function that appends steps to a program."""
 _IS_NOT: Final = ast.IsNot()
 
 
 class TermError(ValueError):
     """What is wrong with an expression, and its fix."""
+
+
+class Signature(Protocol):
+    """What terms ask of a function."""
+
+    @property
+    def parameters(self) -> Sequence[str]:
+        """The names of the parameters."""
+        ...
+
+    @property
+    def returns(self) -> str | None:
+        """The type that it returns."""
+        ...
 
 
 class Typed(NamedTuple):
@@ -61,6 +88,7 @@ class Scope:
     flaw_of_call: FlawOfCall
     home: str | None = None
     """The module whose functions are called without its name, and give dims."""
+    signature_of: SignatureOf = lambda *_: None
     read: set[str] = field(default_factory=set)
     calls: set[tuple[str, str]] = field(default_factory=set)
 
@@ -72,18 +100,22 @@ class Scope:
         return found
 
     def condition(self, node: ast.expr, test: ast.cmpop = _IS_NOT) -> Typed:
-        """An expression as a condition: of an optional operand, whether it is there, or with `is` whether it is not."""
+        """An expression as a condition: of an operand, whether it is there, or with `is` whether it is not."""
         found = self.typed(node)
-        if found.kind not in (FLAG, NULL, OPERAND + OPTIONAL, ANY):
+        if found.kind not in (FLAG, NULL, OPERAND, OPERAND + OPTIONAL, ANY):
             raise TermError(f"'{ast.unparse(node)}' is {found.kind}, and no condition; write a comparison")
         if found.kind == OPERAND + OPTIONAL:
             return Typed(ast.Compare(found.node, [test], [_NONE]), FLAG)
+        if found.kind == OPERAND:
+            return Typed(ast.Constant(test is _IS_NOT), FLAG)
         return found if test is _IS_NOT else Typed(ast.UnaryOp(ast.Not(), found.node), FLAG)
 
     def _typed(self, node: ast.expr) -> Typed:
         match node:
             case ast.Constant(value=bool() | int() as value):
                 return Typed(node, FLAG if isinstance(value, bool) else NUMBER)
+            case ast.Constant(value=str()):
+                return Typed(node, TEXT)
             case ast.Name(id=name) if name in self.names:
                 self.read.add(name)
                 return self.names[name]
@@ -109,7 +141,8 @@ class Scope:
                 return Typed(ast.BinOp(self.typed(left, NUMBER).node, op, self.typed(right, NUMBER).node), NUMBER)
             case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, _COMPARISONS):
                 first = self.typed(left, NUMBER, DTYPE, DIMS)
-                return Typed(ast.Compare(first.node, [op], [self.typed(right, first.kind).node]), FLAG)
+                second = self.typed(right, *[first.kind] * (first.kind != ANY))
+                return Typed(ast.Compare(first.node, [op], [second.node]), FLAG)
             case ast.BoolOp(op=op, values=values):
                 return _joined(op, list(map(self.condition, values)))
             case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -139,6 +172,8 @@ class Scope:
         condition, inner = self.condition(test), self
         if condition.kind == NULL:
             return other
+        if isinstance(condition.node, ast.Constant):
+            return self.typed(body) if condition.node.value else other
         if isinstance(test, ast.Name) and self.names[test.id].kind == OPERAND + OPTIONAL:
             inner = replace(self, names={**self.names, test.id: Typed(self.names[test.id].node, OPERAND)})
         value = inner.typed(body, *([ARRAY] if other.kind == NULL else [] if other.kind == ANY else [other.kind]))
@@ -153,16 +188,20 @@ class Scope:
             case ast.Name(id=name) if self.home is not None:
                 return Typed(self._call_of(self.home, name, arguments, f"{self.home}.{name}"), DIMS)
             case ast.Attribute(value=ast.Name(id=module), attr=name):
-                return Typed(self._call_of(module, name, arguments, name), ANY)
+                node, signature = self._call_of(module, name, arguments), self.signature_of(module, name)
+                return Typed(node, ANY if signature is None else argument_kind(signature.returns or ""))
         name = ast.unparse(function)
         raise TermError(f"unknown function '{name}'{did_you_mean(name, _FUNCTIONS, 'write module.function')}")
 
-    def _call_of(self, module: str, name: str, arguments: Sequence[ast.expr], called: str) -> ast.expr:
+    def _call_of(self, module: str, name: str, arguments: Sequence[ast.expr], called: str | None = None) -> ast.expr:
         flaw = self.flaw_of_call(module, name, len(arguments))
         if flaw is not None:
             raise TermError(flaw)
         self.calls.add((module, name))
-        return call(called, *(self.typed(each).node for each in arguments))
+        signature = self.signature_of(module, name)
+        builder = [parsed(BUILDER)] if signature is not None and appends_steps(signature) else []
+        nodes = (self.typed(each).node for each in arguments)
+        return call(called or f"{alias_of(module)}.{name}", *builder, *nodes)
 
 
 def _joined(op: ast.boolop, values: Sequence[Typed]) -> Typed:
@@ -171,6 +210,16 @@ def _joined(op: ast.boolop, values: Sequence[Typed]) -> Typed:
     if not there or (isinstance(op, ast.And) and len(there) < len(values)):
         return Typed(_NONE, NULL)
     return there[0] if len(there) == 1 else Typed(ast.BoolOp(op, [value.node for value in there]), FLAG)
+
+
+def alias_of(module: str) -> str:
+    """What emitted ops call a module of functions: they have the names of methods themselves."""
+    return f"{module}_ops"
+
+
+def appends_steps(signature: Signature) -> bool:
+    """Whether a function gets the builder of a program."""
+    return tuple(signature.parameters[:1]) == (BUILDER,)
 
 
 def call(name: str, *arguments: ast.expr) -> ast.expr:

@@ -160,12 +160,13 @@ def _named_by_texts(spec: Spec) -> Iterator[tuple[Location, str, Sequence[str]]]
     """Yield what texts must name, each with all the words that they must have."""
     for constant in spec.constants:
         yield constant.location, f"constant '{constant.name}'", [constant.name]
+    launched = {(op.family.name, kernel.name) for op in spec.launch_ops.values() for kernel in op.kernels}
     for family in spec.kernels:
         taken = {kernel.arguments for kernel in family.kernels}
         for struct in family.structs:
             if struct.name not in taken:
                 yield struct.location, f"struct '{struct.name}', which no kernel takes", [struct.name]
-        for kernel in family.kernels:
+        for kernel in (each for each in family.kernels if (family.name, each.name) not in launched):
             # Launchers put names together.
             words = re.findall(r"[A-Za-z]+", " ".join(_PLACEHOLDER.split(kernel.name)))
             yield kernel.location, f"kernel '{kernel.name}'", words

@@ -167,6 +167,14 @@ def pool_of(shape: Sequence[int], params: PoolParams, stride: tuple[int, int] | 
     return ParamsPool(shape, counts, params, (0, 0), steps, (1, 1))
 
 
+def volumes_of(
+    shape: Sequence[int], params: ParamsPool | None, window: tuple[int, int] | None, stride: tuple[int, int] | None
+) -> ParamsPool:
+    """The parameters, or those of images in windows, along three dims."""
+    assert params is not None or window is not None, "a pool has windows"
+    return pool_of(shape, params or window, stride).as_volumes  # type: ignore[arg-type]
+
+
 def pooled_size(op: str, size: int, window: int, padding: int, stride: int, dilation: int, *, ceil_mode: bool) -> int:
     """The number of windows along a dim. Raises InvalidArgument where not one fits."""
     _check_padding(op, window, padding, dilation)

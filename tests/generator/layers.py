@@ -21,6 +21,7 @@ FACTS = {
     *("array_functors", "array_library", "dtype", "ggml_dtype", "host_blocks", "limits", "op", "promotion"),
     "results",
     *("kernels.arguments", "kernels.constants", "kernels.host_arguments", "kernels.toolchains"),
+    *("kernels.launches", "kernels.host_launches"),
     *("cpu_backend.library", "libraries.miopen", "libraries.onednn", "support_table"),
 }
 # The folders of the runtime above the dispatch.
@@ -165,6 +166,7 @@ OWN = {
     "quantized_matmul": "quantized",
     "kernel_op": "user kernels",
     **dict.fromkeys(("cpu_backend.library", "metal_backend.library"), "backends"),
+    **dict.fromkeys(("kernels.launches", "kernels.host_launches"), "backends"),
     "": "tallow",
 }
 

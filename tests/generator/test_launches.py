@@ -1,4 +1,4 @@
-"""Launches of kernels for the host: the language of their expressions, and the ops that come of them."""
+"""Launches of kernels: the language of their expressions, and the ops that come of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import inspect
 from collections.abc import Mapping
 
 import pytest
-from opgen.launch_ops import ATTRIBUTES, MODULE, buffer, host_package
-from opgen.model import Spec
+from opgen.launch_ops import DEVICE_MODULE, HOST_MODULE, launch_packages
+from opgen.launch_writer import ATTRIBUTES, buffer
+from opgen.model import Callable, Spec
 from opgen.project import read_spec_alone
 from opgen.terms import DIMS, DTYPE, FLAG, NULL, NUMBER, OPERAND, OPTIONAL, Scope, TermError, Typed
-from tallow.kernels import host_arguments, host_launches
+from tallow.kernels import arguments, host_arguments, host_launches, launches
 
 from .project import REPOSITORY
 
@@ -33,7 +34,12 @@ def scope() -> Scope:
     def flaw(module: str, name: str, _: int) -> str | None:
         return None if module == "index" else f"no function {module}.{name}; write it"
 
-    return Scope(names, ATTRIBUTES, buffer, flaw)
+    # A function of the runtime may append steps.
+    functions = {
+        "stride": Callable(("x",), 1, False, {}, "int"),
+        "rows": Callable(("build", "x"), 2, False, {}, "Operand"),
+    }
+    return Scope(names, ATTRIBUTES, buffer, flaw, signature_of=lambda _, name: functions[name])
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +63,10 @@ def spec() -> Spec:
         ("f32[1] if of_bias else null", "None"),
         ("dim if of_bias or is_causal else 0", "dim if is_causal else 0"),
         ("(self.dtype if dim > 0 else f32).index_form.shift", "(x.dtype if dim > 0 else DType.F32).index_form.shift"),
-        ("index.stride(self)", "stride(x)"),
+        ("index.stride(self) + 1", "index_ops.stride(x) + 1"),
+        ("index.rows(self).count", "index_ops.rows(build, x).layout.elem_count"),
+        ("'a' if is_causal else 'b'", "'a' if is_causal else 'b'"),
+        ("dim if self else 0", "dim"),
     ],
 )  # fmt: skip
 def test_expressions_become_python(text: str, python: str) -> None:
@@ -85,6 +94,8 @@ def test_optional_operands_are_conditions(text: str, python: str) -> None:
         ("sum(stride)", "unknown function 'sum'; write module.function"),
         ("sort.stride(self)", "no function sort.stride; write it"),
         ("self.count if bias else null", "'self.count' is a number; write dtype[sizes]"),
+        ("index.rows(self) + 1", "'index.rows(self)' is an operand; write a number"),
+        ("'a' + 1", "''a'' is a text; write a number"),
     ],
 )  # fmt: skip
 def test_mistakes_of_expressions_are_explained(text: str, message: str) -> None:
@@ -93,27 +104,33 @@ def test_mistakes_of_expressions_are_explained(text: str, message: str) -> None:
     assert str(caught.value) == message
 
 
-def test_emitted_ops_are_those_of_launches(spec: Spec) -> None:
+SIDES = {HOST_MODULE: (host_launches, host_arguments), DEVICE_MODULE: (launches, arguments)}
+
+
+@pytest.mark.parametrize("module", SIDES)
+def test_emitted_ops_are_those_of_launches(spec: Spec, module: str) -> None:
     """Each takes the arguments of its method in the order of a call, and packs each field of its struct once."""
-    emitted = {
-        name: it for name, it in vars(host_launches).items() if getattr(it, "__module__", "") == host_launches.__name__
-    }
-    assert emitted.keys() == spec.launch_ops.keys()
-    for name, op in spec.launch_ops.items():
+    emitting, packers = SIDES[module]
+    emitted = {name: it for name, it in vars(emitting).items() if getattr(it, "__module__", "") == emitting.__name__}
+    described = {name: op for (home, name), op in spec.launch_ops.items() if home == module}
+    assert emitted.keys() == described.keys()
+    for name, op in described.items():
         assert tuple(inspect.signature(emitted[name]).parameters) == op.callable.parameters
-        packer = inspect.signature(getattr(host_arguments, op.packer))
+        packer = inspect.signature(getattr(packers, op.packer))
         assert [part.name for part in op.fields] == list(packer.parameters)
 
 
-def test_cells_call_every_op(spec: Spec) -> None:
+@pytest.mark.parametrize("module", SIDES)
+def test_cells_call_every_op(spec: Spec, module: str) -> None:
     """An op that no cell calls would be emitted for nobody."""
-    backends = [backend for backend in spec.backends if backend.package == host_package(spec)]
+    package = launch_packages(spec)[module]
     called = {
         call.function
-        for backend in backends
+        for backend in spec.backends
+        if package in spec.packages[backend.name]
         for lowerings in spec.lowerings[backend.name].values()
         for lowering in lowerings.values()
         for call in lowering.calls
-        if call.module == MODULE
+        if call.module == module
     }
-    assert called == spec.launch_ops.keys()
+    assert called == {name for home, name in spec.launch_ops if home == module}

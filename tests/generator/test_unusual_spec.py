@@ -258,7 +258,7 @@ def test_a_text_may_hold_anything_that_can_be_printed(repository: Project) -> No
             'unsupported: "Apple GPUs have no 64-bit floats; use f32, or Device.cpu()"': f"unsupported: {ODD}",
             "doc: Apple GPUs through MLX, which makes its kernels at run time.": f"doc: {ODD}",
         },
-        "spec/backends/cpu.yaml": {"max_pool: {kernels: native_pool.max_pool}": f"max_pool: {{unsupported: {ODD}}}"},
+        "spec/backends/cpu.yaml": {"max_pool: {kernels: host_launches.max_pool}": f"max_pool: {{unsupported: {ODD}}}"},
     }
     edit(repository, edits)
     check_lint(repository)

@@ -22,7 +22,7 @@ EDITS = {
 EDITS_OF_MANY = {
     "spec/functors/unary.yaml": ("formula: ceil(x)", "formula: ceil(x) * 1"),
     "spec/storage/matmul.yaml": ("wrap, k = 0 gives zeros", "wrap, no k gives zeros"),
-    "spec/families/gpu.yaml": ("  rope: rope.rope\n", "  rope: {unsupported: nobody wants it}\n"),
+    "spec/families/gpu.yaml": ("  index_add: sums.index_add\n", "  index_add: {unsupported: nobody wants it}\n"),
     "spec/kernels/copy.yaml": ("    first_tile: u32\n", "    first_tile: u32\n    another: u32\n"),
     "spec/dtypes.yaml": ("doc: signed 16-bit integer", "doc: short integer"),
 }

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, conv_epilogue, pool
+from tallow.kernels import launches
+from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, conv_epilogue, pool_by_library
 from tallow.runtime.core.conv import ParamsConvolution
 from tallow.runtime.core.pool import ParamsPool
 from tallow.runtime.program.builder import OpCall
@@ -32,7 +33,7 @@ OPS: dict[Any, tuple[list[tuple[int, ...]], tuple[Any, ...], Any]] = {
         (conv_epilogue.by_images, conv_epilogue.by_fused_library),
         ([PARAMS.input_dims, PARAMS.kernel_dims], (None, None, None, "relu", PARAMS), conv_epilogue.convolve),
     ),
-    pool.avg_pool_by_library: ([POOL.input_dims], (POOL,), pool.avg_pool),
+    pool_by_library.avg_pool: ([POOL.input_dims], (POOL,), launches.avg_pool),
     attention.by_library: (ATTENDED, (None, None, True, 0.125), attention.scaled_dot_product_attention),
     attention.by_library_with_logsumexp: (
         ATTENDED,
@@ -123,7 +124,7 @@ def test_all_ops_whose_libraries_may_refuse_are_here():
     refusing = {"Attention", "Convolution", "FusedConvolution", "Pooling"}
     found = {
         function
-        for module in (attention, attention_gradient, conv, conv_epilogue, pool)
+        for module in (attention, attention_gradient, conv, conv_epilogue, pool_by_library)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__
         and not name.startswith("_")

@@ -7,6 +7,7 @@ import pytest
 from tallow.dtype import DType
 from tallow.ggml_dtype import GgmlDType
 from tallow.kernels import arguments
+from tallow.kernels import launches as emitted
 from tallow.kernels.constants import OPTIM_ROOM, OPTIM_TENSORS, SORT_TILE
 from tallow.op import BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from tallow.runtime.backends.gpu_backend.ops import (
@@ -15,7 +16,6 @@ from tallow.runtime.backends.gpu_backend.ops import (
     elementwise,
     matmul,
     optim,
-    pool,
     quantized,
     reduce,
     rope,
@@ -23,7 +23,6 @@ from tallow.runtime.backends.gpu_backend.ops import (
     scan,
     sort,
     sums,
-    upsample,
 )
 from tallow.runtime.backends.gpu_backend.ops.geometry import LIMIT
 from tallow.runtime.backends.gpu_backend.ops.index import gather
@@ -132,8 +131,8 @@ def test_no_elements_launch_nothing():
         (copy.copy_strided_src, empty, x, 0),
         (copy.copy2d, x, x, 0, 4, 4, 4, 0, 0),
         (matmul.matmul, matrices, matrices, (0, 3, 3, 3)),
-        (pool.max_pool, images, (2, 2), (1, 1)),
-        (upsample.upsample_nearest2d, images, 4, 4),
+        (emitted.max_pool2d, images, (2, 2), (1, 1)),
+        (emitted.upsample_nearest2d, images, 4, 4),
         (gather, at(x, (3, 3)), indexes, 0),
         (sums.scatter_add, empty, indexes, empty, 0),
     ):
@@ -312,7 +311,7 @@ def test_however_many_heads_a_thread_turns_the_result_is_the_same(gpu, monkeypat
     for busy_blocks in (1 << 30, 0):
         monkeypatch.setattr(rope, "_BUSY_BLOCKS", busy_blocks)
         rope._plan.cache_clear()
-        found.append(gpu.run(rope.rope, *operands, is_interleaved).to_numpy())
+        found.append(gpu.run(emitted.rope, *operands, is_interleaved).to_numpy())
     rope._plan.cache_clear()
     np.testing.assert_array_equal(*found)
 
@@ -380,7 +379,7 @@ def test_the_splits_of_keys_are_joined_in_the_launch_that_makes_them():
 
 def test_images_too_large_for_a_kernel_are_refused():
     x = Stored(DType.U8, 12)
-    nearest = upsample.upsample_nearest2d
+    nearest = emitted.upsample_nearest2d
     assert len(kernels(built(nearest, at(x, (3, 1, 2, 2), (0, 4, 2, 1)), 1 << 15, 1 << 15))) == 1
     with pytest.raises(InvalidArgument):
         built(nearest, at(x, (1, 1, 2, 2)), 1, 1 << 31)

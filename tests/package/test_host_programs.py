@@ -20,7 +20,7 @@ from tallow.op import BinaryGradientsOp, MethodOp
 from tallow.runtime.backends.cpu_backend import ops
 from tallow.runtime.backends.cpu_backend.execute import compiled
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
-from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_random, native_scan
+from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_scan
 from tallow.runtime.backends.cpu_backend.storage import CpuStorage
 from tallow.runtime.program.builder import OpCall, ProgramBuilder, builds
 from tallow.runtime.program.program import Allocate, HostCall, Launch, Program
@@ -116,7 +116,7 @@ def test_memory_that_a_launch_uses_in_parts_is_allocated_before_it() -> None:
 
 
 def test_draws_come_from_the_stream_of_the_device() -> None:
-    program = program_of(native_random.normal, KERNELS, 0.0, 1.0, tl.Shape((5,)), tl.DType.F32)
+    program = program_of(host_launches.rand_normal_f64, KERNELS, 0.0, 1.0, tl.Shape((5,)), tl.DType.F32)
     draw = compiled(DEVICE, program)
     DEVICE.random.set_seed(3)
     first, second = draw(), draw()

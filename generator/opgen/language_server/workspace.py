@@ -10,7 +10,7 @@ from opgen.base import Base, with_base
 from opgen.build import build
 from opgen.check import check
 from opgen.language_server.index import Index, index_of
-from opgen.launch_ops import MODULE, LaunchOp, host_package
+from opgen.launch_ops import LaunchOp, launch_packages, module_of
 from opgen.loader import Document, load
 from opgen.model import Spec
 from opgen.problem import Location, Problem, Problems, lines_of
@@ -128,8 +128,10 @@ class Workspace:
 
     def packages(self, path: Path) -> list[str]:
         """The packages whose ops a file calls: that of a cell and what it extends, or the one that has launches."""
-        if self._spec is not None and path in (family.path for family in self._spec.kernels if family.host):
-            return list(filter(None, [host_package(self._spec)]))
+        if self._spec is not None:
+            homes = {family.path: module_of(family) for family in self._spec.kernels}
+            if path in homes:
+                return list(filter(None, [launch_packages(self._spec)[homes[path]]]))
         owners = {owner.path: owner for owner in self._spec.owners} if self._spec is not None else {}
         by_name = {owner.name: owner for owner in owners.values()}
         found: list[str] = []
@@ -148,8 +150,9 @@ class Workspace:
             for node in self._definitions(file):
                 if isinstance(node, ast.FunctionDef):
                     yield f"{file.stem}.{node.name}", _place(file, node), _signature(node)
-        if self._spec is not None and host_package(self._spec) in self.packages(path):
-            yield from map(_launch, self._spec.launch_ops.values())
+        if self._spec is not None:
+            packages, called = launch_packages(self._spec), self.packages(path)
+            yield from map(_launch, (op for op in self._spec.launch_ops.values() if packages[op.module] in called))
 
     def _definitions(self, file: PurePosixPath) -> Iterator[ast.FunctionDef | ast.ClassDef]:
         """The functions and classes of a module for others."""
@@ -188,7 +191,7 @@ def _launch(op: LaunchOp) -> tuple[str, Place, str]:
     """An op that opgen makes of a launch."""
     where, signature = op.location, str(op.method.signature)
     doc = f"launch {op.struct} of {op.family.name}\n\n```python\n{signature}\n```"
-    return f"{MODULE}.{op.method.name}", Place(where.path, where.line, doc), signature
+    return op.name, Place(where.path, where.line, doc), signature
 
 
 def _place(path: PurePosixPath, node: ast.FunctionDef | ast.ClassDef) -> Place:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
-from opgen.launch_ops import MODULE, host_package
+from opgen.launch_ops import launch_packages
 from opgen.model import Backend, Spec
 from opgen.sources import RUNTIME
 from opgen.views import (
@@ -27,6 +27,7 @@ from opgen.views import (
     formats,
     gradients,
     kernels,
+    launches,
     libraries,
     op,
     package,
@@ -48,6 +49,7 @@ _MODULES = (
     formats,
     gradients,
     kernels,
+    launches,
     libraries,
     op,
     package,
@@ -79,8 +81,9 @@ def _sources(spec: Spec, *, host: bool) -> Iterable[Any]:
 
 
 def _launches(spec: Spec) -> Iterable[tuple[str, Any]]:
-    """The module of the ops that launches make, and the package of the backend that has them."""
-    return [(MODULE, host_package(spec))] if spec.launch_ops else []
+    """The modules of the ops that launches make, and the package of the backends that have them."""
+    homes = {module for module, _ in spec.launch_ops}
+    return [(module, package) for module, package in launch_packages(spec).items() if module in homes]
 
 
 def _is_of_kernels(spec: Spec, each: Backend) -> bool:
@@ -97,7 +100,7 @@ MEMBERS: Mapping[str, Members] = {
         _named(lambda spec: (k for k in spec.kernels if not k.host)), kernels.kernel_family, "spec/kernels"
     ),
     "host": Members(_named(lambda spec: (k for k in spec.kernels if k.host)), kernels.kernel_family),
-    "launches": Members(_launches, kernels.host_launches),
+    "launches": Members(_launches, launches.launches),
     "library": Members(_named(lambda spec: spec.c_libraries), libraries.functions, "spec/libraries"),
     "gpu": Members(_runtimes(_is_of_kernels), backend.kernel_backend),
     "array": Members(_runtimes(lambda _, each: each.array is not None), arrays.spelled_library),

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace as View
 
-from opgen.launch_ops import MODULE
+from opgen.launch_ops import launch_packages
 from opgen.model import Backend, Method, Spec
 from opgen.problem import Location
 from opgen.views.dispatch import backend_classes, ops_names
@@ -70,7 +70,7 @@ def ops(spec: Spec, backend: Backend) -> View:
     called = sorted({call.module for lowering in lowerings for call in lowering.calls})
 
     def home(module: str) -> str:
-        if module == MODULE:
+        if module in launch_packages(spec):
             return "...kernels"
         package = next(each for each in spec.packages[backend.name] if module in spec.modules.get(each, {}))
         return f"...runtime.backends.{package}.ops"

@@ -512,15 +512,6 @@ def kernels_host_arguments(spec: Spec) -> View:
 kernels_tuples = kernels_host_arguments
 
 
-def host_launches(spec: Spec, package: str) -> View:
-    """The ops that launch kernels for the host as spec/kernels says."""
-    own = spec.own_modules.get(package, ())
-    functions: dict[str, list[str]] = {}
-    for module, function in sorted({call for op in spec.launch_ops.values() for call in op.calls}):
-        functions.setdefault(f"{package}.{module}" if module in own else f"{package}.ops.{module}", []).append(function)
-    return View(ops=list(spec.launch_ops.values()), package=package, functions=functions)
-
-
 def _arguments(spec: Spec, *, host: bool) -> View:
     families = [family for family in spec.kernels if family.host == host]
     structs = [struct for family in families for struct in family.structs]

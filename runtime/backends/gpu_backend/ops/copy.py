@@ -73,6 +73,12 @@ def reshaped(build: ProgramBuilder, source: Operand, shape: tuple[int, ...]) -> 
     return dense(fresh(build, source), shape) if layout is None else Operand(source.storage, layout)
 
 
+def copy_to(build: ProgramBuilder, source: Operand, result: Buffer) -> None:
+    """Copy the elements to a buffer in row-major order; an empty buffer stays so."""
+    if result.length:
+        copy(build, source, dense(result, source.shape))
+
+
 def contiguous(build: ProgramBuilder, source: Operand) -> Operand:
     """The elements in row-major order: where they are if they are so, else in a new storage."""
     return source if source.layout.is_contiguous else copied(build, source)

@@ -40,6 +40,11 @@ class Part(NamedTuple):
     geometry: Geometry
 
 
+def blocks_of(threads: int) -> int:
+    """The blocks of so many threads, as many as a launch may have at most: their threads loop over the rest."""
+    return min(ceil_divide(threads, BLOCK_SIZE), MAX_BLOCKS)
+
+
 def strided_block(itemsize: int) -> int:
     """How many elements a block of a strided kernel takes, by the bytes of the widest."""
     return BLOCK_SIZE * min(ACCESS_BYTES // itemsize, SIDE_BY_SIDE)

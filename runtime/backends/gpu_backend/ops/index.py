@@ -43,6 +43,11 @@ class Rows(NamedTuple):
         return cls(indexes, size, fields)
 
 
+def fields(build: ProgramBuilder, op: str, indexes: Operand, size: int) -> arguments.Index:
+    """What a kernel knows of indexes that choose from `size` rows."""
+    return Rows.of(build, op, indexes, size).fields
+
+
 def launch(build: ProgramBuilder, kernel: str, blocks: int, packed: KernelArguments) -> None:
     """Enqueue a kernel that reads indexes."""
     build.launch("index", kernel, blocks, packed)

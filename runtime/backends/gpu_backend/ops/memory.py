@@ -31,6 +31,11 @@ def zeros(build: ProgramBuilder, shape: Shape, dtype: DType) -> Buffer:
     return result
 
 
+def zero(build: ProgramBuilder, result: Buffer) -> None:
+    """Set every element of a buffer to 0."""
+    build.zero(result)
+
+
 def empty(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
     """A storage of elements that are not initialised."""
     return device.empty(dtype, shape.elem_count)

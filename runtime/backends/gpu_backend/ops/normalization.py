@@ -131,17 +131,6 @@ def normalize_channels(
     return result
 
 
-def move_statistics(build: ProgramBuilder, running: Operand, new: Operand, share: float, factor: float) -> None:
-    """Move running statistics by a share towards new ones times a factor, in place."""
-    compute, count = running.dtype.compute, running.layout.elem_count
-    packed = arguments.channel_move(
-        result=running.address, source=new.address, result_stride=running.strides[0], source_stride=new.strides[0],
-        kept=element_bits(1 - share, compute), share=element_bits(share, compute),
-        factor=element_bits(factor, compute), count=count,
-    )  # fmt: skip
-    build.launch(_FAMILY, f"channel_move_{running.dtype.value}", ceil_divide(count, BLOCK_SIZE), packed)
-
-
 def _in_rows(build: ProgramBuilder, x: Operand) -> Operand:
     """The elements with those of the last dim side by side: where they are, else copied."""
     return x if x.strides[2] == 1 or x.shape[2] == 1 else copy.copied(build, x)

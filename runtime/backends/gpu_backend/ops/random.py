@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
-from .....kernels import arguments
-from ....core.random import drawn_blocks, uniform_range
-from ....core.shape import Shape
+from ....core.random import drawn_blocks
+from ....core.random import uniform_range as uniform_range
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, KernelArguments
+from ....program.values import Draw
 from ..driver import capture, slow_path
 from ..driver.grid import blocks_for
 
@@ -37,31 +34,12 @@ def seed(device: GpuDevice) -> int:
     return device.random.seed
 
 
-def uniform(build: ProgramBuilder, lo: float, up: float, shape: Shape, dtype: DType) -> Buffer:
-    """Numbers uniform in [lo, up)."""
-    lowest, highest = uniform_range(lo, up, dtype)
-    pack = partial(arguments.random_uniform, low=lo, span=up - lo, lowest=lowest, highest=highest)
-    return _draw(build, "rand_uniform", pack, shape, dtype)
+def draw(build: ProgramBuilder, count: int, dtype: DType) -> Draw:
+    """The random blocks of so many numbers."""
+    return build.draw(drawn_blocks(count, dtype))
 
 
-def normal(build: ProgramBuilder, mean: float, std: float, shape: Shape, dtype: DType) -> Buffer:
-    """Normal numbers, by Box-Muller."""
-    return _draw(build, "rand_normal", partial(arguments.random_normal, mean=mean, std=std), shape, dtype)
-
-
-def integers(build: ProgramBuilder, lo: int, up: int, shape: Shape) -> Buffer:
-    """Integers of i64 uniform in [lo, up)."""
-    pack = partial(arguments.random_integers, low=lo, span=up - lo)
-    return _draw(build, "rand_integers", pack, shape, DType.I64)
-
-
-def _draw(
-    build: ProgramBuilder, kernel: str, pack: Callable[..., KernelArguments], shape: Shape, dtype: DType
-) -> Buffer:
-    count = shape.elem_count
-    result = build.empty(dtype, count)
-    packs = _MAX_DRAWN_PACKS if result.nbytes >= _MIN_SHARED_BYTES else _DRAWN_PACKS
-    draw = build.draw(drawn_blocks(count, dtype))
-    packed = pack(result=result.address, count=count, state=draw.state, seed=draw.seed, block=draw.block)
-    build.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
-    return result
+def blocks(count: int, dtype: DType) -> int:
+    """The blocks of a launch that draws so many numbers."""
+    packs = _MAX_DRAWN_PACKS if count * dtype.itemsize >= _MIN_SHARED_BYTES else _DRAWN_PACKS
+    return blocks_for(count, dtype.itemsize, packs)

@@ -1,4 +1,4 @@
-"""Rotary embeddings."""
+"""Rotary embeddings: how threads share out the pairs."""
 
 from __future__ import annotations
 
@@ -6,47 +6,41 @@ import math
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROPE_HEADS
 from ....program.builder import ProgramBuilder
-from ....program.values import NULL, Buffer, Operand, alignment_of
+from ....program.values import NULL, Number, Operand, Pointer, alignment_of
 from ..driver.grid import ceil_divide
 from . import copy, index
 from .geometry import Dims, Part, merged, parts
 
 
-def rope(
-    build: ProgramBuilder, x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool
-) -> Buffer:
-    """Each pair (x, y) as (x cos - y sin, x sin + y cos), with the rows of the tables from the positions on."""
-    itemsize = x.itemsize
-    result = build.empty(x.dtype, x.layout.elem_count)
-    given = index.Rows.of(build, "rope", positions, cos.shape[0] - x.shape[-2] + 1)
-    if result.length == 0:
-        if positions.storage.number is None:
-            index.check(build, given)
-        return result
-    x = x if x.strides[-1] == 1 else copy.copied(build, x)
-    cos, sin = copy.contiguous(build, cos), copy.contiguous(build, sin)
-    number = positions.storage.number
+def check(build: ProgramBuilder, positions: Operand, size: int) -> None:
+    """Check positions in memory that no kernel reads."""
+    if positions.storage.number is None:
+        index.check(build, index.Rows.of(build, "rope", positions, size))
+
+
+def in_rows(build: ProgramBuilder, x: Operand) -> Operand:
+    """The elements with those of the last dim side by side: in place if they are, else in a copy."""
+    return x if x.strides[-1] == 1 else copy.copied(build, x)
+
+
+def position_of(positions: Operand) -> Number:
+    """The position that a kernel takes along, of a number that has no memory."""
+    number: Number | None = positions.storage.number
+    return 0 if number is None else number
+
+
+def positions_at(positions: Operand, offset: int) -> Pointer:
+    """The address of positions from one on; NULL where a kernel takes the one along."""
+    return NULL if positions.storage.number is not None else positions.address + offset * positions.itemsize
+
+
+def plan(build: ProgramBuilder, x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool) -> _Plan:
+    """The launches."""
     step = positions.strides[0] if positions.layout.elem_count > 1 else 0
     alignment = alignment_of(x.address, cos.address, sin.address)
-    plan = _plan(x.shape, x.strides, step, itemsize, alignment, interleaved, build.facts.multiprocessors)
-    name = f"rope_{x.dtype.value}_{'neighbors' if interleaved else 'halves'}"
-    half = x.shape[-1] // 2
-    for blocks, _, (source, target, table, position, head), count, geometry in plan.parts:
-        # A number has no memory.
-        packed = arguments.rope(
-            result=result.address + target * itemsize, source=x.address + source * itemsize,
-            cosines=cos.address + table * cos.itemsize, sines=sin.address + table * sin.itemsize,
-            indexes=positions.address + position * positions.itemsize if number is None else NULL,
-            position=0 if number is None else number, index=given.fields, is_packed=plan.is_packed, half=half,
-            heads=plan.heads - head, rotated=plan.rotated, table_stride=half, source_stride=plan.source_stride,
-            result_stride=plan.result_stride, count=count, geometry=geometry,
-        )  # fmt: skip
-        build.launch("rope", name, blocks, packed)
-        build.expect_error()
-    return result
+    return _plan(x.shape, x.strides, step, x.itemsize, alignment, interleaved, build.facts.multiprocessors)
 
 
 # Threads rotate more heads each as long as this many blocks remain for each multiprocessor.

@@ -75,21 +75,6 @@ def _lines(x: Operand) -> tuple[int, int]:
     return math.prod(x.shape[:-1]), length
 
 
-def searchsorted(build: ProgramBuilder, x: Operand, values: Operand, right: bool) -> Buffer:
-    """The places of values in lines that are in order, as i64."""
-    count = values.layout.elem_count
-    result = build.output(results.searchsorted(values))
-    if count:
-        source, wanted = copy.contiguous(build, x), copy.contiguous(build, values)
-        packed = arguments.search_lines(
-            result=result.address, source=source.address, values=wanted.address, count=count,
-            per_line=values.shape[-1] if len(x.shape) > 1 else count, length=x.shape[-1], right=right,
-        )  # fmt: skip
-        blocks = min(ceil_divide(count, BLOCK_SIZE), MAX_BLOCKS)
-        build.launch("search", f"search_{x.dtype.value}", blocks, packed)
-    return result
-
-
 def _selected(build: ProgramBuilder, source: Operand, lines: int, length: int, descending: bool, count: int) -> Buffer:
     """Those of the first `count` elements of each line, at most SELECT_COUNT."""
     dtype = source.dtype

@@ -1,0 +1,313 @@
+"""The Python of an op that opgen makes of a launch: its values, its buffers, the fields of the struct, and the grid."""
+
+import ast
+import re
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple
+
+from opgen.kernels import KernelFamily, Member, Struct
+from opgen.launches import Launch, Term
+from opgen.model import Method, Spec
+from opgen.problem import Location
+from opgen.results import arguments_of, results_of, typed_result
+from opgen.terms import (
+    ANY,
+    ARRAY,
+    BUILDER,
+    DIMS,
+    DTYPE,
+    FLAG,
+    NULL,
+    NUMBER,
+    OPERAND,
+    OPTIONAL,
+    TEXT,
+    Attributes,
+    Scope,
+    TermError,
+    Typed,
+    argument_kind,
+    call,
+    parsed,
+)
+
+_RESULT: Final = "a result"
+ATTRIBUTES: Final[Attributes] = {
+    OPERAND: {
+        "shape": ("it.shape", DIMS),
+        "strides": ("it.strides", DIMS),
+        "dtype": ("it.dtype", DTYPE),
+        "itemsize": ("it.itemsize", NUMBER),
+        "count": ("it.layout.elem_count", NUMBER),
+        "address": ("it.address", ANY),
+        "is_contiguous": ("it.layout.is_contiguous", FLAG),
+    },
+    DTYPE: {
+        "compute": ("it.compute", DTYPE),
+        "itemsize": ("it.itemsize", NUMBER),
+        "index_form": ("it.index_form", ANY),
+    },
+    _RESULT: {"shape": ("it.shape", DIMS), "count": ("it.elem_count", NUMBER)},
+}
+"""What expressions of launches may ask of each kind."""
+PLACEHOLDER: Final = re.compile(r"{(\w+)}")
+"""What stands for a word in the name of a kernel."""
+_WORDS: Final = {"threads": "THREADS", "run_parts": "RUN_PARTS"}
+# What one launch of several is called, and the fields that it decides.
+_PART: Final = "part"
+_OF_PART: Final = {"count": "part.elements", "geometry": "part.geometry"}
+# The group of fields by which a kernel notes indexes that are out of range.
+_INDEX: Final = "index"
+# What emitted ops call something themselves.
+_RESERVED: Final = frozenset({BUILDER, "kernels", "kernel", "packed", _PART, "math", "constants", "results"})
+
+
+class Part(NamedTuple):
+    """A name with its value in an emitted op."""
+
+    name: str
+    text: str
+    location: Location
+
+
+class Writer:
+    """Writes the parts of one op of a launch; mistakes go to `note`."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        family: KernelFamily,
+        launch: Launch,
+        struct: Struct,
+        method: Method,
+        scope: Scope,
+        known: Collection[str],
+        note: Callable[[Location, str], None],
+    ) -> None:
+        self._spec, self._family, self._launch, self._struct = spec, family, launch, struct
+        self._method, self._own, self.scope, self._note = method, arguments(method), scope, note
+        self._known = known  # the arguments of all methods of the launch
+        kinds = self._own.items()
+        # By what the op calls them.
+        self._operands = {in_python(name): name for name, kind in kinds if argument_kind(kind).startswith(OPERAND)}
+        self._taken = {*map(in_python, self._own), *_RESERVED}
+        self.values: dict[str, Typed] = {}
+        """By name, what `let`, fields and buffers are."""
+        self.kinds: dict[str, str] = {}
+        """By field, the kinds of the results of the method."""
+        self._types: dict[str, ast.expr] = {}
+        self.copies: list[Part] = []
+        """The operands that are copied where they are not contiguous."""
+        # What is read more than once, or by an expression, has a name in the op.
+        terms = [*launch.let.values(), *launch.fields.values(), *launch.scratch.values()]
+        terms += [*launch.when, *launch.offsets.values()]
+        terms += filter(None, (launch.unless, launch.work, launch.parts, launch.blocks, launch.threads))
+        self._read = {name for term in terms for name in term.names if name not in self._own}
+
+    def typed(self, term: Term, *wanted: str) -> Typed:
+        """An expression of one of the wanted kinds."""
+        try:
+            is_condition = wanted == (FLAG,)
+            return self.scope.condition(term.node) if is_condition else self.scope.typed(term.node, *wanted)
+        except TermError as error:
+            self._note(term.location, f": {error}")
+            return Typed(ast.Constant(None), ANY)
+
+    def lets(self, names: Collection[str]) -> tuple[Part, ...]:
+        """The entries of `let` that are not written yet, up to the last of these names."""
+        left = [name for name in self._launch.let if name not in self.values]
+        count = max((number for number, name in enumerate(left, 1) if name in names), default=0)
+        return tuple([self._local(name, self.typed(self._launch.let[name])) for name in left[:count]])
+
+    def _local(self, name: str, value: Typed, location: Location | None = None) -> Part:
+        """A name in the op for a value, which later expressions may read."""
+        text = f"{name}_" if name in self._taken else name
+        self._taken.add(text)
+        self.values[name] = Typed(ast.Name(text), value.kind)
+        self.scope.names.setdefault(name, self.values[name])
+        term = self._launch.let.get(name)
+        return Part(text, value.text, location or (self._launch.location if term is None else term.location))
+
+    def types(self) -> tuple[Part, ...]:
+        """The types of the results, where expressions read them or there are several."""
+        launch, method = self._launch, self._method
+        if not method.operands:
+            return ()
+        depends_on = arguments_of(self._spec, method)
+        self.scope.read.update(depends_on)
+        results = results_of(method) if method.signature.returns != "None" else ()
+        if len(results) > len(launch.results):
+            what = f"names {len(launch.results)} results of '{method.name}', which gives {len(results)}"
+            self._note(launch.location, f" {what}; write a field for each")
+        names = {name: in_python(name) for name in ("self", *method.signature.arguments)}
+        for name, result in zip(launch.results, results, strict=False):
+            # What is wrong with a result is noted of the method.
+            with suppress(TermError):
+                self.kinds[name] = typed_result(self._spec, method, result, buffer, names)[0].kind
+                typed = Typed(ast.Name(f"{name}_type"), self.kinds[name].replace(ARRAY, _RESULT))
+                # An argument may have the name of a field.
+                self.scope.names.setdefault(name, typed)
+        for name in launch.results:
+            self.scope.names.setdefault(name, Typed(parsed("None"), NULL))
+            self.values[name] = Typed(parsed("None"), NULL)
+        types = call(f"results.{method.name}", *(parsed(in_python(name)) for name in depends_on))
+        self._types = dict.fromkeys(self.kinds, types)
+        if len(results) <= 1 and self._read.isdisjoint(self.kinds):
+            return ()
+        self._types = {name: ast.Name(f"{name}_type") for name in self.kinds}
+        return (Part(", ".join(f"{name}_type" for name in self.kinds), ast.unparse(types), launch.location),)
+
+    def outputs(self) -> tuple[Part, ...]:
+        """The buffers of the results."""
+        if not self._method.operands:
+            return self._outputs_of_fields()
+        made = {name: Typed(call("build.output", self._types[name]), kind) for name, kind in self.kinds.items()}
+        return tuple([self._local(name, value, self._launch.results[name]) for name, value in made.items()])
+
+    def _outputs_of_fields(self) -> tuple[Part, ...]:
+        """Those of a device method, whose types stand in the launch."""
+        parts = []
+        for name, location in self._launch.results.items():
+            term = self._launch.fields.get(name)
+            if term is None:
+                self._note(location, f" has no dtype and sizes of '{name}'; write them to 'fields'")
+                continue
+            value = self.typed(term, ARRAY)
+            self.kinds[name] = value.kind
+            parts.append(self._local(name, value, term.location))
+        return tuple(parts)
+
+    def instead(self, term: Term) -> str:
+        """What is called where nothing is launched."""
+        return self._with_buffers(lambda: self.typed(term)).text
+
+    def _with_buffers(self, typed: Callable[[], Typed]) -> Typed:
+        """An expression in which results are buffers."""
+        names = self.scope.names
+        try:
+            self.scope.names = {**names, **{name: self.values[name] for name in self.kinds}}
+            return typed()
+        finally:
+            self.scope.names = names
+
+    def locals(self) -> tuple[Part, ...]:
+        """What `let`, fields and buffers are that have names in the op."""
+        launch = self._launch
+        parts = [*self.lets(launch.let)]
+        if launch.parts is not None:
+            self.scope.names[_PART] = Typed(ast.Name(_PART), ANY)
+        for name, term in launch.fields.items():
+            if name in self.kinds:
+                continue
+            value = self.typed(term)
+            # What a part decides is written where it is packed; a call is made once for all parts.
+            is_called = launch.parts is not None and any(isinstance(node, ast.Call) for node in ast.walk(value.node))
+            is_simple = isinstance(value.node, ast.Name)
+            if _PART not in term.names and not is_simple and (name in self._read or is_called):
+                parts.append(self._local(name, value, term.location))
+            else:
+                self.values[name] = value
+                self.scope.names.setdefault(name, value)
+        for name, term in launch.scratch.items():
+            value = self._with_buffers(partial(self.typed, term, ARRAY, ARRAY + OPTIONAL, NULL))
+            if value.kind == NULL:
+                self.values[name] = value
+            else:
+                parts.append(self._local(name, value, term.location))
+        return tuple(parts)
+
+    def field(self, member: Member) -> Part:
+        """What is packed of a field."""
+        name, launch = member.name, self._launch
+        term = launch.scratch.get(name) or launch.fields.get(name)
+        location = launch.results.get(name, launch.location if term is None else term.location)
+        if name not in self.values and name not in self._known:
+            if name in _OF_PART and launch.parts is not None:
+                return Part(name, _OF_PART[name], location)
+            if name not in _WORDS or not self._family.host:
+                self._note(location, f" says nothing of field '{name}'; write it to 'fields'")
+            return Part(name, _WORDS.get(name, "0"), location)
+        value = self.values[name] if name in self.values else self.typed(Term(name, location))
+        is_address = member.is_number and member.fields[0].type == "address"
+        if is_address and value.kind.startswith((OPERAND, ARRAY)):
+            offset = launch.offsets.get(name)
+            place = None if offset is None else self.typed(offset, NUMBER)
+            return Part(name, _address(self._contiguous(name, value, location), place), location)
+        wanted = (OPERAND, NULL) if is_address else (NUMBER, FLAG) if member.is_number else (DIMS,)
+        if value.kind not in (*wanted, ANY):
+            self._note(location, f" has {value.kind} for field '{name}'; write {wanted[0]}")
+        return Part(name, "NULL" if value.kind == NULL else value.text, location)
+
+    def _contiguous(self, name: str, value: Typed, location: Location) -> Typed:
+        """An operand in row-major order, unless the kernel reads it in any layout or it is none of the arguments."""
+        operand = self._operands.get(value.text)
+        if operand is None or operand in self._launch.strided:
+            return value
+        text = f"{value.text} and " * value.kind.endswith(OPTIONAL) + f"contiguous(build, {value.text})"
+        local = f"{name}_" if name in self._taken else name
+        self._taken.add(local)
+        self.copies.append(Part(local, text, location))
+        return Typed(ast.Name(local), value.kind)
+
+    def kernel(self, name: str, location: Location) -> str:
+        """The name of the kernel in Python."""
+
+        def text(word: str) -> str:
+            if word == "dtype" and word not in self.values:
+                word = next(iter(self._operands.values()), word)
+            value = self.typed(Term(word, location), DTYPE, OPERAND, NUMBER, TEXT)
+            end = {DTYPE: ".value", OPERAND: ".dtype.value"}.get(value.kind, "")
+            return f"{{{value.text}{end}}}"
+
+        return ("f" if PLACEHOLDER.search(name) else "") + f'"{PLACEHOLDER.sub(lambda match: text(match[1]), name)}"'
+
+    def grid(self) -> tuple[str, str]:
+        """The launches, where there are several, and the blocks of each."""
+        launch = self._launch
+        parts = "" if launch.parts is None else self.typed(launch.parts, ANY).text
+        if launch.blocks is not None:
+            return parts, self.typed(launch.blocks, NUMBER).text
+        if launch.threads is not None:
+            return parts, f"blocks_of({self.typed(launch.threads, NUMBER).text})"
+        return parts, "1" if self._family.host else f"{_PART}.blocks"
+
+    def condition_of_error(self) -> str | None:
+        """The condition under which a kernel on a device may note an index that is out of range; None if never."""
+        if self._family.host or all(member.group != _INDEX for member in self._struct.members):
+            return None
+        indexes = self.values.get("indexes") or self.scope.names.get("indexes")
+        is_optional = indexes is not None and indexes.kind == OPERAND + OPTIONAL
+        return f"if {indexes.text} is not None: " if indexes is not None and is_optional else ""
+
+
+def arguments(method: Method) -> dict[str, str]:
+    """The arguments of a method's ops, by name, with their types."""
+    optional = {each.name: " | None" * method.is_optional(each.name) for each in method.single_operands}
+    taken = {name for operand in method.operands for name in (operand.name, operand.layout)}
+    others = {each.name: each.type for each in method.signature.parameters if each.name not in taken}
+    return {**{name: f"Operand{end}" for name, end in optional.items()}, **others}
+
+
+def buffer(dtype: ast.expr, sizes: Typed) -> ast.expr:
+    """A new buffer in Python."""
+    count = call("math.prod", sizes.node) if sizes.kind == DIMS else sizes.node
+    return call("build.empty", dtype, count)
+
+
+def in_python(name: str) -> str:
+    """What an emitted op calls an argument."""
+    return "x" if name == "self" else f"{name}_" if name in _RESERVED else name
+
+
+def _address(value: Typed, offset: Typed | None) -> str:
+    """The address of an operand or a buffer, or of one of its elements."""
+    if value.kind == NULL:
+        return "NULL"
+    is_optional, base = value.kind.endswith(OPTIONAL), value.text
+    if offset is None:
+        return f"address_of({base})" if is_optional else f"{base}.address"
+    size = f"{base}.itemsize" if value.kind.startswith(OPERAND) else f"{base}.dtype.itemsize"
+    text = ast.unparse(ast.BinOp(offset.node, ast.Mult(), parsed(size)))
+    return f"NULL if {base} is None else {base}.address + {text}" if is_optional else f"{base}.address + {text}"

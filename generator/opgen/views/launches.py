@@ -1,0 +1,28 @@
+"""What the template of launches sees: the ops of a module, and the functions that these call."""
+
+from types import SimpleNamespace as View
+
+from opgen.launch_ops import HOST_MODULE, launch_packages
+from opgen.model import Spec
+from opgen.terms import alias_of
+from opgen.views.dispatch import argument_names
+
+
+def launches(spec: Spec, package: str) -> View:
+    """The ops that launch the kernels of a package as spec/kernels says."""
+    packages = launch_packages(spec)
+    is_host = packages[HOST_MODULE] == package
+    own = [op for op in spec.launch_ops.values() if packages[op.module] == package]
+    home, modules, types = f"runtime.backends.{package}", spec.modules.get(package, {}), argument_names(spec)
+    # What signatures name, what any launch may need, and the modules of the functions that they call.
+    imports = {name: types[name] for name in ("runtime.core.conv", "runtime.core.pool") if name in types}
+    if is_host:
+        imports[f"{home}.values"] = ["RUN_PARTS", "THREADS"]
+    for function in ("contiguous", *["blocks_of"] * (not is_host)):
+        module = next((module for module, functions in modules.items() if function in functions), function)
+        imports.setdefault(f"{home}.ops.{module}", []).append(function)
+    for module in sorted({module for op in own for module, _ in op.calls}):
+        folder = home if module in spec.own_modules.get(package, ()) else f"{home}.ops"
+        imports.setdefault(folder, []).append(f"{module} as {alias_of(module)}")
+    packers = "host_arguments as arguments" if is_host else "arguments"
+    return View(ops=own, package=package, is_host=is_host, imports=imports, packers=packers)
