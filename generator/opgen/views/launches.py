@@ -15,7 +15,9 @@ def launches(spec: Spec, package: str) -> View:
     own = [op for op in spec.launch_ops.values() if packages[op.module] == package]
     home, modules, types = f"runtime.backends.{package}", spec.modules.get(package, {}), argument_names(spec)
     # What signatures name, what any launch may need, and the modules of the functions that they call.
-    imports = {name: types[name] for name in ("runtime.core.conv", "runtime.core.pool") if name in types}
+    imports: dict[str, list[str]] = {
+        name: types[name] for name in ("runtime.core.conv", "runtime.core.pool") if name in types
+    }
     if is_host:
         imports[f"{home}.values"] = ["RUN_PARTS", "THREADS"]
     for function in ("contiguous", *["blocks_of"] * (not is_host)):
