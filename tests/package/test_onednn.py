@@ -201,6 +201,17 @@ print(library.omp_get_max_threads() == before)
 
 
 @needs_onednn
+@pytest.mark.parametrize(("environment", "count"), [({}, "2000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
+def test_threads_of_openmp_soon_sleep(environment: dict[str, str], count: str) -> None:
+    program = "print(tl.Device.cpu().inner.onednn is None, os.environ.get('GOMP_SPINCOUNT'))"
+    command = [sys.executable, "-c", f"import os, tallow as tl\n{program}"]
+    environment = {**os.environ, "OMP_DISPLAY_ENV": "verbose", **environment}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.strip() == f"False {environment.get('GOMP_SPINCOUNT')}"
+    assert f"GOMP_SPINCOUNT = '{count}'" in result.stderr
+
+
+@needs_onednn
 def test_a_forked_process_does_without() -> None:
     program = """
 tl.set_threads(2)

@@ -93,6 +93,25 @@ class _Failure(RuntimeError):
         super().__init__(f"{name} of oneDNN failed with status {status}")
 
 
+# How often idle threads of OpenMP look for work before they sleep: for 0.1 ms or less. By default they do for 10 ms or
+# more, and take the processors from the threads that run the package's own kernels.
+_SPINS: Final = ("GOMP_SPINCOUNT", "2000")
+
+
+@contextmanager
+def _short_spins() -> Iterator[None]:
+    """Let the OpenMP runtime that is loaded meanwhile have short spins, unless the user's environment says how long."""
+    name, count = _SPINS
+    if name in os.environ or "OMP_WAIT_POLICY" in os.environ:
+        yield
+        return
+    os.environ[name] = count
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
 class Onednn:
     """The library, on the threads of OpenMP.
 
@@ -115,7 +134,8 @@ class Onednn:
             return None
         # Its wheel has it among the libraries of the environment.
         paths = [str(Path(sys.prefix, "lib", "libdnnl.so.3")), "libdnnl.so.3"]
-        library = load(paths, FUNCTIONS)
+        with _short_spins():
+            library = load(paths, FUNCTIONS)
         if library is None:
             return None
         if hasattr(os, "register_at_fork"):
