@@ -259,6 +259,31 @@ def test_fused_reductions(gpu: Any, name: str, dim: int, shape: tuple[int, ...],
     check_reductions(tl.Device(gpu), of_numbers(name, dim, len(shape) < 3), dim, shape, dtype)
 
 
+EXTREME_ROWS: Final = [
+    [3e30, 4e30, 0.0, -1e29],
+    [3e-30, 4e-30, 0.0, -1e-31],
+    [np.inf, 1.0, 2.0, 3.0],
+    [-np.inf, -np.inf, -np.inf, -np.inf],
+    [np.nan, 1.0, -np.inf, 2.0],
+    [0.1, 0.1, 0.1, 0.1],
+    [0.0, -0.0, 0.0, -0.0],
+    [1000.0, 1000.0, -1000.0, 999.0],
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("names", [REDUCTIONS[:4], REDUCTIONS[4:]])
+def test_fused_reductions_of_extreme_rows(gpu: Any, names: Sequence[str]) -> None:
+    """No square overflows or underflows, and equal elements have no spread."""
+    x = Tensor(np.array(EXTREME_ROWS, "f4"), device=tl.Device(gpu))
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return tuple([getattr(x, name)(-1) for name in names])
+
+    for name, found, expected in zip(names, tl.fuse(function)(x), function(x), strict=True):
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_a_reduction_of_no_elements_is_that_of_the_op(name: str) -> None:
     """An error, where it is one."""
