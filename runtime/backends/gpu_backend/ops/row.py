@@ -371,7 +371,7 @@ def _along_rows(
     apart = sum(1 << k for k, steps in enumerate(strides) if any(steps))
     launches = _launches(
         x.shape, strides, structs.operands, itemsize, unit, build.facts.multiprocessors, facts.totals > 0,
-        formula.family != _FAMILY,
+        facts.results > 0,
     )  # fmt: skip
     totals = _Totals.of(build, kernels, length, launches) if any(outputs.totals) else None
     for number, launch in enumerate(launches):
@@ -484,7 +484,7 @@ def _launches(
     unit: int,
     multiprocessors: int,
     has_totals: bool,
-    is_composed: bool,
+    has_results: bool,
 ) -> tuple[_Launch, ...]:
     """Launches over operands of these strides, of which their struct has room for the `most`."""
     *outer, length = shape
@@ -494,7 +494,7 @@ def _launches(
     access = "vector" if is_vector else _word(itemsize)
     count = unit if is_vector else max(_WORD_BYTES // itemsize, 1)
     vectors = ceil_divide(length, count)
-    options, preferred = _options(itemsize, is_vector, has_totals, is_composed)
+    options, preferred = _options(itemsize, is_vector, has_totals, has_results)
     in_registers = _in_registers(vectors, options, preferred)
     # Those of more vectors than a short row has are in the order of whole waves.
     least = ROW_TEAM if in_registers > options[0] else 1
@@ -522,14 +522,13 @@ def _word(itemsize: int) -> str:
     return "scalar" if itemsize >= _WORD_BYTES else "pair"
 
 
-def _options(itemsize: int, is_vector: bool, has_totals: bool, is_composed: bool) -> tuple[Dims, int]:
+def _options(itemsize: int, is_vector: bool, has_totals: bool, has_results: bool) -> tuple[Dims, int]:
     """How many vectors a thread may have in registers, and how many are preferred."""
     if not is_vector:
         return (_WIDE_SCALARS, _WIDE_SCALARS[-1]) if itemsize == _WIDE_ELEMENT else (_WORDS, _PREFERRED_WORDS)
-    if has_totals:
-        # Composed formulas have more besides.
-        return _VECTORS[:_VECTORS_WITH_TOTALS], _VECTORS[0] if is_composed else _PREFERRED_VECTORS
-    return _VECTORS, _PREFERRED_VECTORS
+    options = _VECTORS[:_VECTORS_WITH_TOTALS] if has_totals else _VECTORS
+    # Threads that write nothing have registers left.
+    return options, _PREFERRED_VECTORS if has_results else _VECTORS[-1]
 
 
 def _in_registers(vectors: int, options: Dims, preferred: int) -> int:
