@@ -10,7 +10,7 @@ from typing import Final
 
 from opgen.cpp import snake
 from opgen.kernels import Kernel, KernelFamily, Struct
-from opgen.launch_writer import ATTRIBUTES, PLACEHOLDER, Part, Writer, arguments, buffer, in_python
+from opgen.launch_writer import ATTRIBUTES, PLACEHOLDER, Part, Writer, arguments, buffer, in_python, result_names
 from opgen.launches import Launch, Term
 from opgen.model import Callable, Method, Spec
 from opgen.problem import Location, Problem, Problems, did_you_mean
@@ -282,7 +282,8 @@ class _Planner:
         """Note what no op of the launch needs."""
         launch, fields = self._launch, [member.name for member in self._struct.members]
         terms = {**launch.fields, **launch.scratch}
-        places = {**{name: term.location for name, term in terms.items()}, **launch.results}
+        places = {name: term.location for name, term in terms.items()}
+        places |= {name: location for text, location in launch.results.items() for name in result_names(text)}
         places |= {name: term.location for name, term in launch.offsets.items()}
         for name, location in places.items():
             if name not in fields:

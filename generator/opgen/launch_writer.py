@@ -49,7 +49,7 @@ ATTRIBUTES: Final[Attributes] = {
         "itemsize": ("it.itemsize", NUMBER),
         "index_form": ("it.index_form", ANY),
     },
-    _RESULT: {"shape": ("it.shape", DIMS), "count": ("it.elem_count", NUMBER)},
+    _RESULT: {"shape": ("it.shape", DIMS), "dtype": ("it.dtype", DTYPE), "count": ("it.elem_count", NUMBER)},
 }
 """What expressions of launches may ask of each kind."""
 PLACEHOLDER: Final = re.compile(r"{(\w+)}")
@@ -98,6 +98,10 @@ class Writer:
         self.kinds: dict[str, str] = {}
         """By field, the kinds of the results of the method."""
         self._types: dict[str, ast.expr] = {}
+        self._results = {
+            next((name for name in names if name not in self._own), names[0]): location
+            for names, location in ((result_names(text), location) for text, location in launch.results.items())
+        }
         self.copies: list[Part] = []
         """The operands that are copied where they are not contiguous."""
         # What is read more than once, or by an expression, has a name in the op.
@@ -138,18 +142,20 @@ class Writer:
         depends_on = arguments_of(self._spec, method)
         self.scope.read.update(depends_on)
         results = results_of(method) if method.signature.returns != "None" else ()
-        if len(results) > len(launch.results):
-            what = f"names {len(launch.results)} results of '{method.name}', which gives {len(results)}"
+        if len(results) > len(self._results):
+            what = f"names {len(self._results)} results of '{method.name}', which gives {len(results)}"
             self._note(launch.location, f" {what}; write a field for each")
         names = {name: in_python(name) for name in ("self", *method.signature.arguments)}
-        for name, result in zip(launch.results, results, strict=False):
+        for name, result in zip(self._results, results, strict=False):
             # What is wrong with a result is noted of the method.
             with suppress(TermError):
                 self.kinds[name] = typed_result(self._spec, method, result, buffer, names)[0].kind
                 typed = Typed(ast.Name(f"{name}_type"), self.kinds[name].replace(ARRAY, _RESULT))
                 # An argument may have the name of a field.
-                self.scope.names.setdefault(name, typed)
-        for name in launch.results:
+                if name not in self._own:
+                    self.scope.names[name] = typed
+        others = [name for text in launch.results for name in result_names(text) if name not in self._own]
+        for name in (*self._results, *others):
             self.scope.names.setdefault(name, Typed(parsed("None"), NULL))
             self.values[name] = Typed(parsed("None"), NULL)
         types = call(f"results.{method.name}", *(parsed(in_python(name)) for name in depends_on))
@@ -164,12 +170,12 @@ class Writer:
         if not self._method.operands:
             return self._outputs_of_fields()
         made = {name: Typed(call("build.output", self._types[name]), kind) for name, kind in self.kinds.items()}
-        return tuple([self._local(name, value, self._launch.results[name]) for name, value in made.items()])
+        return tuple([self._local(name, value, self._results[name]) for name, value in made.items()])
 
     def _outputs_of_fields(self) -> tuple[Part, ...]:
         """Those of a device method, whose types stand in the launch."""
         parts = []
-        for name, location in self._launch.results.items():
+        for name, location in self._results.items():
             term = self._launch.fields.get(name)
             if term is None:
                 self._note(location, f" has no dtype and sizes of '{name}'; write them to 'fields'")
@@ -222,7 +228,7 @@ class Writer:
         """What is packed of a field."""
         name, launch = member.name, self._launch
         term = launch.scratch.get(name) or launch.fields.get(name)
-        location = launch.results.get(name, launch.location if term is None else term.location)
+        location = self._results.get(name, launch.location if term is None else term.location)
         if name not in self.values and name not in self._known:
             if name in _OF_PART and launch.parts is not None:
                 return Part(name, _OF_PART[name], location)
@@ -280,6 +286,11 @@ class Writer:
         indexes = self.values.get("indexes") or self.scope.names.get("indexes")
         is_optional = indexes is not None and indexes.kind == OPERAND + OPTIONAL
         return f"if {indexes.text} is not None: " if indexes is not None and is_optional else ""
+
+
+def result_names(text: str) -> list[str]:
+    """The fields of which a result is one, in order of preference."""
+    return [name.strip() for name in text.split("|")]
 
 
 def arguments(method: Method) -> dict[str, str]:

@@ -109,7 +109,7 @@ class Launch:
     results: Annotated[
         Mapping[str, Location],
         Mark.OPTIONAL,
-        "The fields of what the method gives, in this order. Those that a method does not give are null. That of a "
-        "device method has an expression `dtype[sizes]`.",
+        "The fields of what the method gives, in this order; `a | b` is that of the two which is no argument of the "
+        "method. Those that a method does not give are null. That of a device method has an expression `dtype[sizes]`.",
     ]
     location: Location = field(compare=False)
