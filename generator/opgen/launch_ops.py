@@ -10,7 +10,7 @@ from typing import Final
 
 from opgen.cpp import snake
 from opgen.kernels import Kernel, KernelFamily, Struct
-from opgen.launch_writer import ATTRIBUTES, PLACEHOLDER, Part, Writer, arguments, buffer, in_python, result_names
+from opgen.launch_writer import ATTRIBUTES, PLACEHOLDER, Part, Step, Writer, arguments, buffer, in_python, result_names
 from opgen.launches import Launch, Term
 from opgen.model import Callable, Method, Spec
 from opgen.problem import Location, Problem, Problems, did_you_mean
@@ -37,7 +37,7 @@ HOST_MODULE: Final = "host_launches"
 DEVICE_MODULE: Final = "launches"
 """The same of those on devices."""
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
-_GRID: Final = ("parts", "blocks", "threads")
+_GRID: Final = ("parts", "blocks", "threads", "steps")
 _RETURNS: Final = {"Storage": "Buffer", "tuple[Storage, ...]": "tuple[Buffer, ...]", "None": "None"}
 
 
@@ -62,7 +62,8 @@ class LaunchOp:
     packer: str  # the function that packs the struct
     fields: tuple[Part, ...]
     parts: str  # the launches, where there may be several
-    blocks: str
+    steps: tuple[Step, ...]
+    zeroed: tuple[Part, ...]  # the buffers that are set to 0, each with a condition
     options: str  # of the step that launches
     condition_of_error: str | None  # under which the kernel may note an index, as `if x: `; None if never
     returns: str
@@ -203,13 +204,16 @@ class _Planner:
         instead = "" if launch.instead is None else writer.instead(launch.instead)
         locals_ = writer.locals()
         fields = tuple(writer.field(member) for member in self._struct.members)
-        parts, blocks = writer.grid()
+        parts, steps = writer.parts(), writer.steps(kernel, location)
         results = [writer.values[name] for name in writer.kinds]
         if launch.unless is None and results and not self._family.host:
             unless = f"{results[0].text}.length == 0"
         options = "" if launch.work is None else f", work={writer.typed(launch.work, NUMBER).text}"
-        name, condition_of_error = writer.kernel(kernel, location), writer.condition_of_error()
-        texts = [*(field.text for field in fields), parts, blocks, options, name, condition_of_error or ""]
+        options += "" if launch.shared is None else f", {writer.typed(launch.shared, NUMBER).text}"
+        name = writer.kernel(kernel, location) if self._family.host else ""
+        condition_of_error = writer.condition_of_error()
+        texts = [*(field.text for field in fields), parts, options, name, condition_of_error or ""]
+        texts += [text for step in steps for text in step]
         later = [*texts, *map(ast.unparse, when), unless, instead]
         later += [part.text for part in (*outputs, *locals_, *writer.copies)]
         parameters = {f"_{name}" if name in launch.unused else in_python(name): kind for name, kind in own.items()}
@@ -233,7 +237,8 @@ class _Planner:
             packer=snake(launch.struct),
             fields=fields,
             parts=parts,
-            blocks=blocks,
+            steps=steps,
+            zeroed=writer.zeroed(),
             options=options,
             condition_of_error=condition_of_error,
             returns=f"{returns} | None" if self._family.host else returns,
@@ -267,14 +272,15 @@ class _Planner:
         """Note the keys that are for launches of the other side, and a grid that is lacking or said twice."""
         launch = self._launch
         of_device: dict[str, Term | None] = {"unless": launch.unless, "instead": launch.instead}
-        of_device |= {key: getattr(launch, key) for key in _GRID}
+        of_device |= {"steps": next(iter(launch.steps.values()), None)}
+        of_device |= {key: getattr(launch, key) for key in (*_GRID[:-1], "shared")}
         of_host = {"when": next(iter(launch.when), None), "work": launch.work}
         for key, term in (of_device if self._family.host else of_host).items():
             if term is not None:
                 side = "a device" if self._family.host else "the host"
                 self.note(term.location, f" has '{key}', which is for kernels of {side}; remove it")
-        grid = [key for key in _GRID if getattr(launch, key) is not None]
-        if not self._family.host and grid not in (["parts"], ["blocks"], ["threads"], ["parts", "blocks"]):
+        grid = [key for key in _GRID if getattr(launch, key)]
+        if not self._family.host and grid not in (["parts"], ["blocks"], ["threads"], ["steps"], ["parts", "blocks"]):
             what = f"has '{grid[0]}' and '{grid[1]}'; remove one" if grid else "has no grid; write 'threads' or 'parts'"
             self.note(launch.location, f" {what}")
 
@@ -288,6 +294,9 @@ class _Planner:
         for name, location in places.items():
             if name not in fields:
                 self.note(location, f" has '{name}', which is no field{did_you_mean(name, fields)}")
+        for name, location in launch.zero.items():
+            if name not in {each for text in launch.results for each in result_names(text)}:
+                self.note(location, f" has '{name}' in 'zero', which is no result; remove it")
         for name, term in launch.let.items():
             if name in fields or name not in self._read:
                 reason = "is a field; write it to 'fields'" if name in fields else "nothing names; remove it"

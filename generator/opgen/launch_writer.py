@@ -57,6 +57,8 @@ PLACEHOLDER: Final = re.compile(r"{(\w+)}")
 _WORDS: Final = {"threads": "THREADS", "run_parts": "RUN_PARTS"}
 # What one launch of several is called, and the fields that it decides.
 _PART: Final = "part"
+# What stands for the word of a step in the name of a kernel.
+_STEP: Final = "step"
 _OF_PART: Final = {"count": "part.elements", "geometry": "part.geometry"}
 # The group of fields by which a kernel notes indexes that are out of range.
 _INDEX: Final = "index"
@@ -70,6 +72,13 @@ class Part(NamedTuple):
     name: str
     text: str
     location: Location
+
+
+class Step(NamedTuple):
+    """A launch: its kernel and its blocks in Python."""
+
+    kernel: str
+    blocks: str
 
 
 class Writer:
@@ -106,8 +115,8 @@ class Writer:
         """The operands that are copied where they are not contiguous."""
         # What is read more than once, or by an expression, has a name in the op.
         terms = [*launch.let.values(), *launch.fields.values(), *launch.scratch.values()]
-        terms += [*launch.when, *launch.offsets.values()]
-        terms += filter(None, (launch.unless, launch.work, launch.parts, launch.blocks, launch.threads))
+        terms += [*launch.when, *launch.offsets.values(), *launch.steps.values()]
+        terms += filter(None, (launch.unless, launch.work, launch.parts, launch.blocks, launch.threads, launch.shared))
         self._read = {name for term in terms for name in term.names if name not in self._own}
 
     def typed(self, term: Term, *wanted: str) -> Typed:
@@ -257,10 +266,12 @@ class Writer:
         self.copies.append(Part(local, text, location))
         return Typed(ast.Name(local), value.kind)
 
-    def kernel(self, name: str, location: Location) -> str:
-        """The name of the kernel in Python."""
+    def kernel(self, name: str, location: Location, step: str = "") -> str:
+        """The name of the kernel in Python, or of that of a step."""
 
         def text(word: str) -> str:
+            if word == _STEP and step:
+                return step
             if word == "dtype" and word not in self.values:
                 word = next(iter(self._operands.values()), word)
             value = self.typed(Term(word, location), DTYPE, OPERAND, NUMBER, TEXT)
@@ -269,15 +280,35 @@ class Writer:
 
         return ("f" if PLACEHOLDER.search(name) else "") + f'"{PLACEHOLDER.sub(lambda match: text(match[1]), name)}"'
 
-    def grid(self) -> tuple[str, str]:
-        """The launches, where there are several, and the blocks of each."""
+    def parts(self) -> str:
+        """The parts of the elements, where there may be several."""
+        return "" if self._launch.parts is None else self.typed(self._launch.parts, ANY).text
+
+    def steps(self, kernel: str, location: Location) -> tuple[Step, ...]:
+        """The launches, one after the other."""
         launch = self._launch
-        parts = "" if launch.parts is None else self.typed(launch.parts, ANY).text
+        if launch.steps:
+            steps = launch.steps.items()
+            return tuple(
+                [Step(self.kernel(kernel, location, name), self.typed(term, NUMBER).text) for name, term in steps]
+            )
+        blocks = "1" if self._family.host else f"{_PART}.blocks"
         if launch.blocks is not None:
-            return parts, self.typed(launch.blocks, NUMBER).text
-        if launch.threads is not None:
-            return parts, f"blocks_of({self.typed(launch.threads, NUMBER).text})"
-        return parts, "1" if self._family.host else f"{_PART}.blocks"
+            blocks = self.typed(launch.blocks, NUMBER).text
+        elif launch.threads is not None:
+            blocks = f"blocks_of({self.typed(launch.threads, NUMBER).text})"
+        return (Step("kernel" if self._family.host else self.kernel(kernel, location), blocks),)
+
+    def zeroed(self) -> tuple[Part, ...]:
+        """The buffers that are set to 0, each with the condition under which there is one."""
+        locations = self._launch.zero
+        found = [(self.values[name], location) for name, location in locations.items() if name in self.kinds]
+        return tuple(
+            [
+                Part(value.text, f"if {value.text} is not None: " * value.kind.endswith(OPTIONAL), location)
+                for value, location in found
+            ]
+        )
 
     def condition_of_error(self) -> str | None:
         """The condition under which a kernel on a device may note an index that is out of range; None if never."""

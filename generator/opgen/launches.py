@@ -90,6 +90,14 @@ class Launch:
         "`elements`, `geometry`, and the `first` element and the `offsets` of the operands.",
     ]
     blocks: Annotated[Term | None, "How many blocks a launch has, where that is not the number of the part."]
+    steps: Annotated[
+        Mapping[str, Term],
+        Mark.OPTIONAL,
+        "Several kernels that run one after the other, in place of `blocks`: the word {step} of each name, and its "
+        "blocks.",
+    ]
+    shared: Annotated[Term | None, "How many bytes of shared memory a launch needs beyond what the kernel declares."]
+    zero: Annotated[Mapping[str, Location], Mark.OPTIONAL, "The fields of buffers that are 0 before the launch."]
     threads: Annotated[Term | None, "How many threads a launch has, in place of `blocks`; kernels loop over the rest."]
     offsets: Annotated[
         Mapping[str, Term],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tallow.kernels import launches
-from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, conv_epilogue, pool_by_library
+from tallow.runtime.backends.gpu_backend.ops import attention_by_library, conv, conv_epilogue, pool_by_library
 from tallow.runtime.core.conv import ParamsConvolution
 from tallow.runtime.core.pool import ParamsPool
 from tallow.runtime.program.builder import OpCall
@@ -34,18 +34,18 @@ OPS: dict[Any, tuple[list[tuple[int, ...]], tuple[Any, ...], Any]] = {
         ([PARAMS.input_dims, PARAMS.kernel_dims], (None, None, None, "relu", PARAMS), conv_epilogue.convolve),
     ),
     pool_by_library.avg_pool: ([POOL.input_dims], (POOL,), launches.avg_pool),
-    attention.by_library: (ATTENDED, (None, None, True, 0.125), attention.scaled_dot_product_attention),
-    attention.by_library_with_logsumexp: (
+    attention_by_library.attention: (ATTENDED, (None, None, True, 0.125), launches.scaled_dot_product_attention),
+    attention_by_library.attention_with_logsumexp: (
         ATTENDED,
         (None, None, True, 0.125),
-        attention.scaled_dot_product_attention_with_logsumexp,
+        launches.scaled_dot_product_attention_with_logsumexp,
     ),
     **dict.fromkeys(
-        (attention_gradient.by_library, attention_gradient.by_library_in_any_order),
+        (attention_by_library.attention_gradient, attention_by_library.attention_gradient_in_any_order),
         (
             GRADIENT,
             (None, None, True, False, 0.125),
-            attention_gradient.scaled_dot_product_attention_gradient,
+            launches.scaled_dot_product_attention_gradient,
         ),
     ),
 }
@@ -124,7 +124,7 @@ def test_all_ops_whose_libraries_may_refuse_are_here():
     refusing = {"Attention", "Convolution", "FusedConvolution", "Pooling"}
     found = {
         function
-        for module in (attention, attention_gradient, conv, conv_epilogue, pool_by_library)
+        for module in (attention_by_library, conv, conv_epilogue, pool_by_library)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__
         and not name.startswith("_")

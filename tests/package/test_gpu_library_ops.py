@@ -6,7 +6,7 @@ import pytest
 from tallow import Device, Storage
 from tallow.dtype import DType
 from tallow.kernels import arguments
-from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, conv_epilogue, matmul
+from tallow.runtime.backends.gpu_backend.ops import attention_by_library, conv, conv_epilogue, matmul
 from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.core.layout import layout_of
 from tallow.runtime.program.program import Launch, LibraryCall
@@ -187,7 +187,7 @@ def test_attention_goes_to_a_library_as_it_lies_where_that_means_the_same():
 
     def attend(query=query, keys=keys, mask=None, lengths=None, is_causal=True, scale=0.125):
         operands = query, keys, keys, mask, lengths, is_causal, scale
-        return call_of(attention.by_library, Heads(), *operands).program(FACTS, may_refuse=True)
+        return call_of(attention_by_library.attention, Heads(), *operands).program(FACTS, may_refuse=True)
 
     run = Run(attend())
     ((_, (dtype, params, *addresses)),) = run.calls
@@ -215,7 +215,7 @@ def test_attention_goes_to_a_library_as_it_lies_where_that_means_the_same():
 def test_gradients_of_attention_go_to_a_library_with_what_it_left_for_them():
     x, apart = Stored(DType.BF16, 1 << 20), (40 * 2 * 64, 64, 2 * 64, 1)
     query, keys = at(x, (2, 4, 40, 64)), at(x, (2, 2, 40, 64), apart, 64)
-    forward = built(attention.by_library_with_logsumexp, Heads(), query, keys, keys, None, None, True, 0.125)
+    forward = built(attention_by_library.attention_with_logsumexp, Heads(), query, keys, keys, None, None, True, 0.125)
     assert [(each.dtype, each.length) for each in forward.result] == [(DType.BF16, 2 * 4 * 40 * 64), (DType.F32, 320)]
     run = Run(forward)
     ((_, (_, of_forward, *addresses)),) = run.calls
@@ -223,14 +223,16 @@ def test_gradients_of_attention_go_to_a_library_with_what_it_left_for_them():
 
     result, logsumexp = at(Stored(DType.BF16, 2 * 4 * 40 * 64), (2, 4, 40, 64)), Stored(DType.F32, 4 * 320)
 
-    def change(by=attention_gradient.by_library, query=query, sums=((2, 4, 40),), mask=None, lengths=None, **others):
+    def change(
+        by=attention_by_library.attention_gradient, query=query, sums=((2, 4, 40),), mask=None, lengths=None, **others
+    ):
         of_mask, scale = others.get("of_mask", False), others.get("scale", 0.125)
         operands = query, keys, keys, result, query, at(logsumexp, *sums), mask, lengths, True, of_mask, scale
         return call_of(by, Heads(), *operands).program(FACTS, may_refuse=True)
 
     for by, any_order in (
-        (attention_gradient.by_library, False),
-        (attention_gradient.by_library_in_any_order, True),
+        (attention_by_library.attention_gradient, False),
+        (attention_by_library.attention_gradient_in_any_order, True),
     ):
         program = change(by)
         run = Run(program)

@@ -11,7 +11,6 @@ from tallow.kernels import launches as emitted
 from tallow.kernels.constants import OPTIM_ROOM, OPTIM_TENSORS, SORT_TILE
 from tallow.op import BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from tallow.runtime.backends.gpu_backend.ops import (
-    attention,
     copy,
     elementwise,
     matmul,
@@ -366,7 +365,7 @@ def test_the_splits_of_keys_are_joined_in_the_launch_that_makes_them():
 
     def attended(keys):
         (launch,) = Run(
-            built(attention.scaled_dot_product_attention, query, keys, keys, None, None, False, 0.125)
+            built(emitted.scaled_dot_product_attention, query, keys, keys, None, None, False, 0.125)
         ).launches
         return launch, arguments.ATTENTION.unpack(launch.packed)[6:8]
 

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
-from ..... import results
 from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, GROUP_SHARED
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import NULL, Buffer, Operand, address_of, dense
+from ....program.values import NULL, Buffer, Operand, Pointer, dense
 from ..driver.grid import MAX_BLOCKS, ceil_divide
-from ..libraries.library import AttentionParams
 from . import copy
 from .geometry import LIMIT, Dims
 from .index import Rows, check
-from .scalar import element_bits
-
-if TYPE_CHECKING:
-    from ..libraries.library import Attention
 
 # The sizes of heads that there are kernels for, and the rows that a block takes of them with dot products.
 _SIZES: Final = (64, 128, 256)
@@ -41,141 +34,96 @@ _MIN_SCALE: Final = 2.0**-126
 NO_LENGTHS: Final = arguments.Index(NULL, 0, 0, 0, 0, 0, 0)
 
 
-def scaled_dot_product_attention(
-    build: ProgramBuilder,
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    mask: Operand | None,
-    lengths: Operand | None,
-    is_causal: bool,
-    scale: float,
-    *,
-    op: str = "scaled_dot_product_attention",
-    logsumexp: Buffer | None = None,
-) -> Buffer:
-    """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each.
+class Plan(NamedTuple):
+    """The kernel of a launch and its grid."""
 
-    `logsumexp` is written if it is given.
-    """
+    size: int
+    """That of the heads of the kernel."""
+    rows: str
+    """How the name of the kernel ends."""
+    blocks: int
+    """How many there are for each split of the keys."""
+    splits: int
+    shared: int
+
+
+def plan(build: ProgramBuilder, op: str, query: Operand, key: Operand, mask: Operand | None, scale: float) -> Plan:
+    """The kernel for queries and keys, of which there are some."""
     batches, heads, queries, size = query.shape
     key_heads, keys = key.shape[1:3]
-    dtype = query.dtype
-    result = build.empty(dtype, query.layout.elem_count)
-    # As an index, a length is one of so many.
-    indexes = None if lengths is None else Rows.of(build, op, lengths, keys + 1, mark=0)
-    if result.length == 0 or keys == 0:
-        if indexes is not None:
-            check(build, indexes)
-        build.zero(result)
-        if logsumexp is not None:
-            copy.const_set(build, dense(logsumexp, query.shape[:3]), math.inf)
-        return result
-    group = heads // key_heads
-    rows = group * queries
-    least = held_size(op, size)
-    multiprocessors = build.facts.multiprocessors
+    rows, multiprocessors, key_rows = heads // key_heads * queries, build.facts.multiprocessors, batches * key_heads
+    held = held_size(op, size)
     is_plain = mask is None and scale >= _MIN_SCALE
-    key_rows = batches * key_heads
     are_few = key_rows * _max_splits(rows, keys) < multiprocessors
     # Blocks of many rows of f32 need a multiprocessor each; those of few rows share one.
     are_many = 2 * key_rows * ceil_divide(rows, ATTENTION_ROWS) >= multiprocessors
-    way, taken = _way(dtype, rows, are_few, are_many, is_plain)
+    way, taken = _way(query.dtype, rows, are_few, are_many, is_plain)
     blocks = key_rows * ceil_divide(rows, taken)
     splits = 1
     if way not in _ALL_KEYS and blocks <= COUNTERS:
         busy = _BUSY_BLOCKS.get(way, _MAX_BUSY_BLOCKS)
         splits = _splits(blocks, min(rows, taken), keys, multiprocessors, busy)
-    if max(rows, keys) >= LIMIT or blocks * splits > MAX_BLOCKS:
-        raise InvalidArgument(op, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
-    query, key, value = (whole(build, operand) for operand in (query, key, value))
-    lines = batches * heads * queries
-    parts = build.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
-    packed = arguments.attention(
-        result=result.address, logsumexp=address_of(logsumexp),
-        query=query.address, key=key.address, value=value.address, mask=address_of(mask),
-        parts=address_of(parts),
-        counters=NULL if parts is None else build.facts.counters,
-        indexes=NULL if indexes is None else indexes.indexes.address,
-        index=NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
-        index_stride=index_stride(lengths),
-        scale=element_bits(scale, DType.F32), query_strides=query.strides[:3], key_strides=key.strides[:3],
-        value_strides=value.strides[:3], mask_strides=(0, 0, 0, 0) if mask is None else mask.strides, batches=batches,
-        heads=key_heads, group=group, queries=queries, keys=keys, head_size=size, splits=splits,
-    )  # fmt: skip
-    shared_bytes = GROUP_SHARED if way in _ALL_KEYS else 0
-    build.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed, shared_bytes)
-    if indexes is not None:
-        build.expect_error()
-    return result
+    _check_counts(op, query, key, rows, blocks * splits)
+    return Plan(held, way, blocks, splits, GROUP_SHARED if way in _ALL_KEYS else 0)
 
 
-def scaled_dot_product_attention_with_logsumexp(
-    build: ProgramBuilder,
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    mask: Operand | None,
-    lengths: Operand | None,
-    is_causal: bool,
-    scale: float,
-) -> tuple[Buffer, ...]:
-    """The same, and log(sum(exp(score))) of each query."""
-    op = "scaled_dot_product_attention_with_logsumexp"
-    sums = build.output(results.scaled_dot_product_attention_with_logsumexp(query)[1])
-    result = scaled_dot_product_attention(
-        build, query, key, value, mask, lengths, is_causal, scale, op=op, logsumexp=sums
-    )
-    return result, sums
+class GradientGrid(NamedTuple):
+    """The size of the heads of the kernels, and the blocks of those of queries and of keys."""
+
+    size: int
+    row_blocks: int
+    key_blocks: int
 
 
-def by_library(
-    build: ProgramBuilder,
-    library: Attention,
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    mask: Operand | None,
-    lengths: Operand | None,
-    is_causal: bool,
-    scale: float,
-) -> Buffer | None:
-    """The same by a library; None for what that refuses, and for what takes less time by kernels."""
-    if mask is not None or lengths is not None or not suits_libraries((query, key, value), is_causal, scale):
-        return None
-    result = build.empty(query.dtype, query.layout.elem_count)
-    params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
-    call = library.attention(query.dtype, params, query.address, key.address, value.address, result.address)
-    fallback = partial(
-        scaled_dot_product_attention, query=query, key=key, value=value, mask=None, lengths=None, is_causal=is_causal,
-        scale=scale,
-    )  # fmt: skip
-    return result if build.append(call, fallback) else None
+def gradient_grid(op: str, query: Operand, key: Operand) -> GradientGrid:
+    """The grid of both kernels of gradients."""
+    batches, heads, queries, size = query.shape
+    key_heads, keys = key.shape[1:3]
+    rows = heads // key_heads * queries
+    row_blocks, key_blocks = (batches * key_heads * ceil_divide(count, ATTENTION_ROWS) for count in (rows, keys))
+    _check_counts(op, query, key, rows, max(row_blocks, key_blocks))
+    return GradientGrid(held_size(op, size), row_blocks, key_blocks)
 
 
-def by_library_with_logsumexp(
-    build: ProgramBuilder,
-    library: Attention,
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    mask: Operand | None,
-    lengths: Operand | None,
-    is_causal: bool,
-    scale: float,
-) -> tuple[Buffer, ...] | None:
-    """The same, and log(sum(exp(score))) of each query."""
-    if mask is not None or lengths is not None or not suits_libraries((query, key, value), is_causal, scale):
-        return None
-    made = tuple(map(build.output, results.scaled_dot_product_attention_with_logsumexp(query)))
-    params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
-    addresses = query.address, key.address, value.address, *(each.address for each in made)
-    call = library.attention_with_logsumexp(query.dtype, params, *addresses)
-    fallback = partial(
-        scaled_dot_product_attention_with_logsumexp, query=query, key=key, value=value, mask=None, lengths=None,
-        is_causal=is_causal, scale=scale,
-    )  # fmt: skip
-    return made if build.append(call, fallback) else None
+def _check_counts(op: str, query: Operand, key: Operand, rows: int, blocks: int) -> None:
+    if max(rows, key.shape[2]) >= LIMIT or blocks > MAX_BLOCKS:
+        reason = f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer"
+        raise InvalidArgument(op, reason)
+
+
+def _rows_of(build: ProgramBuilder, op: str, lengths: Operand, key: Operand) -> Rows:
+    """Lengths as indexes: one of 0 to the number of keys."""
+    return Rows.of(build, op, lengths, key.shape[2] + 1, mark=0)
+
+
+def index_of(build: ProgramBuilder, op: str, lengths: Operand | None, key: Operand) -> arguments.Index:
+    """What a kernel knows of lengths."""
+    return NO_LENGTHS if lengths is None else _rows_of(build, op, lengths, key).fields
+
+
+def counters(build: ProgramBuilder, splits: int) -> Pointer:
+    """The counters by which the blocks of several splits find the last of them."""
+    return build.facts.counters if splits > 1 else NULL
+
+
+def see_nothing(
+    build: ProgramBuilder, op: str, key: Operand, lengths: Operand | None, result: Buffer, logsumexp: Buffer | None
+) -> None:
+    """Write the results of queries that see no keys, or of none."""
+    zero_gradients(build, op, key, lengths, result)
+    if logsumexp is not None:
+        copy.const_set(build, dense(logsumexp, (logsumexp.length,)), math.inf)
+
+
+def zero_gradients(
+    build: ProgramBuilder, op: str, key: Operand, lengths: Operand | None, *results: Buffer | None
+) -> None:
+    """Set results to 0, and check the lengths."""
+    if lengths is not None:
+        check(build, _rows_of(build, op, lengths, key))
+    for result in results:
+        if result is not None:
+            build.zero(result)
 
 
 def held_size(op: str, size: int) -> int:
