@@ -226,16 +226,28 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
     }
     TALLOW_INLINE Value count_largest(uint64_t volume, const Span& depths, const Span& heights, const Span& widths,
                                       Value highest) const {
+        // Elements of a row whose loads are under way together.
+        constexpr uint32_t batch = 4;
         uint32_t count = 0;
         for (int32_t d = depths.first; d < depths.end; d += static_cast<int32_t>(reread(arguments).dilation_d))
             for (int32_t h = heights.first; h < heights.end; h += static_cast<int32_t>(reread(arguments).dilation_h)) {
                 const Arguments& again = reread(arguments);
                 const T* const row =
                     pointer_to<const T>(again.source) + volume +
-                    (static_cast<uint64_t>(d) * again.size_h + static_cast<uint64_t>(h)) * again.size_w;
+                    (static_cast<uint64_t>(d) * again.size_h + static_cast<uint64_t>(h)) * again.size_w + widths.first;
+                const uint32_t taps = count_steps(widths.first, widths.end, again.dilation_w);
 #pragma unroll 1
-                for (int32_t w = widths.first; w < widths.end; w += static_cast<int32_t>(again.dilation_w))
-                    count += is_largest(to_compute(row[w]), highest) ? 1 : 0;
+                for (uint32_t first = 0; first < taps; first += batch) {
+                    T values[batch] = {};
+#pragma unroll
+                    for (uint32_t i = 0; i < batch; ++i)
+                        if (first + i < taps)
+                            values[i] = row[(first + i) * again.dilation_w];
+#pragma unroll
+                    for (uint32_t i = 0; i < batch; ++i)
+                        if (first + i < taps)
+                            count += is_largest(to_compute(values[i]), highest) ? 1 : 0;
+                }
             }
         return static_cast<Value>(count);
     }

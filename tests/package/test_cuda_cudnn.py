@@ -89,7 +89,7 @@ class Library(ModuleType):
 
     cudnnGraphNotSupportedError = NotSupported  # noqa: N815 - the frontend's own name
     data_type = SimpleNamespace(HALF="half", BFLOAT16="bfloat16", FLOAT="float", BOOLEAN="boolean")
-    scalar_type = SimpleNamespace(COMPILE_TIME_CONST="constant")
+    scalar_type = SimpleNamespace(RUNTIME_PARAM="number")
     diagonal_alignment = SimpleNamespace(BOTTOM_RIGHT="bottom right")
     heur_mode = SimpleNamespace(A="A", FALLBACK="fallback")
     numerical_note = SimpleNamespace(
@@ -220,20 +220,36 @@ def test_an_epilogue_is_part_of_the_graph(opened, library, monkeypatch):
     assert filled == [(960, 0, 1)]
 
 
-@pytest.mark.parametrize(("activation", "numbers"), [("relu", [0.0, 0.0]), ("hardswish", [3.0, 6.0, 1 / 6, -3.0, 0.0])])
-def test_activations_that_keep_nan_choose_by_comparisons(opened, library, monkeypatch, activation, numbers):
+def test_hardswish_chooses_0_where_its_product_is_none(opened, library, monkeypatch):
+    """The product of -infinity and 0 is NaN."""
     monkeypatch.setattr(opened, "_queue", SimpleNamespace(fill=lambda *_: None, handle=1, own_handle=1))
     params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general._replace(channels_last=True)
-    assert run(
-        opened.fused_convolution(
-            DType.F16, params, EpilogueParams(None, None, False, activation, DType.F16), 160, 320, 480
-        )
-    )
-    assert [number for number, _ in library.named("tensor_scalar")] == numbers
+    epilogue = EpilogueParams(None, None, False, "hardswish", DType.F16)
+    assert run(opened.fused_convolution(DType.F16, params, epilogue, 160, 320, 480))
+    assert [number for number, _ in library.named("tensor_scalar")] == [3.0, 6.0, 1 / 6, -3.0, 0.0]
     names = [call[0] for call in library.calls]
     assert names.count("cmp_le") == names.count("binary_select") == 1
     # Numbers of the plan are no operands.
     assert [call[0] for call in library.named("execute")] == [{place: 160 * place for place in range(1, 4)}]
+    # A version that has none leaves the activation to kernels.
+    library.failing["build_operation_graph"] = RuntimeError("no numbers")
+    for activation, error in (("hardswish", contextlib.nullcontext()), ("silu", pytest.raises(LibraryError))):
+        with error:
+            other = epilogue._replace(activation=activation, result=DType.F32)
+            assert opened.fused_convolution(DType.F16, params, other, 160, 320, 480) is None
+
+
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_fused_kernels_are_apart_from_the_kernel_in_front(opened, monkeypatch, is_captured):
+    """By a memset of the result in a stream; graphs have their own edges."""
+    fills = []
+    handles = {"handle": 2 if is_captured else 1, "own_handle": 1}
+    monkeypatch.setattr(opened, "_queue", SimpleNamespace(fill=lambda *what: fills.append(what), **handles))
+    monkeypatch.setattr(slow_path, "required", is_captured)
+    params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general._replace(channels_last=True)
+    epilogue = EpilogueParams(None, None, False, "relu", DType.F16)
+    assert run(opened.fused_convolution(DType.F16, params, epilogue, 160, 320, 480))
+    assert fills == ([] if is_captured else [(480, 0, 1)])
 
 
 def test_an_activation_that_cudnn_lacks_has_no_call(opened, library):
@@ -449,9 +465,20 @@ def test_padding_is_left_to_engines_that_multiply_its_zeros(opened, library):
     assert not run(opened.convolution(FORWARD, DType.BF16, PARAMS, 160, 320, 480))
     library.names = ["eng2_k2=1"]
     assert not run(opened.convolution(FORWARD, DType.F32, PARAMS, 160, 320, 480))
-    strided = ParamsConv2D(**SIZES, padding=1, stride=2, dilation=1).general
-    library.names, library.chosen = ["eng62_k2=5"], 0
-    assert not run(opened.convolution(FORWARD, DType.F32, strided, 160, 320, 480))
+    library.chosen = 0
+    for name, stride, dilation, is_taken in (
+        ("eng70", 1, 1, True), ("eng62", 2, 1, True), ("eng70", 2, 1, False), ("eng62", 1, 2, False),
+    ):  # fmt: skip
+        params = ParamsConv2D(**SIZES, padding=1, stride=stride, dilation=dilation).general
+        library.names = [f"{name}_k2=5"]
+        opened._plans.clear()
+        assert run(opened.convolution(FORWARD, DType.F32, params, 160, 320, 480)) is is_taken
+    # The engine of fused kernels multiplies them too.
+    epilogue = EpilogueParams(None, None, False, None, DType.F16)
+    for name, is_taken in (("eng4", True), ("eng40", False)):
+        library.names = [f"{name}_k24=5"]
+        opened._plans.clear()
+        assert (opened.fused_convolution(DType.F16, PARAMS, epilogue, 160, 320, 480) is not None) is is_taken
     # Without padding any engine is right.
     library.names = ["eng2_k2=1"]
     assert run(
@@ -459,6 +486,13 @@ def test_padding_is_left_to_engines_that_multiply_its_zeros(opened, library):
             FORWARD, DType.F32, ParamsConv2D(**SIZES, padding=0, stride=2, dilation=1).general, 160, 320, 480
         )
     )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_input_gradients_are_of_engines_that_leave_out_the_zeros_between(opened, library, stride):
+    params = ParamsConv2D(**SIZES, padding=0, stride=stride, dilation=1).general
+    assert run(opened.convolution(ConvolutionKind.INPUT, DType.F16, params, 160, 320, 480))
+    assert library.named("deselect_engines") == ([(["eng28_", "eng74_"],)] if stride > 1 else [])
 
 
 def test_nothing_of_the_frontend_is_left_at_the_end_of_the_interpreter(opened, library):

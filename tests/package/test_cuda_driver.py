@@ -390,8 +390,28 @@ with graph.capture():
 edges = [call for call in calls() if "Dependencies" in call[0]]
 assert edges == [("cuGraphRemoveDependencies_v2", "0 1 0 1"), ("cuGraphAddDependencies_v2", "0 1 1 1 1")]
 
-# A driver before 12.3 has no such edges.
+# A library's kernel, which was launched so that it may begin early, depends on the end of one of ours.
 from tallow.runtime.backends.cuda_backend import graph as edges_of_graphs
+plain, waits = edges_of_graphs._get_edges, edges_of_graphs._waits
+def captured_early(graph, *count):
+    result = plain(graph, *count)
+    for edge in result[3] if count else ():
+        edge.type = edges_of_graphs.cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+    return result
+answers = []
+def only_the_first_is_ours(node, label):
+    answers.append(waits(node, label))
+    return len(answers) == 1
+edges_of_graphs._get_edges, edges_of_graphs._waits = captured_early, only_the_first_is_ours
+another = GpuGraph(device)
+with another.capture():
+    device.kernels.launch(*launch)
+    device.kernels.launch(*launch)
+edges = [call for call in calls() if "Dependencies" in call[0]]
+assert edges == [("cuGraphRemoveDependencies_v2", "0 1 1 1"), ("cuGraphAddDependencies_v2", "0 1 0 0 1")]
+edges_of_graphs._get_edges, edges_of_graphs._waits = plain, waits
+
+# A driver before 12.3 has no such edges.
 def is_missing(*_):
     raise RuntimeError
 edges_of_graphs._get_edges = is_missing

@@ -37,7 +37,7 @@ class CudaGraph(Recorded):
         with device.activated():
             try:
                 if device.attribute("COMPUTE_CAPABILITY_MAJOR") >= _CAN_BEGIN_EARLY:
-                    _let_kernels_begin_early(graph, device.label)
+                    _set_dependencies(graph, device.label)
                 self._handle = check("cuGraphInstantiate", cuda.cuGraphInstantiate(graph, 0), device.label)
                 self._own(device.call, "cuGraphExecDestroy", self._handle)
             finally:
@@ -55,8 +55,12 @@ class CudaGraph(Recorded):
             check("cuGraphLaunch", (status,), self.device.label)
 
 
-def _let_kernels_begin_early(graph: Any, label: str) -> None:
-    """Let each kernel that waits itself for one in front of it begin while that ends: that takes the launch's time."""
+def _set_dependencies(graph: Any, label: str) -> None:
+    """Let each kernel that waits itself for the one in front of it begin while that ends, which hides its launch.
+
+    Libraries launch kernels that may begin early too, and read before they wait: fused convolutions of cuDNN do. They
+    depend on the end of a kernel of this package, which lets the next one begin before it has waited itself.
+    """
     try:
         counted = _get_edges(graph)
     # What cuda-python raises where a driver is too old to have the function.
@@ -66,14 +70,16 @@ def _let_kernels_begin_early(graph: Any, label: str) -> None:
     origins, targets, data, count = check("cuGraphGetEdges", _get_edges(graph, count), label)
     nodes = {int(node): node for node in (*origins, *targets)}
     waiting = {address: _waits(node, label) for address, node in nodes.items()}
-    programmatic = cuda.CUgraphEdgeData()
-    programmatic.from_port = cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
-    programmatic.type = cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+    early = cuda.CUgraphEdgeData()
+    early.from_port = cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+    early.type = cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
     for origin, target, edge in zip(origins, targets, data, strict=True):
-        if waiting[int(origin)] and waiting[int(target)]:
+        is_early = waiting[int(target)]
+        if waiting[int(origin)] and (is_early or edge.type == early.type):
             ends = [origin], [target]
+            wanted = early if is_early else cuda.CUgraphEdgeData()
             check("cuGraphRemoveDependencies", _remove_edges(graph, *ends, [edge], 1), label)
-            check("cuGraphAddDependencies", _add_edges(graph, *ends, [programmatic], 1), label)
+            check("cuGraphAddDependencies", _add_edges(graph, *ends, [wanted], 1), label)
 
 
 def _waits(node: Any, label: str) -> bool:

@@ -144,12 +144,13 @@ class CuDnn(StreamLibrary):
         return True
 
     def _enqueue_apart(self, plan: Plan, *addresses: int) -> bool:
-        """Enqueue what must not begin before the kernel in front of it has ended.
+        """Enqueue a kernel that may begin before the one in front of it has ended, and reads before it waits.
 
-        In graphs, kernels of this package let the next one begin early. Fused kernels of cuDNN then read too soon; a
-        memset, here of the first byte of the result, waits for all that is in front of it.
+        Kernels of this package let the next one begin early. In a stream a memset, here of the first byte of the
+        result, comes between; graphs have other dependencies: see `graph._set_dependencies`.
         """
-        self._queue.fill(addresses[-1], 0, 1)
+        if self._queue.handle is self._queue.own_handle:
+            self._queue.fill(addresses[-1], 0, 1)
         return self._enqueue(plan, *addresses)
 
     def _set_stream(self, stream: Any) -> None:

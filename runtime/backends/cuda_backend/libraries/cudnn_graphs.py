@@ -20,9 +20,14 @@ _REFUSED_IN_ANY_ORDER: Final = ("WINOGRAD", "FFT", "DOWN_CONVERT_INPUTS", "REDUC
 _REFUSED: Final = ("NONDETERMINISTIC", *_REFUSED_IN_ANY_ORDER)
 # Tensor cores multiply an f32 as a TF32.
 _REFUSED_OF_F32: Final = (*_REFUSED, "TENSOR_CORE")
-# The engines of cuDNN 9 that were seen to multiply the zeros of the padding too, at steps of 1: infinity times zero is
-# NaN. Others leave them out.
-_PADDED: Final = ("eng22", "eng62", "eng70")
+# The engines of cuDNN 9 that were seen to multiply the zeros of the padding too, at dilations of 1: infinity times zero
+# is NaN. Others leave them out. The second ones were also seen to do so at strides above 1.
+_PADDED: Final = ("eng22", "eng45", "eng62", "eng70")
+_PADDED_WITH_STRIDES: Final = ("eng22", "eng45", "eng62")
+# The engine that generates kernels of fused convolutions.
+_PADDED_FUSED: Final = ("eng4",)
+# The engines of input gradients that multiply the zeros between elements by the kernel, at strides above 1.
+_SPREADING: Final = ("eng28", "eng74")
 # Those of colours.
 _FEW_CHANNELS: Final = 3
 
@@ -61,11 +66,13 @@ def convolution(
     dims = kind.result_dims(params)
     graph.give(build(**tensors, **steps), dims, strides=layout_of(dims, params.channels_last).strides)
     graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
-    is_padded = kind is ConvolutionKind.FORWARD and any(params.padding)
-    if is_padded and not _leave_padded(graph.frontend, params):
-        return None
-    plan = graph.build()
-    return None if is_padded and graph.engine not in _PADDED else plan
+    has_strides = {*params.stride} != {1}
+    if kind is ConvolutionKind.FORWARD and any(params.padding):
+        padded = _PADDED_WITH_STRIDES if has_strides else _PADDED
+        return graph.build_padded(padded, params)
+    if kind is ConvolutionKind.INPUT and has_strides:
+        graph.frontend.deselect_engines([f"{engine}_" for engine in _SPREADING])
+    return graph.build()
 
 
 def _is_slow_in_order(kind: ConvolutionKind, params: ParamsConvolution) -> bool:
@@ -108,29 +115,30 @@ def fused_convolution(
     y = activation(graph, y)
     strides = layout_of(of.out_dims, of.channels_last).strides
     graph.give(y, of.out_dims, graph.kind(epilogue.result), strides=strides)
-    graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
-    if any(of.padding) and not _leave_padded(graph.frontend, of):
-        return None
-    return graph.build()
-
-
-def _relu(graph: _Graph, x: Any) -> Any:
-    """Return max(x, 0). cuDNN's own maximum gives 0 for NaN, and its ReLU may."""
-    return graph.below(x, 0.0, 0.0, x)
+    try:
+        graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
+    except RuntimeError:
+        # A version of cuDNN may lack numbers in plans.
+        if activation is _hardswish:
+            return None
+        raise
+    return graph.build_padded(_PADDED_FUSED, of) if any(of.padding) else graph.build()
 
 
 def _hardswish(graph: _Graph, x: Any) -> Any:
+    """Return x * min(x + 3, 6) / 6, and 0 up to -3, where the product is none of an infinity."""
     frontend = graph.frontend
     gate = frontend.min(input0=frontend.add(a=x, b=graph.constant(3.0)), input1=graph.constant(6.0))
     product = frontend.mul(a=frontend.mul(a=x, b=gate), b=graph.constant(1 / 6))
-    # The gate is 0 up to here, also for an infinity.
-    return graph.below(x, -3.0, 0.0, product)
+    is_low = frontend.cmp_le(input=x, comparison=graph.constant(-3.0))
+    is_low.set_data_type(graph.boolean)
+    return frontend.binary_select(input0=graph.constant(0.0), input1=product, mask=is_low)
 
 
 # By the names of ours. cuDNN's GELU approximates.
 _ACTIVATIONS: Final[dict[str | None, Callable[[_Graph, Any], Any]]] = {
     None: lambda _, x: x,
-    "relu": _relu,
+    "relu": lambda graph, x: graph.frontend.relu(x),
     "hardswish": _hardswish,
     "sigmoid": lambda graph, x: graph.frontend.sigmoid(x),
     "silu": lambda graph, x: graph.frontend.swish(x),
@@ -215,15 +223,14 @@ class _Graph:
             name=str(number), dim=[*dims], stride=[*strides], data_type=kind or self._kind, uid=number
         )  # fmt: skip
 
-    def constant(self, value: float) -> Any:
-        """A number, which is part of the plan."""
-        return self.frontend.tensor_scalar(value, self._library.scalar_type.COMPILE_TIME_CONST)
+    @property
+    def boolean(self) -> Any:
+        """cuDNN's name of truth values."""
+        return self._library.data_type.BOOLEAN
 
-    def below(self, x: Any, limit: float, then: float, otherwise: Any) -> Any:
-        """`then` where x is at most the limit, `otherwise` elsewhere and where x is NaN."""
-        is_below = self.frontend.cmp_le(input=x, comparison=self.constant(limit))
-        is_below.set_data_type(self._library.data_type.BOOLEAN)
-        return self.frontend.binary_select(input0=self.constant(then), input1=otherwise, mask=is_below)
+    def constant(self, value: float) -> Any:
+        """A number, which the frontend passes to the plan."""
+        return self.frontend.tensor_scalar(value, self._library.scalar_type.RUNTIME_PARAM)
 
     def give(
         self, result: Any, dims: tuple[int, ...], kind: Any = None, *, strides: tuple[int, ...] | None = None
@@ -246,10 +253,18 @@ class _Graph:
         self.frontend.build_plans()
         return Plan(self._enqueuing(), self.frontend.get_workspace_size())
 
-    @property
-    def engine(self) -> str:
-        """What cuDNN calls the algorithm of the plan that was built."""
-        return _engine(self.frontend.get_plan_name_at_index(self.frontend._plan_index))
+    def build_padded(self, engines: tuple[str, ...], params: ParamsConvolution) -> Plan | None:
+        """The best of the plans of these engines, which multiply the zeros of the padding; None where none is left."""
+        if {*params.dilation} != {1}:
+            return None
+        graph = self.frontend
+        names = [_engine(graph.get_plan_name_at_index(index)) for index in range(graph.get_execution_plan_count())]
+        # Engines are known by a part of a plan's name: eng2 would be eng22 too.
+        graph.deselect_engines(sorted({f"{name}_" for name in names if name not in engines}))
+        if not {*names} & {*engines}:
+            return None
+        plan = self.build()
+        return plan if _engine(graph.get_plan_name_at_index(graph._plan_index)) in engines else None
 
     def _number(self) -> int:
         self._tensors += 1
@@ -277,16 +292,6 @@ class _Graph:
             pointed(ctypes.addressof(array), count, workspace, address, plan)
 
         return execute_pointed
-
-
-def _leave_padded(graph: Any, params: ParamsConvolution) -> bool:
-    """Whether engines are left that multiply the zeros of the padding; the others are deselected."""
-    if {*params.stride, *params.dilation} != {1}:
-        return False
-    names = [graph.get_plan_name_at_index(index) for index in range(graph.get_execution_plan_count())]
-    # Engines are known by a part of a plan's name: eng2 would be eng22 too.
-    graph.deselect_engines(sorted({f"{_engine(name)}_" for name in names if _engine(name) not in _PADDED}))
-    return any(_engine(name) in _PADDED for name in names)
 
 
 def _engine(name: str) -> str:

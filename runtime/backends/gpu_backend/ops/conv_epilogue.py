@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .....dtype import DType
+from .....kernels.constants import ACCESS_BYTES
 from .....op import BinaryOp, UnaryOp
 from ....core.conv import ParamsConvolution
 from ....core.layout import layout_of
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, along_channels, dense
+from ..driver.grid import ceil_divide
 from ..libraries.library import EpilogueParams
 from . import conv, copy, depthwise, elementwise, linear
 
@@ -30,6 +32,9 @@ class _Epilogue(NamedTuple):
     bias: Operand | None
     residual: Operand | None
     activation: str | None
+
+
+_NOTHING: Final = _Epilogue(None, None, None, None)
 
 
 def by_layer_library(
@@ -92,30 +97,71 @@ def by_fused_library(
     """
     epilogue = _Epilogue(scale, bias, residual, activation)
     otherwise = partial(convolve, x=x, kernel=kernel, params=params, **epilogue._asdict())
-    if conv.is_own(params) or _is_layer(x, epilogue, params):
+    is_short = x.dtype.compute is not x.dtype
+    if conv.is_own(params) or (is_short and _is_layer(x, epilogue, params)):
         return None
-    if x.dtype.compute is x.dtype:
+    if not is_short:
         product = conv.by_library(build, library, x, kernel, params, otherwise=otherwise)
         return None if product is None else _finished(build, x.dtype, product, epilogue, params)
-    nothing, dims = _Epilogue(None, None, None, None), params.out_dims
-    last = params._replace(channels_last=True)
-    attempts = [(epilogue, x.dtype), (nothing, x.dtype.compute)]
-    if activation in _CLIPS:
-        attempts.insert(1, (epilogue._replace(activation=None), x.dtype))
-    # Zeros around the input are the library's, else elements; either with all of the epilogue, else with none of it.
+    fused: Any = build.attempt(_with_channels_last, library, x, kernel, epilogue, params, otherwise)
+    if fused is None:
+        return by_images(build, library, x, kernel, scale, bias, residual, activation, params)
+    result = Operand(fused, layout_of(params.out_dims, channels_last=True))
+    ordered: Buffer = conv.in_order(build, result, params.channels_last).storage
+    return ordered
+
+
+def _with_channels_last(
+    build: ProgramBuilder,
+    library: FusedConvolution,
+    x: Operand,
+    kernel: Operand,
+    epilogue: _Epilogue,
+    params: ParamsConvolution,
+    otherwise: partial[Buffer],
+) -> Buffer | None:
+    """A result of 16 bits with channels last: with all of the epilogue, else without the activation, else with none."""
+    x, kernel, params = _with_aligned_channels(build, x, kernel, params._replace(channels_last=True))
+    dtype, wide = x.dtype, x.dtype.compute
+    attempts = [(epilogue, dtype), (_NOTHING, wide)]
+    if epilogue.activation is not None:
+        # Clipping after rounding gives the same.
+        attempts.insert(1, (epilogue._replace(activation=None), dtype if epilogue.activation in _CLIPS else wide))
+    # Zeros around the input are the library's, else elements.
     for is_padded in (False, True) if params.is_padded else (False,):
-        source, problem = conv.with_padding(build, x, last) if is_padded else (x, last)
-        for attempted, dtype in attempts:
-            made: Any = build.attempt(_by_fused_library, library, source, kernel, attempted, problem, dtype, otherwise)
-            if made is not None:
-                if attempted is nothing:
-                    made = _finished(build, x.dtype, made, epilogue, last)
-                elif attempted.activation != activation:
-                    made = _clipped(build, made, activation)
-                shown = Operand(made, layout_of(dims, channels_last=True))
-                ordered: Buffer = conv.in_order(build, shown, params.channels_last).storage
-                return ordered
+        source, problem = conv.with_padding(build, x, params) if is_padded else (x, params)
+        for attempted, result_dtype in attempts:
+            operands = library, source, kernel, attempted, problem, result_dtype, otherwise
+            product: Any = build.attempt(_by_fused_library, *operands)
+            if product is None:
+                continue
+            if attempted is epilogue:
+                fused: Buffer = product
+                return fused
+            remaining = epilogue if attempted is _NOTHING else _NOTHING._replace(activation=epilogue.activation)
+            return _finished(build, dtype, product, remaining, params)
     return None
+
+
+def _with_aligned_channels(
+    build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConvolution
+) -> tuple[Operand, Operand, ParamsConvolution]:
+    """Input and kernel with zeros behind their channels, so that pixels are whole accesses, as libraries need them."""
+    channels = params.channels[0]
+    length = ACCESS_BYTES // x.itemsize
+    aligned = length * ceil_divide(channels, length)
+    if params.groups > 1 or channels == aligned:
+        return x, kernel, params
+
+    def extended(source: Operand) -> Operand:
+        dims = source.shape[0], aligned, *source.shape[2:]
+        target = Operand(build.empty(source.dtype, math.prod(dims)), layout_of(dims, channels_last=True))
+        build.zero(target.storage)
+        copy.copy(build, source, Operand(target.storage, target.layout.narrow(1, 0, channels)))
+        return target
+
+    x, kernel = extended(x), extended(kernel)
+    return x, kernel, params._replace(input_dims=tuple(x.shape), kernel_dims=tuple(kernel.shape))
 
 
 def _by_fused_library(
