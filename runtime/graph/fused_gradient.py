@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Derivative
 from ...gradients.second import SECOND_DERIVATIVES
 from ...kernels.constants import ROWS
-from ...op import MethodOp
+from ...op import BinaryOp, MethodOp, ReduceOp
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError
@@ -207,6 +207,12 @@ class _Derivation:
             yield from self._of_reduction(step, g)
         elif step.dim is not None:
             yield from self._of_row(step, g)
+        elif step.op is BinaryOp.DIV and (inverse := self._inverse_of_rows(step)) is not None:
+            wide = g.to_dtype(inverse.dtype) * inverse
+            yield 0, wide.to_dtype(g.dtype)
+            if step.operands[1] in self._needed:
+                x = self._value(step.operands[0], step.layouts[0]).to_dtype(inverse.dtype)
+                yield 1, (wide * (x * -inverse)).to_dtype(g.dtype)
         else:
             derivatives = _DERIVATIVES.get(step.op) or {}
             self._require_no_rounding(step, derivatives)
@@ -214,6 +220,20 @@ class _Derivation:
                 if derivative is not None and step.operands[place] in self._needed:
                     parts = [self._part(step, [*derivatives], name) for name in derivative.takes]
                     yield place, derivative.function(g, *parts)
+
+    def _inverse_of_rows(self, step: Step) -> Any:
+        """One over a divisor that is one number a row, computed once a row; None if it is none."""
+        name, layout = step.operands[1], step.layouts[1]
+        dims = {each.dim for each in self._function.steps if each.dim is not None and each.shape == step.shape}
+        alike = [dim for dim in dims if layout.strides[dim] == 0 and layout.shape[dim] > 1]
+        if not alike or name in self._function.numbers:
+            return None
+        (dim, *_) = alike
+        if name in self._sources:
+            divisor = self._value(name, layout).narrow(dim, 0, 1)
+        else:
+            divisor = self._value(name, Layout.contiguous(self._steps[name].result_shape))
+        return divisor.to_dtype(step.dtype.compute).recip().broadcast_as(step.shape)
 
     def _of_reduction(self, step: Step, g: Any) -> Iterator[tuple[int, Any]]:
         """The gradient of the operand of a reduction, of short floats in f32, as that of the op is computed."""
@@ -234,7 +254,12 @@ class _Derivation:
             return known[name] if name in known else self._part(step, [], name)
 
         gradient = g
-        if derivative.takes:
+        if step.op is ReduceOp.NORM:
+            # The quotient of an element and the norm, which no element exceeds, by a division for each row.
+            norm = part("result")
+            inverse = norm.eq(0.0).where(0.0, norm.recip())
+            gradient = (x * inverse * g.to_dtype(x.dtype)).to_dtype(g.dtype)
+        elif derivative.takes:
             gradient = derivative.function(g.to_dtype(x.dtype), *map(part, derivative.takes)).to_dtype(g.dtype)
         yield 0, gradient.broadcast_as(step.shape)
 

@@ -23,6 +23,18 @@ template <typename Value> TALLOW_INLINE uint64_t bits_of(Value number) {
     return bit_cast<typename Word<sizeof(Value)>::type>(number);
 }
 
+// x / y of elements of 16 bits and a number of their row, rounded once, by the reciprocal that compilers compute once a
+// row. That is off by 2**-23 of the quotient at most, and a quotient of numbers of n bits is 2**(-2n - 1) of itself and
+// more away from any number of n + 1 bits: so it is rounded to the same, but for subnormal numbers.
+template <typename T> TALLOW_INLINE T divide_by_number(T x, T y) {
+    const float dividend = to_compute(x), divisor = to_compute(y);
+    constexpr float smallest = is_same<T, bf16> ? 0x1p-126f : 0x1p-14f;
+    const float quotient = dividend * (1.0f / divisor), size = fabs(quotient);
+    const bool is_normal = size >= smallest && size < infinity(float{});
+    // Zeros and infinities are equal to their quotient.
+    return convert<T>(is_normal || quotient == dividend ? quotient : dividend / divisor);
+}
+
 // The results of elements and, after these, what sums over rows would add up.
 template <typename Functor, typename T> struct RowResults {
     compute_type<T> values[output_slots<Functor>];

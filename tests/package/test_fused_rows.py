@@ -259,6 +259,19 @@ def test_fused_reductions(gpu: Any, name: str, dim: int, shape: tuple[int, ...],
     check_reductions(tl.Device(gpu), of_numbers(name, dim, len(shape) < 3), dim, shape, dtype)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", pytest.param("f16", marks=pytest.mark.full)])
+def test_quotients_of_elements_and_a_number_of_their_row_are_rounded_once(gpu: Any, dtype: str) -> None:
+    """Of any numbers: they are computed by a reciprocal where that rounds to the same."""
+    bits = np.random.default_rng(0).integers(0, 1 << 16, (1 << 12, 64)).astype(np.uint16)
+    x = Tensor((bits.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else bits.view(np.float16))
+    x = x.to_dtype(dtype).to_device(tl.Device(gpu))
+
+    def function(x: Tensor) -> Tensor:
+        return x / x.max(-1, keepdim=True).minimum(x.abs().min(-1, keepdim=True) * 4)
+
+    np.testing.assert_array_equal(*[each(x).to_dtype("f64").numpy() for each in (tl.fuse(function), function)])
+
+
 EXTREME_ROWS: Final = [
     [3e30, 4e30, 0.0, -1e29],
     [3e-30, 4e-30, 0.0, -1e-31],

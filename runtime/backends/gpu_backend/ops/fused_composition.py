@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels.constants import STRUCTS
-from .....op import CmpOp
+from .....op import BinaryOp, CmpOp
 from ....base.row_facts import RowFacts
 from ....program.fused_function import IndexOp
 from . import row
@@ -423,6 +423,8 @@ class _Composition:
             cpp, (number, _) = step.dtype.cpp, self._statements.operands(step)
             zero = f"convert<{cpp}>(compute_type<{cpp}>{{0}})"
             return f"const {cpp} {step.name} = position == row.index ? {number} : {zero};"
+        if step.op is BinaryOp.DIV and step.dtype.itemsize == 2 and step.operands[1] in self._of_row:
+            return f"const auto {step.name} = divide_by_number({', '.join(self._statements.operands(step))});"
         return self._statements.of_map(step)
 
     def _known_number(self, step: Step) -> str:
