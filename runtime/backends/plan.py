@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import perf_counter_ns
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from ...dtype import DType
@@ -145,8 +146,22 @@ class Planner:
             raise key
         call, operands = OpCall.of(function, arguments, options, numbers)
         plans = self.plans
+        if plans.observers:
+            return self._observed(key, call, operands, may_refuse)
+        plan = self.plan_of(key, call, may_refuse=may_refuse)
+        if plan is None:
+            return None
+        result = plan(*operands)
+        if key is not None and not (may_refuse and result is None):
+            plans.remember(key, plan)
+        return result
+
+    def _observed(self, key: Key, call: OpCall, operands: Sequence[Any], may_refuse: bool) -> Any:
+        """Make a call in which observers take part."""
+        plans = self.plans
         observers = plans.observers
-        plan = plans.known(key) if observers and key is not None else None
+        call.begin_ns = perf_counter_ns()
+        plan = None if key is None else plans.known(key)
         is_known = plan is not None
         if plan is None:
             plan = self.plan_of(key, call, may_refuse=may_refuse)
@@ -155,13 +170,12 @@ class Planner:
         elif may_refuse and call.program(self.facts, may_refuse=True) is None:
             # The plan is that of another op of the cell.
             return None
-        run = plans.observe(key, call, plan, is_known) if observers else plan
-        result: Any = run(*operands)
+        run = plans.observe(key, call, plan, is_known)
+        result = run(*operands)
         if key is not None and not (may_refuse and result is None):
             if not is_known:
                 plans.remember(key, plan)
-            if observers:
-                plans.keep_observed(key, run, observers)
+            plans.keep_observed(key, run, observers)
         return result
 
     @overload

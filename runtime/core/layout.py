@@ -119,15 +119,21 @@ class Layout:
         order = self.memory_order()
         if not order or self.is_contiguous:
             return self, self.dense
-        ordered = self.permute(order)
-        return ordered, ordered.dense.permute(inverse(order))
+        ordered = self._permuted(order)
+        return ordered, ordered.dense._permuted(inverse(order))
 
     def memory_order(self) -> tuple[int, ...]:
         """The dims from the longest stride to the shortest; none if the elements do not fill a range of memory."""
         if self.is_contiguous:
             return tuple(range(self.rank))
-        order = sorted(range(self.rank), key=lambda dim: -self.strides[dim])
-        return tuple(order) if self.permute(order).is_contiguous else ()
+        shape, strides = self.shape, self.strides
+        order = sorted(range(len(shape)), key=strides.__getitem__, reverse=True)
+        step = 1
+        for dim in reversed(order):
+            if strides[dim] != step and shape[dim] != 1:
+                return ()
+            step *= shape[dim]
+        return tuple(order)
 
     @property
     def is_channels_last(self) -> bool:
@@ -222,13 +228,18 @@ class Layout:
 
     def permute(self, dims: Sequence[int]) -> Layout:
         """Return the layout whose dim i is dim `dims[i]` of this one; `dims` names every dim once."""
-        shape, strides = self.shape, self.strides
+        shape = self.shape
         dims = integers("permute", "dims", dims)
         order = [shape.dim("permute", dim) for dim in dims]
         if len(order) != len(shape) or len(set(order)) != len(shape):
             raise InvalidArgument("permute", f"dims {dims} do not name each of the {len(shape)} dims once")
-        sizes = Shape._trusted([shape[dim] for dim in order])
-        return Layout._trusted(sizes, tuple([strides[dim] for dim in order]), self.start_offset)
+        return self._permuted(order)
+
+    def _permuted(self, order: Iterable[int]) -> Layout:
+        """The layout whose dim i is dim `order[i]` of this one, of an order that nobody has to check."""
+        shape, strides = self.shape, self.strides
+        sizes, steps = [shape[dim] for dim in order], [strides[dim] for dim in order]
+        return Layout._trusted(Shape._trusted(sizes), tuple(steps), self.start_offset)
 
     def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Layout:
         """Return the layout of `length` of the places along `dim`: start, start + step, start + 2 * step and so on."""
@@ -299,14 +310,8 @@ class Layout:
 
     def collapsed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the fewest dims and strides that reach the same elements in the same order; see `collapse`."""
-        dims, (strides,) = collapse((self,))
+        dims, (strides,) = collapse(self.shape, (self.strides,))
         return dims, strides
-
-
-def split(layout: Layout, dim: int) -> tuple[Layout, Layout]:
-    """The layout of the dims in front of `dim`, and that of the others."""
-    shape, strides = layout.shape, layout.strides
-    return Layout(shape[:dim], strides[:dim], layout.start_offset), Layout(shape[dim:], strides[dim:])
 
 
 def channels_last_order(rank: int) -> tuple[int, ...]:
@@ -325,7 +330,7 @@ def layout_of(shape: Iterable[int], channels_last: bool) -> Layout:
 
 def reordering(layouts: Iterable[Layout]) -> tuple[int, ...]:
     """The order of dims of the first layout that fills a range of memory; empty if that is row-major or none does."""
-    order = next(filter(None, [layout.memory_order() for layout in layouts]), ())
+    order = next(filter(None, (layout.memory_order() for layout in layouts)), ())
     return () if order == tuple(range(len(order))) else order
 
 
@@ -364,7 +369,7 @@ def _contiguous(shape: Shape, start_offset: int) -> Layout:
     return layout
 
 
-# Cached for the same reason as `_collapse`.
+# Cached for the same reason as `collapse`.
 @lru_cache(maxsize=4096)
 def _broadcast(source: Shape, strides: tuple[int, ...], start_offset: int, target: Shape) -> Layout:
     extra = len(target) - len(source)
@@ -376,20 +381,16 @@ def _broadcast(source: Shape, strides: tuple[int, ...], start_offset: int, targe
     return Layout._trusted(target, tuple(steps), start_offset)
 
 
-def collapse(layouts: Sequence[Layout]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Return the fewest dims, and strides for each layout, that reach the same elements in the same order.
-
-    The layouts have one shape. Dims of size 1 go, and neighbours merge where every layout steps through both of them
-    as through one. One element gives no dims at all, and no elements give the one dim 0.
-    """
-    return _collapse(layouts[0].shape, tuple([layout.strides for layout in layouts]))
-
-
 # Cached because a program repeats its shapes, and working one out takes longer than a launch.
 @lru_cache(maxsize=4096)
-def _collapse(
-    shape: Shape, strides: tuple[tuple[int, ...], ...]
+def collapse(
+    shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the fewest dims, and strides for each operand, that reach the same elements in the same order.
+
+    The operands have one shape, and `strides` each. Dims of size 1 go, and neighbours merge where every operand steps
+    through both of them as through one. One element gives no dims at all, and no elements give the one dim 0.
+    """
     if 0 in shape:
         return (0,), ((1,),) * len(strides)
     dims: list[int] = []

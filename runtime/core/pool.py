@@ -75,7 +75,7 @@ class ParamsPool(_Pool):
 
         def read(name: str, values: Sequence[int], count: int, least: int) -> tuple[int, ...]:
             numbers = integers(op, name, values, count, f"{count} integers")
-            if not all(least <= number <= LONGEST_STEP for number in numbers):
+            if min(numbers) < least or max(numbers) > LONGEST_STEP:
                 raise InvalidArgument(op, f"{name} is {least} to {LONGEST_STEP} along each dim, not {numbers}")
             return numbers
 
@@ -114,8 +114,7 @@ class ParamsPool(_Pool):
     @property
     def axes(self) -> tuple[PoolAxis, ...]:
         """The dims."""
-        steps = zip(self.sizes, self.result_sizes, self.window, self.padding, self.stride, self.dilation, strict=True)
-        return tuple(PoolAxis(*each) for each in steps)
+        return tuple(map(PoolAxis, self.sizes, *self[1:6]))
 
     @property
     def is_empty(self) -> bool:
@@ -136,7 +135,8 @@ class ParamsPool(_Pool):
     @property
     def farthest(self) -> int:
         """No position that a window begins or ends at is above this number."""
-        return max(axis.size + axis.padding + axis.dilation * axis.window for axis in self.axes)
+        each = zip(self.sizes, self.window, self.padding, self.dilation, strict=True)
+        return max([size + padding + dilation * window for size, window, padding, dilation in each])
 
     @property
     def as_volumes(self) -> Self:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from time import perf_counter_ns
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from ...dtype import Array, DType
@@ -282,52 +281,53 @@ class OpCall:
 
     __slots__ = ("_function", "_options", "arguments", "begin_ns", "parts")
 
-    def __init__(
-        self, function: Callable[..., Any], parts: Sequence[Any], options: Mapping[str, Any], given: Sequence[Argument]
-    ) -> None:
-        self.begin_ns = perf_counter_ns()
-        """When the call was made, for profilers: what follows is the making of its plan."""
-        self._function = function
-        self._options = options
-        self.arguments = given
-        """The arguments of the program: a buffer for each storage, and then the numbers."""
-        self.parts = parts
-        """The arguments of the op, with buffers in the place of storages and parameters in that of numbers."""
+    _function: Callable[..., Any]
+    _options: Mapping[str, Any]
+    arguments: Sequence[Argument]
+    """The arguments of the program: a buffer for each storage, and then the numbers."""
+    begin_ns: int
+    """When the call was made, for profilers: what follows is the making of its plan."""
+    parts: Sequence[Any]
+    """The arguments of the op, with buffers in the place of storages and parameters in that of numbers."""
 
     @classmethod
     def of(
-        cls,
-        function: Callable[..., Any],
-        arguments: Sequence[Any],
-        options: Mapping[str, Any],
-        numbers: int,
+        cls, function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any], numbers: int
     ) -> tuple[Self, list[Any]]:
-        """The call `function(*arguments, **options)`, whose last arguments are so many numbers, and its operands.
+        """The call `function(*arguments, **options)`, whose last arguments are `numbers` numbers, and its operands.
 
-        These are what a run is given: the storages, also those of operands, and then the numbers.
+        The operands are what a run takes: the storages, also those in tuples, and then the numbers.
         """
-        parts = list(arguments)
+        parts: list[Any] = []
         given: list[Argument] = []
         operands: list[Any] = []
-        owners: dict[int, int] = {}
-        first_number = len(parts) - numbers
-        for place, part in enumerate(arguments):
-            position = len(operands)
-            if place >= first_number:
-                parts[place] = parameter = Parameter(position)
-                given.append(parameter)
-                operands.append(part)
-                continue
+        first_number = len(arguments) - numbers
+        for part in arguments[:first_number] if numbers else arguments:
             storage = part[0] if isinstance(part, tuple) and part else part
-            if isinstance(storage, GivenStorage):
-                buffer = storage.buffer(position)
-                # Keys tell whether operands are one storage only where that matters.
-                buffer.memory.owner = owners.setdefault(id(storage), position)
-                # In half of the time of the class's own `__new__`.
-                parts[place] = buffer if storage is part else tuple.__new__(type(part), (buffer, *part[1:]))
-                given.append(buffer)
-                operands.append(storage)
-        return cls(function, parts, options, given), operands
+            if not isinstance(storage, GivenStorage):
+                parts.append(part)
+                continue
+            buffer = storage.buffer(len(operands))
+            # Keys tell whether operands are one storage only where that matters.
+            for position, other in enumerate(operands):
+                if other is storage:
+                    buffer.memory.owner = position
+                    break
+            # In half of the time of the class's own `__new__`.
+            parts.append(buffer if storage is part else tuple.__new__(type(part), (buffer, *part[1:])))
+            given.append(buffer)
+            operands.append(storage)
+        for number in arguments[first_number:] if numbers else ():
+            parameter = Parameter(len(operands))
+            parts.append(parameter)
+            given.append(parameter)
+            operands.append(number)
+        call = cls.__new__(cls)
+        call._function = function
+        call._options = options
+        call.arguments = given
+        call.parts = parts
+        return call, operands
 
     def program(
         self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset(), *, may_refuse: bool = False

@@ -104,6 +104,10 @@ class Buffer:
         """The address of the first element."""
         return Address(self.memory, 0)
 
+    def at(self, offset: int) -> Address:
+        """The address of an element."""
+        return Address(self.memory, offset * self.dtype.itemsize)
+
     @property
     def nbytes(self) -> int:
         """The bytes of all elements."""
@@ -357,9 +361,14 @@ class Operand(NamedTuple):
         storage = self.storage
         return Address(storage.memory, self.layout.start_offset * storage.dtype.itemsize)
 
+    def at(self, offset: int) -> Address:
+        """The address of the element `offset` elements of memory after the first one."""
+        storage = self.storage
+        return Address(storage.memory, (self.layout.start_offset + offset) * storage.dtype.itemsize)
+
     def relaid(self, shape: Sequence[int], strides: Sequence[int]) -> Self:
         """The same storage from the same first element on, with other dims."""
-        layout = Layout(Shape._trusted(tuple(shape)), tuple(strides), self.layout.start_offset)
+        layout = Layout._trusted(Shape._trusted(shape), tuple(strides), self.layout.start_offset)
         return type(self)(self.storage, layout)
 
 

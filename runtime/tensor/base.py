@@ -502,8 +502,8 @@ def aligned(op: str, *layouts: Layout) -> tuple[Layout, ...]:
         stretched = broadcast(op, *layouts)
         order = reordering(stretched)
         if order:
-            stretched = tuple([layout.permute(order) for layout in stretched])
-            preserved = stretched[0].dense.permute(inverse(order))
+            stretched = tuple([layout._permuted(order) for layout in stretched])
+            preserved = stretched[0].dense._permuted(inverse(order))
         else:
             preserved = stretched[0].dense
         found = _aligned.keep(key, (*stretched, preserved))

@@ -10,7 +10,7 @@ from .....kernels import host_arguments
 from .....kernels.constants import MOST_OPERANDS
 from .....limits import MAX_RANK
 from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
-from ....core.layout import Layout
+from ....core.layout import collapse
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Address, Buffer, Operand, Parameter, Pointer, dense, filled
 from ..values import THREADS, Function, number_bits
@@ -108,9 +108,9 @@ def launch_map(
     build.launch("span", "map_operands", 1, packed, work=layout.elem_count)
 
 
-def runs_of(layout: Layout, itemsize: int) -> tuple[int, int, int] | None:
+def runs_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int, int] | None:
     """The numbers of Runs of runs.hpp, which elements of at most two strides have; None of more strides."""
-    counts, strides = layout.collapsed()
+    counts, (strides,) = collapse(shape, (strides,))
     if len(counts) > 2:
         return None
     if strides in ((), (1,)):

@@ -15,7 +15,7 @@ from ..... import results
 from .....kernels import host_arguments
 from .....kernels.constants import JOIN_ROWS_SOURCES
 from .....op import BinaryOp
-from ....core.layout import Layout, split
+from ....core.layout import Layout, collapse
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Address, Buffer, Constant, Operand, Parameter, StorageOrBuffer, filled
@@ -131,12 +131,13 @@ class _Source(NamedTuple):
 
 def _source(operand: Operand, dim: int) -> _Source | None:
     """The rows of an operand from a dim on; None if they, or the elements of one, have more strides than the kernel."""
-    outer, inner = split(operand.layout, dim)
-    (_, row_strides), runs = outer.collapsed(), runs_of(inner, operand.itemsize)
+    shape, strides = operand.shape, operand.strides
+    _, (row_strides,) = collapse(shape[:dim], (strides[:dim],))
+    runs = runs_of(shape[dim:], strides[dim:], operand.itemsize)
     if len(row_strides) > 1 or runs is None:
         return None
-    length, row_stride = inner.elem_count * operand.itemsize, sum(row_strides) * operand.itemsize
-    return _Source(operand, outer.elem_count, (length, row_stride, *runs))
+    length, row_stride = math.prod(shape[dim:]) * operand.itemsize, sum(row_strides) * operand.itemsize
+    return _Source(operand, math.prod(shape[:dim]), (length, row_stride, *runs))
 
 
 def _join(build: ProgramBuilder, result: Address, sources: Sequence[_Source], row_stride: int) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import host_arguments
 from .....kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
 from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
-from ....core.layout import split
+from ....core.layout import collapse
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Buffer, Operand, Parameter, dense, filled
 from ..values import RUN_PARTS, THREADS, number_bits
@@ -40,15 +41,15 @@ def reduce(
     if count == 0 or not dims or not kernels.has("fold", f"{op.value}_{dtype.value}_rows"):
         return None
     order = [*(dim for dim in range(len(x.shape)) if dim not in dims), *sorted(dims)]
-    x = Operand(x.storage, x.layout.permute(order))
+    shape, strides = x.shape, x.strides
+    x = x.relaid([shape[dim] for dim in order], [strides[dim] for dim in order])
     rank = len(order) - len(dims)
     rows = _rows(x, rank)
     if rows is None:
         x = copied(build, x)
         rows = _rows(x, rank)
         assert rows is not None, "a copy is dense"
-    kept, reduced = split(x.layout, rank)
-    length, outputs = reduced.elem_count, kept.elem_count
+    length, outputs = prod(x.shape[rank:]), prod(x.shape[:rank])
     if rows.inner == 0:
         parts, pack = -(-length // FOLD_LENGTH), partial(host_arguments.fold_rows, row_stride=rows.stride)
     else:
@@ -82,15 +83,15 @@ class _Rows(NamedTuple):
 
 def _rows(x: Operand, rank: int) -> _Rows | None:
     """Rows, or columns, of the dims of an operand from one on; None if they have more strides than the kernels."""
-    kept, reduced = split(x.layout, rank)
-    runs = runs_of(reduced, x.itemsize)
-    counts, strides = kept.collapsed()
+    shape, strides, itemsize = x.shape, x.strides, x.itemsize
+    runs = runs_of(shape[rank:], strides[rank:], itemsize)
+    counts, (strides,) = collapse(shape[:rank], (strides[:rank],))
     # Elements of a row are read side by side where they are, or else those of several rows.
-    inner = counts[-1] if strides[-1:] == (1,) and runs is not None and runs[2] not in (0, x.itemsize) else 0
+    inner = counts[-1] if strides[-1:] == (1,) and runs is not None and runs[2] not in (0, itemsize) else 0
     outer = strides[:-1] if inner else strides
     if runs is None or len(outer) > 1:
         return None
-    return _Rows(runs, sum(outer) * x.itemsize, inner)
+    return _Rows(runs, sum(outer) * itemsize, inner)
 
 
 def ratio_of_sums(

@@ -189,41 +189,49 @@ class Run:
     def _packed(self, arguments: KernelArguments) -> bytes:
         """As `KernelArguments.packed`, in one loop: most of what a run does is to pack structs."""
         fields = list(arguments.fields)
-        for place, field in enumerate(fields):
-            if type(field) is Address:
+        for position, field in enumerate(fields):
+            kind = type(field)
+            if kind is int:
+                continue
+            if kind is Address:
                 memory = field.memory
                 held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
-                fields[place] = held.address + field.offset
-            elif type(field) is not int and isinstance(field, Value):
-                fields[place] = self._number(field)
+                fields[position] = held.address + field.offset
+            elif isinstance(field, Value):
+                fields[position] = self._number(field)
         return arguments.struct.pack(*fields)
 
     def _number(self, value: Value) -> int:
-        if isinstance(value, Address):
-            return int(self._held(value.memory).address) + value.offset
-        if isinstance(value, Scalar):
+        if type(value) is Scalar:
             source, function = value.source, value.function
             if isinstance(source, Parameter):
-                given: Any = self._operands[source.position]
+                number: Any = self._operands[source.position]
+            elif isinstance(source, Scalar):
+                number = self._number(source)
             else:
-                given = self._number(source) if isinstance(source, Scalar) else self._operands[source].bits
-            return given if function is None else function(given, *value.constants)
+                number = self._operands[source].bits
+            return number if function is None else function(number, *value.constants)
+        if isinstance(value, Address):
+            return int(self._held(value.memory).address) + value.offset
         found = self._values.get(value)
         if found is None:
             found = self._values[value] = self._find(value)
         return found
 
-    def _find(self, value: Value) -> int:
+    def _find(self, value: Any) -> int:
         """The number of a value that is another one each time that somebody asks for it."""
-        match value:
-            case ErrorRecord():
-                return self._device.index_errors.address
-            case CallNumber():
-                return self._device.index_errors.next_call()
-            case DrawPart(draw=draw, name=name):
-                if draw not in self._draws:
-                    self._draws[draw] = self._device.reserve(draw.blocks)
-                return int(getattr(self._draws[draw], name))
+        kind = type(value)
+        if kind is DrawPart:
+            draw = value.draw
+            reserved = self._draws.get(draw)
+            if reserved is None:
+                reserved = self._draws[draw] = self._device.reserve(draw.blocks)
+            number: int = getattr(reserved, value.name)
+            return number
+        if kind is ErrorRecord:
+            return self._device.index_errors.address
+        if kind is CallNumber:
+            return self._device.index_errors.next_call()
         raise TypeError(f"a run on a GPU has no {type(value).__name__}")
 
     def _held(self, memory: Memory) -> Any:
@@ -237,9 +245,8 @@ class Run:
         return self._new(buffer)
 
     def _new(self, buffer: Any) -> GpuStorage:
-        device, memory = self._device, buffer.memory
-        held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
-        storage: GpuStorage = device.storage_class(device, buffer.dtype, buffer.length, held)
+        device = self._device
+        storage: GpuStorage = device.storage_class(device, buffer.dtype, buffer.length, self._held(buffer.memory))
         return storage
 
 

@@ -4,7 +4,6 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ....core.layout import Layout, collapse
-from ....core.shape import Shape
 from ....program.values import Address
 
 # BLAS counts rows, columns and steps in 32 bits.
@@ -46,7 +45,7 @@ def _arranged(dims: tuple[int, ...], strides: tuple[int, ...]) -> tuple[bool, in
         return None
     if max(*dims, leading) > LARGEST_COUNT:
         return None
-    _, (steps,) = collapse((Layout(Shape._trusted(batch), strides[:-2]),))
+    _, (steps,) = collapse(tuple(batch), (strides[:-2],))
     if len(steps) > 1:
         return None
     return transposed, leading, steps[0] if steps else rows * columns

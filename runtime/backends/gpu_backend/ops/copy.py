@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from ..... import results
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_MANY_SOURCES, JOIN_SOURCES
-from ....core.layout import Layout, split
+from ....core.layout import Layout, collapse
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.values import (
@@ -239,7 +239,9 @@ def _source(operand: Operand, dim: int, rows: int, width: int, offset: int) -> _
     nbytes = rows * width * operand.itemsize
     if operand.layout.is_contiguous:
         return _Source(operand.address, width, offset, width, 1) if nbytes < _LONG_ROWS[rows == 1] else None
-    (_, outer), (_, inner) = (part.collapsed() for part in split(operand.layout, dim))
+    shape, strides = operand.shape, operand.strides
+    _, (outer,) = collapse(shape[:dim], (strides[:dim],))
+    _, (inner,) = collapse(shape[dim:], (strides[dim:],))
     stride, step = (sum(outer), inner[0] if inner else 1) if len(outer) <= 1 >= len(inner) else (0, 0)
     if step == 0 or operand.layout.end >= LIMIT or nbytes >= (LIMIT if step == 1 else _LONG_STEPS):
         return None

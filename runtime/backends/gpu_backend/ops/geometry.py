@@ -15,8 +15,7 @@ from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, SIDE_BY_SIDE, TILE_SIDE
 from .....limits import MAX_RANK
 from ....base.error import InvalidArgument
-from ....core.layout import Layout, collapse
-from ....core.shape import Shape
+from ....core.layout import collapse
 from ..driver.grid import MAX_BLOCKS, ceil_divide
 
 Dims = tuple[int, ...]
@@ -79,8 +78,7 @@ def packed_dims(dims: Dims, strides: Sequence[Dims]) -> Geometry:
 
 def merged(dims: Dims, strides: Sequence[Dims]) -> tuple[Dims, tuple[Dims, ...]]:
     """The fewest dims, and strides of each operand, that reach the same elements in the same order."""
-    shape = Shape._trusted(dims)
-    return collapse([Layout(shape, operand) for operand in strides])
+    return collapse(dims, tuple(strides))
 
 
 class Piece(NamedTuple):

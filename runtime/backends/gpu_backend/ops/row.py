@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -122,10 +122,9 @@ class RowNumbers(NamedTuple):
         """The fields of a launch of the rows from number `first` on."""
         steps = [operand.strides[0] for operand in self.operands]
         numbers: list[Value | int] = [
-            operand.address + first * step * operand.itemsize
-            for operand, step in zip(self.operands, steps, strict=True)
+            operand.at(first * step) for operand, step in zip(self.operands, steps, strict=True)
         ]
-        numbers += [result.address + first * result.dtype.itemsize for result in self.results]
+        numbers += [result.at(first) for result in self.results]
         varying = sum(1 << k for k, step in enumerate(steps) if step)
         return {"numbers": _padded(numbers, _NUMBERS), "number_steps": varying}
 
@@ -133,7 +132,7 @@ class RowNumbers(NamedTuple):
         """Those of the indexes."""
         positions = self.positions
         step = 0 if positions is None else positions.strides[0]
-        indexes = NULL if positions is None else positions.address + first * step * positions.itemsize
+        indexes = NULL if positions is None else positions.at(first * step)
         return {"indexes": indexes, "index": self.fields, "ignored": self.ignored, "index_step": step}
 
     def indexed(self, build: ProgramBuilder, op: str, positions: Operand, size: int, ignored: int) -> RowNumbers:
@@ -378,37 +377,34 @@ def _along_rows(
         is_split = launch.splits > 1 and facts.stages > 0
         nbytes = launch.rows * launch.splits * facts.joined * dtype.compute.itemsize
         parts = build.allocate(nbytes) if is_split else None
-        sources: list[Value | int] = []
-        for operand, offset in zip(operands, launch.offsets, strict=True):
-            source = NULL if operand is None else operand.address + offset * operand.itemsize
-            sources.append(source)
+        sources: list[Value | int] = [
+            NULL if operand is None else operand.at(offset)
+            for operand, offset in zip(operands, launch.offsets, strict=True)
+        ]
         first = launch.first * length
         targets: list[Value | int] = [
-            *[
-                output.address + (launch.first if formula.is_of_rows(place) else first) * output.dtype.itemsize
-                for place, output in enumerate(outputs.results)
-            ],
-            *[NULL] * facts.totals,
-            *[output.address + first * itemsize for output in outputs.sums],
+            output.at(launch.first if formula.is_of_rows(place) else first)
+            for place, output in enumerate(outputs.results)
         ]
+        targets += [NULL] * facts.totals
+        targets += [output.at(first) for output in outputs.sums]
         nbytes = launch.rows * facts.known * dtype.compute.itemsize
         known = build.allocate(nbytes) if totals and totals.are_apart else None
-        fields = partial(
-            structs.rows,
-            results=_padded(targets, structs.results), sources=_padded(sources, structs.operands),
-            parts=address_of(parts),
-            totals=totals.addresses[number] if totals else NULL, known=address_of(known), parameters=parameters,
-            rows=launch.rows, length=length, varying=varying, apart=apart, team=launch.team, splits=launch.splits,
-            geometry=launch.geometry, **numbers.packed_indexes(launch.first),
-        )  # fmt: skip
+        fields: dict[str, Any] = {
+            "results": _padded(targets, structs.results), "sources": _padded(sources, structs.operands),
+            "parts": address_of(parts), "totals": totals.addresses[number] if totals else NULL,
+            "known": address_of(known), "parameters": parameters, "rows": launch.rows, "length": length,
+            "varying": varying, "apart": apart, "team": launch.team, "splits": launch.splits,
+            "geometry": launch.geometry, **numbers.packed_indexes(launch.first),
+        }  # fmt: skip
         if structs.has_numbers:
-            fields = partial(fields, **numbers.packed(launch.first))
+            fields.update(numbers.packed(launch.first))
         has_sums = totals is not None and not totals.are_apart
         blocks = totals.parts[number] if totals is not None and has_sums else launch.blocks
         for stage in range(facts.stages + 1) if is_split else (facts.stages,):
-            kernels.launch(build, launch.kernel, blocks, fields(chunk=launch.chunk, stage=stage))
+            kernels.launch(build, launch.kernel, blocks, structs.rows(chunk=launch.chunk, stage=stage, **fields))
         if totals is not None and totals.are_apart:
-            packed = fields(chunk=totals.chunks[number], stage=0)
+            packed = structs.rows(chunk=totals.chunks[number], stage=0, **fields)
             kernels.launch(build, "totals", totals.parts[number] * totals.columns, packed)
     if totals is not None:
         totals.join(build, kernels, outputs.totals)
