@@ -152,6 +152,14 @@ def passes_of(nodes: Sequence[Node], elements: Collection[str]) -> Passes:
     def hoist(node: Node) -> Node:
         if not isinstance(node, Call):
             return node
+        match node.arguments:
+            # Twice a number of a row, which are fewer than elements, in place of twice a product with an element.
+            case (Number(value=2) as two, Call(primitive=primitive, arguments=(x, y))) if (
+                node.primitive == primitive == MULTIPLY
+            ):
+                node = Call(MULTIPLY, (Call(MULTIPLY, (two, x), node.offset), y), node.offset)
+            case _:
+                pass
         of = names(node)
         if not {*of} & {*elements} and any(name in ready for name in of):
             if node not in hoisted:

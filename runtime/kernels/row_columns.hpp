@@ -103,7 +103,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
     template <uint32_t Pass, uint32_t Count>
     TALLOW_INLINE void join_element(const RowOf<T, Functor>& row, const Vector (&vectors)[operands], uint32_t i,
                                     uint32_t position, Value (&numbers)[Count]) const {
-        Value elements[row_elements<Functor>], terms[Count];
+        Value elements[row_elements<Functor>];
+        Product<Value> terms[Count];
         take_elements<Functor, T, N>(vectors, i, elements);
         DerivedValues<Functor, T, N, 0>{}.template derive<Pass>(row, elements, i, position);
         Functor::template contribute<Pass, T>(row, elements, position, terms);
@@ -212,7 +213,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
             for (uint32_t i = 0; i < N; ++i)
                 store_numbers<Functor, T, N>(arguments, results, i, number + i, position == 0);
             if (position < length)
-                targets.store(results, uint64_t{position} * arguments.inner, true);
+                targets.store(results, uint64_t{position} * arguments.inner, true, true);
         });
     }
 };

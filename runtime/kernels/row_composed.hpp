@@ -54,13 +54,14 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
         return own;
     }
     // Sets numbers from `First` on to what an element contributes to a pass.
-    template <uint32_t Pass, uint32_t First, typename T, typename Row, typename Position, typename Value,
+    template <uint32_t Pass, uint32_t First, typename T, typename Row, typename Position, typename Number,
               uint32_t Count, typename... Elements>
-    static TALLOW_INLINE void contribute(const Row& row, Position position, Value (&numbers)[Count],
+    static TALLOW_INLINE void contribute(const Row& row, Position position, Number (&numbers)[Count],
                                          Elements... elements) {
         using Joins = typename Functor::template Joined<Pass>;
+        using Value = typename Row::Value;
         const Value own[] = {convert<Value>(to_compute(elements))...};
-        Value contributions[Joins::count];
+        Number contributions[Joins::count];
         Functor::template contribute<Pass, T>(row_of<T>(row), own, position, contributions);
 #pragma unroll
         for (uint32_t i = 0; i < Joins::count; ++i)

@@ -19,10 +19,10 @@
 //         static constexpr uint32_t numbers = 1;       // optional, see row_numbers
 //         static constexpr uint32_t number_results = 1;   // optional, see number_results
 //         template <uint32_t Pass> struct Joined;    // RowJoins: what pass Pass reduces
-//         // What one element contributes to each of the joins of a pass.
-//         template <uint32_t Pass, typename T>
+//         // What one element contributes to each of the joins of a pass: numbers of the compute type, or products.
+//         template <uint32_t Pass, typename T, typename Number>
 //         static void contribute(const RowOf<T, Softmin>& row, const compute_type<T> (&elements)[operands],
-//                                compute_type<T> position, compute_type<T> (&numbers)[Joined<Pass>::count]);
+//                                compute_type<T> position, Number (&numbers)[Joined<Pass>::count]);
 //         // Sets numbers of the row that follow from those joined so far.
 //         template <uint32_t Pass, typename T> static void finish(RowOf<T, Softmin>& row);
 //         // The results at one position. Of functors with `number_results`, `conclude` sets those of the row instead.
@@ -48,6 +48,22 @@ template <typename T, typename Functor> struct RowOf {
     Value parameters[Functor::parameters ? Functor::parameters : 1];
     Value known[Functor::known ? Functor::known : 1];
 };
+
+// A product that a sum takes by one instruction, which rounds once; or a number, times 1.
+template <typename Value> struct Product {
+    Value x;
+    Value y;
+
+    Product() = default;
+    TALLOW_INLINE Product(Value x, Value y = 1) : x(x), y(y) {
+    }
+    TALLOW_INLINE operator Value() const {
+        return x * y;
+    }
+};
+template <typename Value> TALLOW_INLINE Product<Value> product(Value x, Value y) {
+    return {x, y};
+}
 
 // NaN wins. Of 0.0 and -0.0 NVIDIA's instruction takes the larger one, and the others take the second operand.
 template <typename Value> TALLOW_INLINE Value join_maximum(Value x, Value y) {
@@ -78,6 +94,9 @@ struct JoinSums {
     template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
         return x + y;
     }
+    template <typename Value> static TALLOW_INLINE Value combine(Value sum, Product<Value> term) {
+        return fma(term.x, term.y, sum);
+    }
 };
 // Not commutative where the second one of 0.0 and -0.0 is taken.
 struct JoinHighest {
@@ -88,6 +107,9 @@ struct JoinHighest {
     template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
         return join_maximum(x, y);
     }
+    template <typename Value> static TALLOW_INLINE Value combine(Value x, Product<Value> term) {
+        return join_maximum(x, static_cast<Value>(term));
+    }
 };
 struct JoinLowest {
     static constexpr bool is_commutative = false;
@@ -96,6 +118,9 @@ struct JoinLowest {
     }
     template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
         return join_minimum(x, y);
+    }
+    template <typename Value> static TALLOW_INLINE Value combine(Value x, Product<Value> term) {
+        return join_minimum(x, static_cast<Value>(term));
     }
 };
 
@@ -116,6 +141,12 @@ template <uint32_t First, typename... Joins> struct RowJoins {
     template <typename Value> static TALLOW_INLINE void combine(Value (&numbers)[count], const Value (&others)[count]) {
         uint32_t i = 0;
         ((numbers[i] = Joins::combine(numbers[i], others[i]), ++i), ...);
+    }
+    // The same of what elements contribute.
+    template <typename Value>
+    static TALLOW_INLINE void combine(Value (&numbers)[count], const Product<Value> (&terms)[count]) {
+        uint32_t i = 0;
+        ((numbers[i] = Joins::combine(numbers[i], terms[i]), ++i), ...);
     }
 };
 

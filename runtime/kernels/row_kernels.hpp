@@ -71,7 +71,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
     // The vector `index` elements from the first one on, all of which the row has if it `is_complete`, or the first
     // one.
     TALLOW_INLINE Access load(uint32_t k, uint64_t index, bool is_complete) const {
-        return is_number(k) ? number(k) : varying(k, index, is_complete);
+        return is_number(k) ? number(k) : varying(k, index, true, is_complete);
     }
     TALLOW_INLINE Access number(uint32_t k) const {
         if constexpr (has_types<Functor>)
@@ -81,12 +81,14 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
         else
             return splat<T, N>(numbers[k]);
     }
-    TALLOW_INLINE Access varying(uint32_t k, uint64_t index, [[maybe_unused]] bool is_complete) const {
-        if constexpr (has_types<Functor>)
+    // The same of an operand that has elements along the row; words that are not valid are 0.
+    TALLOW_INLINE Access varying(uint32_t k, uint64_t index, [[maybe_unused]] bool is_valid,
+                                 [[maybe_unused]] bool is_complete) const {
+        if constexpr (has_words)
+            return WordsOfPair::load(sources[k] + index, shifts[k], is_valid, is_complete);
+        else if constexpr (has_types<Functor>)
             return load_typed<Functor, T, N, are_pairs<T, N>>(k, operand_at<Functor, T>(sources[k], k, index), false,
                                                               is_complete);
-        else if constexpr (has_words)
-            return WordsOfPair::load(sources[k] + index, shifts[k], is_complete);
         else
             return load_registers<sizeof(T) * N>(sources[k] + index);
     }
@@ -149,6 +151,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     // So many vectors are reduced side by side; threads of a short row have no more.
     static constexpr uint32_t chains = Vectors < reduce_chains ? Vectors : reduce_chains;
     static constexpr bool is_short = Vectors * N * sizeof(T) <= short_row_bytes;
+    // So many vectors of operands that are not in registers are loaded at once; sums over rows leave room for one.
+    static constexpr uint32_t together = N * sizeof(T) < access_bytes ? chains : row_totals<Functor> != 0 ? 1 : 2;
     const Arguments& arguments;
     uint32_t number;
     uint32_t length;
@@ -169,7 +173,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k) {
             if (is_kept(k)) {
-                load(sources, k, accesses[k]);
+                load(sources, k, 0, hidden(own), accesses[k]);
             } else if ((arguments.apart >> k & 1) != 0) {
 #pragma unroll
                 for (uint32_t v = 0; v < Vectors; ++v)
@@ -208,21 +212,24 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
             own.slots = opaque(own.slots);
         return own;
     }
-    TALLOW_INLINE void load(const Sources& sources, uint32_t k, typename Sources::Access (&accesses)[Vectors]) const {
+    // Loads vectors of operand k from `begin` on, those that the row has.
+    template <uint32_t Count>
+    TALLOW_INLINE void load(const Sources& sources, uint32_t k, uint32_t begin, Own own,
+                            typename Sources::Access (&accesses)[Count]) const {
         if (sources.is_number(k)) {
             const typename Sources::Access number = sources.number(k);
 #pragma unroll
-            for (uint32_t v = 0; v < Vectors; ++v)
+            for (uint32_t v = 0; v < Count; ++v)
                 accesses[v] = number;
         } else {
-            Own there = own;
 #pragma unroll
-            for (uint32_t v = 0; v < Vectors; ++v) {
-                if (v % chains == 0)
-                    there = hidden(own);
+            for (uint32_t v = 0; v < Count; ++v) {
+                if (v > 0 && v % chains == 0)
+                    own = hidden(own);
+                const uint32_t w = begin + v;
                 accesses[v] = {};
-                if (v < there.count)
-                    accesses[v] = sources.varying(k, there.behind(v) * N, v < there.complete);
+                if (Sources::has_words || w < own.count)
+                    accesses[v] = sources.varying(k, own.behind(w) * N, w < own.count, w < own.complete);
             }
         }
     }
@@ -232,14 +239,13 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     TALLOW_INLINE void add_residual(const Sources& sources) {
         static_assert((kept_operands<Functor, T, N, Vectors> & 1) != 0, "the sums are kept in registers");
         typename Sources::Access residuals[Vectors];
-        load(sources, operands, residuals);
+        load(sources, operands, 0, hidden(own), residuals);
         T* const sums = sources.sums(number) + own.first * N;
 #pragma unroll
         for (uint32_t v = 0; v < Vectors; ++v) {
             loaded[0][v] = add_vectors<T, N>(loaded[0][v], sources.vector(operands, residuals[v]));
             const Own there = hidden(own);
-            if (v < there.count)
-                store_one<T, N>(sums, own.behind(v) * N, loaded[0][v], v < there.complete);
+            store_one<T, N>(sums, own.behind(v) * N, loaded[0][v], v < there.count, v < there.complete);
         }
     }
     static TALLOW_INLINE bool is_kept(uint32_t k) {
@@ -256,18 +262,25 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
             locate(arguments, opaque(number), offsets);
         return Sources(arguments, offsets, opaque(own.first) * N);
     }
-    // Takes vector v of each operand, if the row has it.
-    TALLOW_INLINE void take(const Sources& sources, uint32_t v, const Own& own, Vector (&vectors)[operands]) {
+    // Loads vectors of the operands that are not in registers, from `begin` on: several at once, as each waits for the
+    // cache.
+    template <uint32_t Count>
+    TALLOW_INLINE void load_others(const Sources& sources, uint32_t begin, const Own& own,
+                                   typename Sources::Access (&accesses)[operands][Count]) const {
 #pragma unroll
-        for (uint32_t k = 0; k < operands; ++k) {
-            if (is_kept(k)) {
-                vectors[k] = packed<Functor, T, N>(k, loaded[k][v]);
-            } else {
-                vectors[k] = {};
-                if (v < own.count)
-                    vectors[k] = sources.vector(k, sources.load(k, own.behind(v) * N, v < own.complete));
-            }
-        }
+        for (uint32_t k = 0; k < operands; ++k)
+            if (!is_kept(k))
+                load(sources, k, begin, own, accesses[k]);
+    }
+    // Takes vector v of each operand, if the row has it, of which `accesses` are the operands that are not in
+    // registers.
+    template <uint32_t Count>
+    TALLOW_INLINE void take(const Sources& sources, uint32_t v, const Own& own,
+                            const typename Sources::Access (&accesses)[operands][Count], Vector (&vectors)[operands]) {
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k)
+            vectors[k] =
+                is_kept(k) ? packed<Functor, T, N>(k, loaded[k][v]) : sources.vector(k, accesses[k][v % Count]);
         if constexpr (kept_operands<Functor, T, N, Vectors> != (1u << operands) - 1)
             pad(vectors, v, own);
     }
@@ -285,11 +298,14 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                 const Own there = hidden(own);
                 if (begin > 0 && begin >= there.slots)
                     continue;
+                typename Sources::Access accesses[operands][together];
 #pragma unroll
                 for (uint32_t j = 0; j < chains; ++j) {
                     const uint32_t v = begin + j;
+                    if (j % together == 0)
+                        load_others(sources, v, there, accesses);
                     Vector vectors[operands];
-                    take(sources, v, there, vectors);
+                    take(sources, v, there, accesses, vectors);
                     Value terms[Joins::count];
                     reduce_vector<Pass, Functor, T, N>(row, vectors, derived[v], index(v), v < there.complete, terms);
                     const bool is_valid = has_padding<Functor> || v < there.count;
@@ -308,26 +324,48 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
             reduce<Pass + 1>(row, threads);
         }
     }
+    // The first result of the elements of vector v, which the row has.
+    TALLOW_INLINE void compute(const RowOf<T, Functor>& row, uint32_t v, Value (&result)[N]) {
+        const Sources sources = locate_again();
+        typename Sources::Access accesses[operands][1];
+        load_others(sources, v, own, accesses);
+        Vector vectors[operands];
+        take(sources, v, own, accesses, vectors);
+        Value results[output_slots<Functor>][N];
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            compute_element<Functor, T, N>(row, vectors, derived[v], i, index(v) + i, results);
+        copy_numbers<N>(result, results[0]);
+    }
     // Writes the results, and adds to the sums over rows of the elements that the thread has.
     template <typename Totals> TALLOW_INLINE void store(const RowOf<T, Functor>& row, Totals& totals) {
         const Sources sources = locate_again();
         const RowTargets<Functor, T, N> targets(arguments, uint64_t{number} * length + own.first * N);
+        constexpr uint32_t stored_vectors = has_results_of_elements<Functor> ? Vectors : 1;
 #pragma unroll
-        for (uint32_t v = 0; v < (has_results_of_elements<Functor> ? Vectors : 1); ++v) {
+        for (uint32_t begin = 0; begin < stored_vectors; begin += together) {
             const Own there = hidden(own);
-            if (v >= there.count)
+            if (begin >= there.count)
                 continue;
-            // One after the other: other threads keep the memory busy, of which more fit if each has fewer registers.
-            Vector vectors[operands];
-            take(sources, v, there, vectors);
-            Value results[output_slots<Functor>][N];
-            derived[v].template hide<Functor::passes>();
+            // Few at a time: other threads keep the memory busy, of which more fit if each has fewer registers.
+            typename Sources::Access accesses[operands][together];
+            load_others(sources, begin, there, accesses);
 #pragma unroll
-            for (uint32_t i = 0; i < N; ++i)
-                compute_element<Functor, T, N>(row, vectors, derived[v], i, index(v) + i, results);
-            totals.add(v, results);
-            store_numbers<Functor, T, N>(arguments, results, 0, number, index(v) == 0 && length > 0);
-            targets.store(results, own.behind(v) * N, v < there.complete);
+            for (uint32_t v = begin; v < begin + together && v < stored_vectors; ++v) {
+                // Words take few instructions, and a branch would be one of them.
+                if (sizeof(T) * N >= access_bytes && v > begin && v >= there.count)
+                    continue;
+                Vector vectors[operands];
+                take(sources, v, there, accesses, vectors);
+                Value results[output_slots<Functor>][N];
+                derived[v].template hide<Functor::passes>();
+#pragma unroll
+                for (uint32_t i = 0; i < N; ++i)
+                    compute_element<Functor, T, N>(row, vectors, derived[v], i, index(v) + i, results);
+                totals.add(v, results);
+                store_numbers<Functor, T, N>(arguments, results, 0, number, index(v) == 0 && length > 0);
+                targets.store(results, own.behind(v) * N, v < there.count, v < there.complete);
+            }
         }
     }
 };
@@ -422,7 +460,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
             const uint32_t index = opaque(is_valid(first, v) ? first + v * block_size : first) * N;
             const Vector residual = sources.vector(operands, sources.load(operands, index, is_complete(index)));
             vectors[v][0] = add_vectors<T, N>(vectors[v][0], residual);
-            store_one<T, N>(sums, index, vectors[v][0], is_complete(index));
+            store_one<T, N>(sums, index, vectors[v][0], true, is_complete(index));
         }
     }
     TALLOW_INLINE bool is_valid(uint32_t first, uint32_t v) const {
@@ -563,7 +601,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
                     compute_element<Functor, T, N>(row, vectors[v], derived, i, index + i, results);
                 if (results_of_rows<Functor> != 0 && index == 0)
                     store_numbers<Functor, T, N>(arguments, results, 0, number, true);
-                targets.store(results, index, is_complete(index));
+                targets.store(results, index, true, is_complete(index));
             }
         });
     }

@@ -9,6 +9,40 @@ namespace tallow {
 template <typename T, uint32_t N> using RowVector = Registers<sizeof(T) * N>;
 template <typename T, uint32_t N> constexpr bool are_pairs = N == 2 && sizeof(T) == 2;
 
+// A word where a condition holds, else 0; and a word or element that is written where it holds. NVIDIA's compiler would
+// branch for each.
+TALLOW_INLINE uint32_t load_where(bool condition, const uint32_t* address) {
+    uint32_t word = 0;
+#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.b32 %0, [%1];}"
+                 : "+r"(word)
+                 : "l"(address), "r"(static_cast<uint32_t>(condition)));
+#else
+    if (condition)
+        word = *address;
+#endif
+    return word;
+}
+template <uint32_t Bytes>
+TALLOW_INLINE void store_where(bool condition, void* address, const Registers<Bytes>& registers) {
+#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+    const auto is_written = static_cast<uint32_t>(condition);
+    if constexpr (Bytes == 4) {
+        asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.b32 [%0], %1;}" ::"l"(address),
+                     "r"(registers.values[0]), "r"(is_written)
+                     : "memory");
+        return;
+    } else if constexpr (Bytes == 2) {
+        asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.b16 [%0], %1;}" ::"l"(address),
+                     "h"(static_cast<uint16_t>(registers.values[0])), "r"(is_written)
+                     : "memory");
+        return;
+    }
+#endif
+    if (condition)
+        store_registers(address, registers);
+}
+
 // The bits of a word before the first element.
 template <typename T> TALLOW_INLINE uint32_t bits_before(const T* elements) {
     return static_cast<uint32_t>(reinterpret_cast<uint64_t>(elements) & 2) * 8;
@@ -19,14 +53,12 @@ struct WordsOfPair {
     uint32_t low;
     uint32_t high;
 
-    // Of a pair `shift` bits behind the first element of a word, if it is not complete of its first element. A word
-    // that has an element of the row is read entirely.
-    template <typename T> static TALLOW_INLINE WordsOfPair load(const T* word, uint32_t shift, bool is_complete) {
+    // Of a pair `shift` bits behind the first element of a word: of its first element where it is not complete, and of
+    // none where it is not valid. A word that has an element of the row is read entirely.
+    template <typename T>
+    static TALLOW_INLINE WordsOfPair load(const T* word, uint32_t shift, bool is_valid, bool is_complete) {
         const auto* const words = reinterpret_cast<const uint32_t*>(word);
-        WordsOfPair loaded{words[0], 0};
-        if (shift != 0 && is_complete)
-            loaded.high = words[1];
-        return loaded;
+        return {load_where(is_valid, words), load_where(is_complete && shift != 0, words + 1)};
     }
     // The same pair wherever it begins.
     static TALLOW_INLINE WordsOfPair of(const RowVector<uint16_t, 2>& pair) {
@@ -37,17 +69,14 @@ struct WordsOfPair {
     }
 };
 
-// Writes the pair `index` elements from the first one on, or its first element.
+// Writes the pair `index` elements from the first one on, its first element where it is not complete, or nothing.
 template <typename T>
-TALLOW_INLINE void store_pair(T* first, uint64_t index, const RowVector<T, 2>& pair, bool is_complete) {
+TALLOW_INLINE void store_pair(T* first, uint64_t index, const RowVector<T, 2>& pair, bool is_valid, bool is_complete) {
     T* const elements = first + index;
-    if (is_complete && bits_before(first) == 0) {
-        store_registers(elements, pair);
-    } else {
-        elements[0] = take_element<T>(pair, 0);
-        if (is_complete)
-            elements[1] = take_element<T>(pair, 1);
-    }
+    const bool is_word = bits_before(first) == 0;
+    store_where(is_complete && is_word, elements, pair);
+    store_where(is_valid && !(is_complete && is_word), elements, RowVector<T, 1>{{pair.values[0] & 0xFFFF}});
+    store_where(is_complete && !is_word, elements + 1, RowVector<T, 1>{{pair.values[0] >> 16}});
 }
 
 } // namespace tallow

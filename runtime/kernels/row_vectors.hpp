@@ -125,6 +125,18 @@ TALLOW_INLINE void load_elements(Registers<Bytes>& vector, const T* elements) {
             vector.values[i * sizeof(T) / 4 + word] = loaded.values[word];
     }
 }
+// One access, which NVIDIA's compiler would split into words where the address is that of a pointer without an offset.
+template <uint32_t Bytes> TALLOW_INLINE void store_access(void* pointer, const Registers<Bytes>& registers) {
+#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+    if constexpr (Bytes == 16) {
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(registers.values[0]),
+                     "r"(registers.values[1]), "r"(registers.values[2]), "r"(registers.values[3])
+                     : "memory");
+        return;
+    }
+#endif
+    store_registers(pointer, registers);
+}
 template <typename T, uint32_t N> TALLOW_INLINE void store_elements(T* elements, const RowVector<T, N>& vector) {
     constexpr uint32_t length = pack_length<T> < N ? pack_length<T> : N, words = (sizeof(T) * length + 3) / 4;
 #pragma unroll
@@ -133,7 +145,7 @@ template <typename T, uint32_t N> TALLOW_INLINE void store_elements(T* elements,
 #pragma unroll
         for (uint32_t word = 0; word < words; ++word)
             stored.values[word] = vector.values[i * sizeof(T) / 4 + word];
-        store_registers(elements + i, stored);
+        store_access(elements + i, stored);
     }
 }
 
@@ -290,8 +302,8 @@ TALLOW_INLINE void finish_both(RowOf<T, Functor>& row, const Value (&numbers)[Co
 }
 
 // Combines numbers with terms unless these are of elements behind the end of the row.
-template <typename Joins, typename Value>
-TALLOW_INLINE void combine_valid(Value (&numbers)[Joins::count], const Value (&terms)[Joins::count], bool is_valid) {
+template <typename Joins, typename Value, typename Term>
+TALLOW_INLINE void combine_valid(Value (&numbers)[Joins::count], const Term (&terms)[Joins::count], bool is_valid) {
     Value combined[Joins::count];
     copy_numbers<Joins::count>(combined, numbers);
     Joins::combine(combined, terms);
@@ -346,11 +358,13 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
         Value elements[row_elements<Functor>];
         take_elements<Functor, T, N>(vectors, i, elements);
         derived.template derive<Pass>(row, elements, i, position);
+        Product<Value> terms[Count];
+        Functor::template contribute<Pass, T>(row, elements, position, terms);
         if (i == 0) {
-            Functor::template contribute<Pass, T>(row, elements, position, numbers);
+#pragma unroll
+            for (uint32_t j = 0; j < Count; ++j)
+                numbers[j] = terms[j];
         } else {
-            Value terms[Count];
-            Functor::template contribute<Pass, T>(row, elements, position, terms);
             if constexpr (are_pairs<T, N> && !has_padding<Functor>)
                 combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, is_complete);
             else
@@ -413,13 +427,16 @@ TALLOW_INLINE void store_numbers([[maybe_unused]] const Arguments& arguments,
     }
 }
 
-// Writes a vector `index` elements from the first one on, or the first element of a pair that is not complete.
+// Writes a vector `index` elements from the first one on if it is valid, or the first element of a pair that is not
+// complete.
 template <typename T, uint32_t N>
-TALLOW_INLINE void store_one(T* first, uint64_t index, const RowVector<T, N>& vector,
+TALLOW_INLINE void store_one(T* first, uint64_t index, const RowVector<T, N>& vector, bool is_valid,
                              [[maybe_unused]] bool is_complete) {
     if constexpr (are_pairs<T, N>)
-        store_pair<T>(first, index, vector, is_complete);
-    else
+        store_pair<T>(first, index, vector, is_valid, is_complete);
+    else if constexpr (sizeof(T) * N < access_bytes)
+        store_where(is_valid, first + index, vector);
+    else if (is_valid)
         store_elements<T, N>(first + index, vector);
 }
 
@@ -427,9 +444,12 @@ template <typename Value, uint32_t N, bool Pairs> struct StoreVector {
     const Value (&numbers)[N];
     void* first;
     uint64_t index;
+    bool is_valid;
     bool is_complete;
     template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
         Type* const elements = static_cast<Type*>(first) + index;
+        if (!is_valid)
+            return;
         if constexpr (Pairs) {
             elements[0] = narrow<Type>(numbers[0]);
             if (is_complete)
@@ -463,18 +483,18 @@ template <typename Functor, typename T, uint32_t N> struct RowTargets {
         }
     }
     // Writes a vector of each result, `index` elements from the first one on.
-    TALLOW_INLINE void store(const compute_type<T> (&results)[output_slots<Functor>][N], uint64_t index,
+    TALLOW_INLINE void store(const compute_type<T> (&results)[output_slots<Functor>][N], uint64_t index, bool is_valid,
                              bool is_complete) const {
 #pragma unroll
         for (uint32_t r = 0; r < Functor::results; ++r) {
             if (is_of_rows<Functor>(r))
                 continue;
             if constexpr (has_types<Functor>)
-                visit_type(
-                    typename Functor::Results{}, r,
-                    StoreVector<compute_type<T>, N, are_pairs<T, N>>{results[r], targets[r], index, is_complete});
+                visit_type(typename Functor::Results{}, r,
+                           StoreVector<compute_type<T>, N, are_pairs<T, N>>{results[r], targets[r], index, is_valid,
+                                                                            is_complete});
             else
-                store_one<T, N>(targets[r], index, round_vector<T, N>(results[r]), is_complete);
+                store_one<T, N>(targets[r], index, round_vector<T, N>(results[r]), is_valid, is_complete);
         }
     }
 };

@@ -15,7 +15,7 @@ import tallow as tl
 from opgen.compile import compile_objects
 from opgen.resources import Usage, read_report
 from tallow.runtime.backends.gpu_backend.execute import kernels
-from tallow.runtime.backends.gpu_backend.ops import row
+from tallow.runtime.backends.gpu_backend.ops import row_formula
 from tallow.runtime.backends.gpu_backend.ops.fused import family_of
 from tallow.runtime.backends.gpu_backend.ops.fused_composition import formula_of
 from tallow.runtime.graph.fused_gradient import gradient_of
@@ -265,7 +265,7 @@ def test_a_fused_function_compiles(
     check(target, "fused", read_report(made.messages), [f"{family}_contiguous", f"{family}_strided"])
 
 
-def composed_rows() -> row.RowFormula:
+def composed_rows() -> row_formula.RowFormula:
     """A fused function of two row ops and two reductions, and of operands and results of several dtypes."""
     trace = Trace("composed_rows", tl.Device.cpu(), (0.5,))
     operands = [tl.Tensor([[1, 2, 3]], dtype=dtype) for dtype in ("bf16", "f32", "u8")]
@@ -278,7 +278,7 @@ def composed_rows() -> row.RowFormula:
     return formula_of(kernel, shape, rows)
 
 
-def composed_gradient() -> row.RowFormula:
+def composed_gradient() -> row_formula.RowFormula:
     """A gradient of maps around a norm, with the sums over rows of its vectors."""
     trace = Trace("composed_gradient", tl.Device.cpu(), ())
     shapes = [(2, 64), (2, 64), (64,), (64,)]
@@ -305,7 +305,7 @@ def test_a_fused_function_of_rows_compiles(
     machine: Machine,
     reduced: Callable[[str, Iterable[str]], Path],
     tmp_path: Path,
-    compose: Callable[[], row.RowFormula],
+    compose: Callable[[], row_formula.RowFormula],
     target: str,
     full: bool,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from tallow.dtype import Array, DType
 from tallow.runtime.backends.gpu_backend.execute.kernels import compose
-from tallow.runtime.backends.gpu_backend.ops import row
+from tallow.runtime.backends.gpu_backend.ops import row_formula, row_launches
 from tallow.runtime.base.row_facts import RowFacts
 
 _FUNCTOR: Final = """
@@ -21,11 +21,11 @@ struct {name} {{
     static constexpr uint32_t in_registers = {in_registers};
     static constexpr uint32_t rescaled = {rescaled};
     template <uint32_t Pass> struct Joined;
-    template <uint32_t Pass, typename T>
+    template <uint32_t Pass, typename T, typename Number>
     static TALLOW_INLINE void contribute([[maybe_unused]] const RowOf<T, {name}>& row,
                                          [[maybe_unused]] const compute_type<T> (&elements)[operands],
                                          [[maybe_unused]] compute_type<T> position,
-                                         compute_type<T> (&numbers)[Joined<Pass>::count]);
+                                         Number (&numbers)[Joined<Pass>::count]);
     template <uint32_t Pass, typename T> static TALLOW_INLINE void finish([[maybe_unused]] RowOf<T, {name}>& row);
     template <typename T>
     static TALLOW_INLINE void compute([[maybe_unused]] const RowOf<T, {name}>& row,
@@ -37,11 +37,11 @@ struct {name} {{
     }}
 }};
 {joins}
-template <uint32_t Pass, typename T>
+template <uint32_t Pass, typename T, typename Number>
 TALLOW_INLINE void {name}::contribute([[maybe_unused]] const RowOf<T, {name}>& row,
                                       [[maybe_unused]] const compute_type<T> (&elements)[operands],
                                       [[maybe_unused]] compute_type<T> position,
-                                      compute_type<T> (&numbers)[Joined<Pass>::count]) {{
+                                      Number (&numbers)[Joined<Pass>::count]) {{
     {contribute}
 }}
 template <uint32_t Pass, typename T> TALLOW_INLINE void {name}::finish([[maybe_unused]] RowOf<T, {name}>& row) {{
@@ -105,7 +105,7 @@ class Functor(NamedTuple):
         return [
             f"TALLOW_KERNEL({self.name}_{dtype.value}_{kernel.name},"
             f" {'AlongColumns' if kernel.is_of_columns else 'AlongRows'}, {kernel.call.format(self.name)})"
-            for kernel in row.row_kernels(dtype)
+            for kernel in row_launches.row_kernels(dtype)
         ]
 
     @property
@@ -114,13 +114,13 @@ class Functor(NamedTuple):
         passes = tuple((len(step.joins), 0) for step in self.passes)
         return RowFacts(self.results, passes, self.rescaled, (None,) * len(self.operands))
 
-    def composed(self) -> row.RowFormula:
+    def composed(self) -> row_formula.RowFormula:
         """The formula with kernels of every dtype in a family of their own."""
         lines = [line for dtype in (DType.BF16, DType.F16, DType.F32, DType.F64) for line in self.kernels(dtype)]
         family = f"row_{self.name}"
         text = "\n".join(["namespace tallow {", self.text(), *lines, "} // namespace tallow", ""])
         compose("row", family, text)
-        return row.RowFormula(family, self.name, self.facts)
+        return row_formula.RowFormula(family, self.name, self.facts)
 
 
 def _softmin(x: Array, temperature: float) -> Array:

@@ -13,7 +13,7 @@ from tallow.dtype import Array
 from tallow.kernels import arguments
 from tallow.kernels.constants import ROWS as ROW_OPS
 from tallow.op import MethodOp
-from tallow.runtime.backends.gpu_backend.ops import row
+from tallow.runtime.backends.gpu_backend.ops import row, row_formula
 from tallow.runtime.base.error import InvalidArgument
 from tallow.runtime.base.row_facts import RowFacts
 from tallow.runtime.program.program import Allocate
@@ -259,12 +259,12 @@ def test_empty_rows(gpu: Any, shape: tuple[int, ...]) -> None:
         assert names == []
 
 
-def along(build: Any, formula: row.RowFormula, dim: int, *operands: Operand) -> tuple[Buffer, ...]:
+def along(build: Any, formula: row_formula.RowFormula, dim: int, *operands: Operand) -> tuple[Buffer, ...]:
     return row.along(build, formula, dim, operands)
 
 
 ROW_FACTS: Final = RowFacts(results=1, passes=((2, 0), (1, 0)), rescaled=0, absent=(None,))
-FORMULA: Final = row.RowFormula("row", "any", ROW_FACTS)
+FORMULA: Final = row_formula.RowFormula("row", "any", ROW_FACTS)
 
 
 def test_rows_beyond_32_bits_take_several_launches() -> None:

@@ -1,13 +1,14 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace as View
 from typing import TypeAlias
 
 from opgen.cache.memo import memoize
+from opgen.contraction import MULTIPLY_ADD, contracted, factors_of
 from opgen.cpp import camel, snake
 from opgen.formula import ELEMENT, Node
 from opgen.formula import names as names_in
@@ -153,14 +154,17 @@ def _row_facts(spec: Spec, functor: Functor) -> View:
     )
 
 
-@memoize(lambda spec, functor, shares: (*decisive(spec, functor), shares))
-def _row(spec: Spec, functor: Functor, shares: bool) -> View:
-    """An op of rows as the functor that the engines of rows take: with the values that stages share, or without."""
+@memoize(lambda spec, functor, is_of_host: (*decisive(spec, functor), is_of_host))
+def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
+    """An op of rows as the functor that the engines of rows take.
+
+    The host's has the values that stages share; that of GPUs has products in sums contracted.
+    """
     found = _passes(spec, functor)
     # Each reads elements of the row.
     stages = stages_of(found)
     read = [{name for node in nodes for name in names_in(node)} for nodes in stages.nodes]
-    if shares:
+    if is_of_host:
         stages = share_values(found, (*functor.elements, POSITION), primitives_of_rows(spec))
     given = _given_numbers(functor, found)
     number = {name: f"row.parameters[{place}]" for place, name in enumerate(functor.parameters)}
@@ -174,17 +178,31 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
     number[POSITION] = f"static_cast<compute_type<T>>({POSITION})"
     known = (*number,)
 
-    def statements(targets: Mapping[str, Node], *, are_of_elements: bool = True) -> list[str]:
-        """Return what sets each target to a formula; what several have in common is computed once."""
-        nodes = [*targets.values()]
+    def statements(
+        targets: Mapping[str, Node], sums: Collection[str] = (), *, are_of_elements: bool = True
+    ) -> list[str]:
+        """Return what sets each target to a formula; what several have in common is computed once.
+
+        The targets `sums` are added up, which takes their factors.
+        """
+        contracts = are_of_elements and not is_of_host and MULTIPLY_ADD in primitives_of_rows(spec)
+        nodes = [contracted(node) if contracts else node for node in targets.values()]
         # Numbers of a row are few, and elements that are computed of them keep their digits.
         brief = () if are_of_elements else None
-        parts, texts = row_statements(spec, nodes, known, "kernel", _literal("compute_type<T>"), brief, functor.index)
+        factors = [
+            factors_of(node) if contracts and name in sums else () for name, node in zip(targets, nodes, strict=True)
+        ]
+        terms = [part for node, own in zip(nodes, factors, strict=True) for part in own or (node,)]
+        parts, lowered = row_statements(spec, terms, known, "kernel", _literal("compute_type<T>"), brief, functor.index)
+        texts = iter(lowered)
         used = {name for node in nodes for name in names_in(node)}
         return [
             *(f"const auto {name} = {text};" for name, text in number.items() if name in used),
             *(f"const auto {name} = {text};" for name, text in parts.items()),
-            *(f"{target} = {text};" for target, text in zip(targets, texts, strict=True)),
+            *(
+                f"{target} = {f'product({next(texts)}, {next(texts)})' if own else next(texts)};"
+                for target, own in zip(targets, factors, strict=True)
+            ),
         ]
 
     passes: list[View] = []
@@ -199,7 +217,10 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
                 number=len(passes),
                 first=first,
                 joins=", ".join(_ROW_JOINS[join.kind] for join in each.joins),
-                statements=statements(dict(zip(numbers, contributions, strict=True))),
+                statements=statements(
+                    dict(zip(numbers, contributions, strict=True)),
+                    [name for name, join in zip(numbers, each.joins, strict=True) if join.kind == SUM],
+                ),
                 constants=statements(
                     {f"row.known[{behind + place}]": node for place, node in enumerate(each.constants.values())},
                     are_of_elements=False,
@@ -245,7 +266,7 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
             for value in stages.values
         ],
         reads=_conditional("Stage", [_bits(name in names for name in functor.operands) for names in read])
-        if shares
+        if is_of_host
         else "",
         available=" + ".join(f"(Stage >= {value.stage})" if value.stage else "1" for value in stages.values),
         statements=statements(

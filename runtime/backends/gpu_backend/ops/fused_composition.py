@@ -10,7 +10,7 @@ from .....kernels.constants import STRUCTS
 from .....op import BinaryOp, CmpOp
 from ....base.row_facts import RowFacts
 from ....program.fused_function import IndexOp
-from . import row
+from . import row_formula, row_launches
 from .fused_source import Statements, composed
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ struct Composition {{
     static constexpr uint32_t rescaled = {rescaled};
     static constexpr uint32_t row_results = {row_results};
     {derived}template <uint32_t Pass> struct Joined;
-    template <uint32_t Pass, typename T>
+    template <uint32_t Pass, typename T, typename Number>
     static TALLOW_INLINE void contribute(const RowOf<T, Composition>& row,
                                          const compute_type<T> (&elements)[{elements}], uint32_t position,
-                                         compute_type<T> (&numbers)[Joined<Pass>::count]) {{
+                                         Number (&numbers)[Joined<Pass>::count]) {{
         {contributions}
     }}
     template <uint32_t Pass, typename T> static TALLOW_INLINE void finish(RowOf<T, Composition>& row) {{
@@ -133,7 +133,7 @@ def schedule(steps: Iterable[Step]) -> list[Pass]:
 
 
 @lru_cache(maxsize=1024)
-def formula_of(kernel: FusedFunction, shape: Shape, rows: Rows) -> row.RowFormula:
+def formula_of(kernel: FusedFunction, shape: Shape, rows: Rows) -> row_formula.RowFormula:
     """The formula of a kernel of rows."""
     return _Composition(kernel, shape, rows).formula()
 
@@ -229,7 +229,7 @@ class _Composition:
         step = self._steps.get(name)
         return step is not None and (step.is_reduction or step.result_shape != self._shape)
 
-    def formula(self) -> row.RowFormula:
+    def formula(self) -> row_formula.RowFormula:
         kernel, sources = self._kernel, [*self._sources.values()]
         own, totals = of_elements_or_rows(kernel), totals_of(kernel)
         results = [result.dtype for result in own]
@@ -292,7 +292,7 @@ class _Composition:
             has_index=self._index is not None, numbers=len(self._at_index),
         )  # fmt: skip
         of_rows = tuple([self._is_of_row(name) for name, *_ in own])
-        return row.RowFormula(family, family, facts, of_rows)
+        return row_formula.RowFormula(family, family, facts, of_rows)
 
     def _needed(self, names: Iterable[str], derived: Iterable[str] = ()) -> set[str]:
         """What is read or computed for names, down to derived values, and for those that are given."""
@@ -472,7 +472,7 @@ class _Composition:
             yield f"template <> struct Composition::Joined<{number}> : JoinedPasses<{first}, {ops}> {{}};"
 
     def _kernels_text(self) -> Iterable[str]:
-        for kernel in row.row_kernels(self._dtype):
+        for kernel in row_launches.row_kernels(self._dtype):
             if kernel.is_of_columns and self._index is not None:
                 continue
             struct = "FusedColumns" if kernel.is_of_columns else "FusedRows"

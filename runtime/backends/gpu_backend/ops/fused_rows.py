@@ -10,7 +10,7 @@ from .....kernels.constants import FUSED_ROW_RESULTS, FUSED_ROW_SOURCES
 from ....program.builder import ProgramBuilder
 from ....program.fused_function import IndexOp
 from ....program.values import Buffer, Number, Operand
-from . import row
+from . import row, row_formula
 from .fused_composition import formula_of, index_of, of_elements_or_rows, totals_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ....program.fused_function import FusedFunction
     from ....program.fused_kernels import Rows
 
-_STRUCTS: Final = row.RowStructs(
+_STRUCTS: Final = row_formula.RowStructs(
     arguments.fused_rows, arguments.fused_columns, FUSED_ROW_SOURCES, FUSED_ROW_RESULTS, has_numbers=False
 )
 # No index of a row.

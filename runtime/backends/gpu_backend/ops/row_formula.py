@@ -1,0 +1,71 @@
+"""A row formula as launches see it: its kernels, the structs that they take, and what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .....kernels import arguments
+from ....base.row_facts import RowFacts
+from ....program.builder import ProgramBuilder
+from ....program.values import Buffer, KernelArguments, Number, Value
+
+if TYPE_CHECKING:
+    from .....dtype import DType
+
+FAMILY: Final = "row"
+
+
+class RowFormula(NamedTuple):
+    """Kernels of a row formula, and what their launches depend on."""
+
+    family: str
+    op: str
+    """The kernels' names begin with it."""
+    facts: RowFacts
+    of_rows: tuple[bool, ...] = ()
+    """Whether each result is one number a row; none is where this is empty."""
+
+    def is_of_rows(self, result: int) -> bool:
+        """Return True for a result that is one number a row."""
+        return bool(self.of_rows) and self.of_rows[result]
+
+
+class RowStructs(NamedTuple):
+    """The structs that kernels of rows take, and for how many operands and results these have room."""
+
+    rows: Callable[..., KernelArguments]
+    columns: Callable[..., KernelArguments]
+    operands: int
+    results: int
+    has_numbers: bool
+    """Whether there is room for numbers of rows."""
+
+
+STRUCTS: Final = RowStructs(arguments.along_rows, arguments.along_columns, 4, 3, has_numbers=True)
+
+
+class RowOutputs(NamedTuple):
+    """The results of elements, the sums over rows that are asked for, and the sum with a residual."""
+
+    results: Sequence[Buffer]
+    totals: Sequence[Buffer | None]
+    sums: Sequence[Buffer]
+
+
+class RowKernels(NamedTuple):
+    """What all launches of a formula have in common."""
+
+    formula: RowFormula
+    structs: RowStructs
+    dtype: DType
+    parameters: Sequence[Number]
+
+    def launch(self, build: ProgramBuilder, kernel: str, blocks: int, packed: KernelArguments) -> None:
+        name = f"{self.formula.op}_{self.dtype.value}_{kernel}"
+        build.launch(self.formula.family, name, blocks, packed)
+
+
+def padded(numbers: Sequence[Value | int], count: int) -> list[Value | int]:
+    """The numbers, and zeros up to `count`."""
+    return [*numbers, *[0] * (count - len(numbers))]
