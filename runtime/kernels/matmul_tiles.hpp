@@ -3,10 +3,9 @@
 // whole accesses of 16 bytes are inside of it or outside.
 #pragma once
 
-#include "group_core.hpp"
 #include "math.hpp"
 #include "memory.hpp"
-#include "tile_pipeline.hpp"
+#include "operand_loader.hpp"
 
 namespace tallow {
 
@@ -38,14 +37,6 @@ template <uint32_t Rows, uint32_t Columns> struct TileOfProduct {
         first_row = (first + number % height) * Rows;
         first_column = number / height * Columns;
     }
-};
-
-// How an operand goes to shared memory: `Lines` rows or columns of the product, `Depth` of each.
-template <typename T, uint32_t Lines, uint32_t Depth> struct StepOfOperand {
-    static constexpr uint32_t length = access_bytes / sizeof(T);
-    static constexpr uint32_t bytes = Lines * Depth * sizeof(T);
-    static constexpr uint32_t accesses = bytes / access_bytes / block_size;
-    static_assert(accesses * access_bytes * block_size == bytes, "threads have equally many accesses");
 };
 
 // Stores elements side by side of a row of the result.
@@ -82,6 +73,7 @@ TALLOW_INLINE void store_sums(const Arguments& arguments, uint32_t batch, uint32
 template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
     static constexpr uint32_t length = access_bytes / sizeof(T);
     static constexpr uint32_t depth = block_size * length / Lines;
+    static constexpr bool is_async = false;
     static constexpr uint32_t part = 4;
     static constexpr uint32_t stride = dot_stride<Lines>;
     struct Shared {
@@ -133,35 +125,6 @@ template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
     }
 };
 
-// The operands of dot products, a step of the depth in each slot of shared memory.
-template <typename Lhs, typename Rhs> struct DotOperands {
-    static constexpr uint32_t depth = Lhs::depth;
-    struct Slot {
-        typename Lhs::Shared lhs;
-        typename Rhs::Shared rhs;
-    };
-
-    Lhs lhs;
-    Rhs rhs;
-    Slot* slots;
-
-    // Steps are loaded one after the other.
-    TALLOW_INLINE void load(uint32_t step) {
-        lhs.load(step * depth);
-        rhs.load(step * depth);
-    }
-    TALLOW_INLINE void store(uint32_t slot) const {
-        lhs.store(slots[slot].lhs);
-        rhs.store(slots[slot].rhs);
-    }
-    TALLOW_INLINE const float* rows(uint32_t slot, uint32_t d) const {
-        return slots[slot].lhs.values + d * Lhs::stride;
-    }
-    TALLOW_INLINE const float* columns(uint32_t slot, uint32_t d) const {
-        return slots[slot].rhs.values + d * Rhs::stride;
-    }
-};
-
 // By dot products: a thread makes `Side` by `Side` squares of four by four.
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, uint32_t Side, typename Arguments>
 TALLOW_INLINE void multiply_by_dots(const Arguments& arguments) {
@@ -194,136 +157,27 @@ TALLOW_INLINE void multiply_by_dots(const Arguments& arguments) {
     });
 }
 
+// The operands of a tile, as loaders bring them.
+template <typename Lhs, typename Rhs> struct SourcesOfTile {
+    typename Lhs::Source lhs;
+    typename Rhs::Source rhs;
+
+    template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments, typename Tile>
+    static TALLOW_INLINE SourcesOfTile of(const Arguments& arguments, const Tile& tile) {
+        uint64_t offsets[2];
+        locate(arguments, tile.batch, offsets);
+        const T* const lhs = pointer_to<const T>(arguments.lhs) + offsets[0];
+        const T* const rhs = pointer_to<const T>(arguments.rhs) + offsets[1];
+        return {{lhs + tile.first_row * arguments.lhs_stride_m,
+                 IsLhsDeep ? arguments.lhs_stride_m : arguments.lhs_stride_k, arguments.m - tile.first_row,
+                 arguments.k},
+                {rhs + tile.first_column * arguments.rhs_stride_n,
+                 IsRhsDeep ? arguments.rhs_stride_n : arguments.rhs_stride_k, arguments.n - tile.first_column,
+                 arguments.k}};
+    }
+};
+
 #if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
-
-// An operand on its way to matrix cores. Where it `IsDeep` it is dense along the depth, else along its lines; then it
-// is transposed on the way if matrix cores cannot read it so.
-template <typename T, uint32_t Lines, uint32_t Depth, bool IsDeep, uint32_t Slots> struct OperandLoader {
-    using Core = MatrixCore<T>;
-    using Step = StepOfOperand<T, Lines, Depth>;
-    static constexpr uint32_t length = Step::length;
-    static constexpr uint32_t accesses = Step::accesses;
-    static constexpr bool transposes = !IsDeep && !Core::reads_transposed;
-    static constexpr bool has_lines = IsDeep || transposes;
-    using Shared = SharedTile<T, has_lines ? Depth : Lines, transposes>;
-    static constexpr uint32_t in_row = (IsDeep ? Depth : Lines) / length;
-    static constexpr uint32_t apart = block_size / in_row;
-
-    uint8_t* ring;
-    const T* source;
-    uint64_t row_stride;
-    uint32_t lines;
-    uint32_t depth;
-#if !defined(TALLOW_MATRIX_CORE_MMA)
-    Registers<access_bytes> loaded[accesses];
-#endif
-
-    // The row of memory of an access, and the first element of it. Where they are transposed, a thread's rows are side
-    // by side.
-    static TALLOW_INLINE uint32_t row(uint32_t i) {
-        return transposes ? thread_index() / in_row * accesses + i : thread_index() / in_row + i * apart;
-    }
-    static TALLOW_INLINE uint32_t element() {
-        return thread_index() % in_row * length;
-    }
-    TALLOW_INLINE OperandLoader(bits128* shared, const T* first, uint64_t row_stride, uint32_t lines, uint32_t depth)
-        : ring(reinterpret_cast<uint8_t*>(shared)), source(first + row(0) * row_stride + element()),
-          row_stride(row_stride), lines(lines), depth(depth) {
-    }
-    TALLOW_INLINE bool is_inside(uint32_t from, uint32_t i) const {
-        return IsDeep ? row(i) < lines && from + element() < depth : from + row(i) < depth && element() < lines;
-    }
-    TALLOW_INLINE Shared tile(uint32_t slot) const {
-        return {ring + slot * Step::bytes};
-    }
-
-    // The step of the depth from `from` on, which are called one after the other.
-#if defined(TALLOW_MATRIX_CORE_MMA)
-    TALLOW_INLINE void begin(uint32_t from, uint32_t slot) {
-        const Shared to = tile(slot);
-        const T* const here = source + (IsDeep ? from : from * row_stride);
-#pragma unroll
-        for (uint32_t i = 0; i < accesses; ++i)
-            copy_async(to.at(row(i), element()), here + i * apart * row_stride, is_inside(from, i) ? access_bytes : 0);
-    }
-#else
-    TALLOW_INLINE void load(uint32_t from) {
-        const T* const here = source + (IsDeep ? from : from * row_stride);
-#pragma unroll
-        for (uint32_t i = 0; i < accesses; ++i) {
-            loaded[i] = {};
-            if (is_inside(from, i))
-                loaded[i] = load_registers<access_bytes>(here + i * (transposes ? 1 : apart) * row_stride);
-        }
-    }
-    TALLOW_INLINE void store(uint32_t slot) {
-        const Shared to = tile(slot);
-        if constexpr (transposes) {
-            constexpr uint32_t together = accesses * sizeof(T);
-#pragma unroll
-            for (uint32_t e = 0; e < length; ++e) {
-                Registers<together> side_by_side{};
-#pragma unroll
-                for (uint32_t i = 0; i < accesses; ++i)
-                    put_element(side_by_side, i, take_element<T>(loaded[i], e));
-                store_registers(to.at(element() + e, row(0)), side_by_side);
-            }
-        } else {
-#pragma unroll
-            for (uint32_t i = 0; i < accesses; ++i)
-                store_registers(to.at(row(i), element()), loaded[i]);
-        }
-    }
-#endif
-    static TALLOW_INLINE typename Core::Columns read(const Shared& from, uint32_t line, uint32_t place) {
-        if constexpr (has_lines)
-            return Core::read(from, line, place);
-        else
-            return Core::read_transposed(from, line, place);
-    }
-    static TALLOW_INLINE typename Core::Rows read_rows(const Shared& from, uint32_t line, uint32_t place) {
-        if constexpr (has_lines)
-            return Core::read_rows(from, line, place);
-        else
-            return Core::read_rows_transposed(from, line, place);
-    }
-};
-
-// The operands of matrix cores.
-template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Waves> struct CoreOperands {
-    using Lhs = OperandLoader<T, Waves::rows, Waves::depth, IsLhsDeep, Waves::slots>;
-    using Rhs = OperandLoader<T, Waves::columns, Waves::depth, IsRhsDeep, Waves::slots>;
-    static constexpr uint32_t lhs_bytes = Waves::slots * Lhs::Step::bytes;
-    static constexpr uint32_t bytes = lhs_bytes + Waves::slots * Rhs::Step::bytes;
-
-    Lhs lhs;
-    Rhs rhs;
-
-#if defined(TALLOW_MATRIX_CORE_MMA)
-    static constexpr bool is_async = true;
-    TALLOW_INLINE void begin(uint32_t step, uint32_t slot) {
-        lhs.begin(step * Waves::depth, slot);
-        rhs.begin(step * Waves::depth, slot);
-        commit_copies();
-    }
-#else
-    static constexpr bool is_async = false;
-    TALLOW_INLINE void load(uint32_t step) {
-        lhs.load(step * Waves::depth);
-        rhs.load(step * Waves::depth);
-    }
-    TALLOW_INLINE void store(uint32_t slot) {
-        lhs.store(slot);
-        rhs.store(slot);
-    }
-#endif
-    TALLOW_INLINE auto read_rows(uint32_t slot, uint32_t row, uint32_t place) const {
-        return Lhs::read_rows(lhs.tile(slot), row, place);
-    }
-    TALLOW_INLINE auto read_columns(uint32_t slot, uint32_t column, uint32_t place) const {
-        return Rhs::read(rhs.tile(slot), column, place);
-    }
-};
 
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
 TALLOW_INLINE void multiply_on_cores(const Arguments& arguments) {
@@ -332,24 +186,17 @@ TALLOW_INLINE void multiply_on_cores(const Arguments& arguments) {
 #else
     using Waves = TileOfWaves<128, 128, 2, 2>;
 #endif
-    using Operands = CoreOperands<T, IsLhsDeep, IsRhsDeep, Waves>;
-    using Lhs = typename Operands::Lhs;
-    using Rhs = typename Operands::Rhs;
+    using Lhs = OperandLoader<T, Waves::rows, Waves::depth, IsLhsDeep, MatrixSource>;
+    using Rhs = OperandLoader<T, Waves::columns, Waves::depth, IsRhsDeep, MatrixSource>;
+    using Operands = CoreOperands<Lhs, Rhs, Waves>;
     bits128* const lhs_shared = tile_memory<Operands::bytes>();
     bits128* const rhs_shared = lhs_shared + Operands::lhs_bytes / sizeof(bits128);
     const TileOfProduct<Waves::rows, Waves::columns> tile(arguments, block_index());
     // The launcher counts the smallest tiles.
     if (tile.batch >= arguments.batches)
         return;
-    uint64_t offsets[2];
-    locate(arguments, tile.batch, offsets);
-    const Lhs lhs(lhs_shared, pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
-                  IsLhsDeep ? arguments.lhs_stride_m : arguments.lhs_stride_k, arguments.m - tile.first_row,
-                  arguments.k);
-    const Rhs rhs(
-        rhs_shared, pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
-        IsRhsDeep ? arguments.rhs_stride_n : arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k);
-    Operands operands{lhs, rhs};
+    const auto sources = SourcesOfTile<Lhs, Rhs>::template of<T, IsLhsDeep, IsRhsDeep>(arguments, tile);
+    Operands operands{{lhs_shared, sources.lhs}, {rhs_shared, sources.rhs}};
     CoreSums<T, Waves> sums;
     sums.add(operands, (arguments.k + Waves::depth - 1) / Waves::depth);
     sums.each_run([&](uint32_t row, uint32_t column, const float(&run)[MatrixCore<T>::run]) {
@@ -360,51 +207,6 @@ TALLOW_INLINE void multiply_on_cores(const Arguments& arguments) {
 #endif
 
 #if defined(TALLOW_GROUP_CORE)
-
-// An operand on its way to the matrix cores of groups.
-template <typename T, uint32_t Lines, bool IsDeep> struct GroupLoader {
-    static constexpr uint32_t depth = 64;
-    using Step = StepOfOperand<T, Lines, depth>;
-    using Operand = GroupOperand<T, IsDeep, IsDeep ? Lines : depth>;
-    static constexpr uint32_t in_row = Operand::row_length / Step::length;
-    static constexpr uint32_t apart = block_size / in_row;
-
-    uint32_t ring;
-    const T* source;
-    uint64_t row_stride;
-    uint32_t lines;
-    uint32_t depth_of_all;
-
-    // The line, and the step of the depth, of an access.
-    static TALLOW_INLINE uint32_t row(uint32_t i) {
-        return thread_index() / in_row + i * apart;
-    }
-    static TALLOW_INLINE uint32_t element() {
-        return thread_index() % in_row * Step::length;
-    }
-    TALLOW_INLINE GroupLoader(uint32_t ring, const T* first, uint64_t row_stride, uint32_t lines, uint32_t depth_of_all)
-        : ring(ring), source(first + row(0) * row_stride + element()), row_stride(row_stride), lines(lines),
-          depth_of_all(depth_of_all) {
-    }
-    TALLOW_INLINE Operand operand(uint32_t slot) const {
-        return {ring + slot * Step::bytes};
-    }
-    TALLOW_INLINE void begin(uint32_t from, uint32_t slot) {
-        const uint32_t to = operand(slot).address + Operand::offset(row(0), element());
-        const T* const here = source + (IsDeep ? from : from * row_stride);
-#pragma unroll
-        for (uint32_t i = 0; i < Step::accesses; ++i) {
-            // Rows of lines are all of the depth for the first lines, then for the next ones.
-            const uint32_t next_lines = i * apart / depth * Operand::row_length;
-            const uint32_t next_places = i * apart % depth;
-            const uint32_t line = IsDeep ? row(i) : next_lines + element();
-            const uint32_t place = IsDeep ? element() : row(0) + next_places;
-            const uint64_t offset = IsDeep ? i * apart * row_stride : next_places * row_stride + next_lines;
-            const bool is_inside = line < lines && from + place < depth_of_all;
-            copy_async(to + i * apart * Operand::row_bytes, here + offset, is_inside ? access_bytes : 0);
-        }
-    }
-};
 
 // Adds the bias to sums of 64 rows from `row` on, by 2 * N columns, and stores them.
 template <typename T, uint32_t N, typename Arguments>
@@ -434,54 +236,20 @@ TALLOW_INLINE void store_group(const Arguments& arguments, uint32_t batch, uint3
 // A block of two groups makes 128 rows by so many columns.
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, uint32_t Columns, typename Arguments>
 TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
-    constexpr uint32_t rows = groups_per_block * group_rows;
-    constexpr uint32_t slots = 4;
-    using Lhs = GroupLoader<T, rows, IsLhsDeep>;
-    using Rhs = GroupLoader<T, Columns, IsRhsDeep>;
-    constexpr uint32_t depth = Lhs::depth;
-    constexpr uint32_t lhs_bytes = slots * Lhs::Step::bytes;
-    const uint32_t lhs_shared = shared_address(tile_memory<lhs_bytes + slots * Rhs::Step::bytes>());
-    const uint32_t rhs_shared = lhs_shared + lhs_bytes;
-    const TileOfProduct<rows, Columns> tile(arguments, block_index());
+    using Sums = GroupSums<T, IsLhsDeep, IsRhsDeep, groups_per_block * group_rows, Columns>;
+    using Lhs = GroupLoader<T, Sums::rows, IsLhsDeep, MatrixSource>;
+    using Rhs = GroupLoader<T, Sums::columns, IsRhsDeep, MatrixSource>;
+    using Operands = GroupOperands<Lhs, Rhs, 4>;
+    const uint32_t shared = shared_address(tile_memory<Operands::bytes>());
+    const TileOfProduct<Sums::rows, Sums::columns> tile(arguments, block_index());
     // The launcher counts the smallest tiles.
     if (tile.batch >= arguments.batches)
         return;
-    uint64_t offsets[2];
-    locate(arguments, tile.batch, offsets);
-    Lhs lhs(lhs_shared, pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
-            IsLhsDeep ? arguments.lhs_stride_m : arguments.lhs_stride_k, arguments.m - tile.first_row, arguments.k);
-    Rhs rhs(rhs_shared, pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
-            IsRhsDeep ? arguments.rhs_stride_n : arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k);
-    const auto begin = [&](uint32_t from, uint32_t slot) {
-        lhs.begin(from, slot);
-        rhs.begin(from, slot);
-        commit_copies();
-    };
-    // A slot is free when both groups are done with it, which they know a step later.
-    constexpr uint32_t ahead = slots - 2;
-#pragma unroll
-    for (uint32_t step = 0; step < ahead; ++step)
-        begin(step * depth, step);
-    float sums[Columns / 2] = {};
-    uint32_t slot = 0;
-#pragma unroll 1
-    for (uint32_t from = 0; from < arguments.k; from += depth) {
-        await_copies<ahead - 1>();
-        show_products_shared();
-        synchronize_block();
-        begin_products();
-#pragma unroll
-        for (uint32_t place = 0; place < depth; place += matrix_side)
-            multiply_group<T, IsLhsDeep, IsRhsDeep>(sums, lhs.operand(slot).describe(group_index() * group_rows, place),
-                                                    rhs.operand(slot).describe(0, place));
-        commit_products();
-        begin(from + ahead * depth, (slot + ahead) % slots);
-        await_products<1>();
-        slot = (slot + 1) % slots;
-    }
-    await_products<0>();
-    pin(sums);
-    store_group<T>(arguments, tile.batch, tile.first_row + wave_index() * matrix_side, tile.first_column, sums);
+    const auto sources = SourcesOfTile<Lhs, Rhs>::template of<T, IsLhsDeep, IsRhsDeep>(arguments, tile);
+    Operands operands{{shared, sources.lhs}, {shared + Operands::lhs_bytes, sources.rhs}};
+    Sums sums;
+    sums.add(operands, (arguments.k + Operands::depth - 1) / Operands::depth);
+    store_group<T>(arguments, tile.batch, tile.first_row + wave_index() * matrix_side, tile.first_column, sums.sums);
 }
 
 #endif

@@ -4,7 +4,7 @@
 //   load(step)          begins to load a step into registers; steps behind the depth are zeros
 //   store(slot)         what was loaded goes to a slot of shared memory
 //   begin(step, slot)   where `is_async`, both in one
-//   rows, columns       for dot products: a line of shared memory for each place of the depth
+//   rows, columns       for dot products: a slot of shared memory
 //   read_rows, read_columns   for matrix cores: a square of 16 by 16
 #pragma once
 
@@ -29,10 +29,12 @@ template <uint32_t N, typename Value> TALLOW_INLINE void load_side_by_side(const
     }
 }
 
-// The sums of a tile by dot products: a thread makes `Down` by `Across` squares of four by four.
-template <typename Value, uint32_t Down, uint32_t Across> struct DotSums {
+// The sums of a tile by dot products: a thread computes `Down` by `Across` squares of four by four. Where operands
+// `AreLines` shared memory has the depth of each line, in four accesses that are permuted as in a SharedTile; else it
+// has the lines of each place of the depth.
+template <typename Value, uint32_t Down, uint32_t Across, bool AreLines = false> struct DotSums {
     static constexpr uint32_t part = 4;
-    static constexpr uint32_t run = part;
+    static constexpr uint32_t run = AreLines ? 1 : part;
     static constexpr uint32_t rows = Down * matmul_side;
     static constexpr uint32_t columns = Across * matmul_side;
     // 32 threads make 16 rows and 32 columns for each square of a thread. Threads side by side share columns, and every
@@ -42,40 +44,49 @@ template <typename Value, uint32_t Down, uint32_t Across> struct DotSums {
 
     Value sums[Down * part][Across * part] = {};
 
+    // The row of a thread among four, and its column among eight, whose elements are side by side, or as many apart.
+    static TALLOW_INLINE uint32_t row_of_thread() {
+        return thread_index() % 2 + thread_index() % 32 / 16 * 2;
+    }
+    static TALLOW_INLINE uint32_t column_of_thread() {
+        return thread_index() % 16 / 2;
+    }
     static TALLOW_INLINE uint32_t first_row() {
-        const uint32_t lane = thread_index() % 32;
-        return thread_index() / 64 * Down * rows_apart + (lane % 2 + lane / 16 * 2) * part;
+        return thread_index() / 64 * Down * rows_apart + row_of_thread() * run;
     }
     static TALLOW_INLINE uint32_t first_column() {
-        return thread_index() / 32 % 2 * Across * columns_apart + thread_index() % 16 / 2 * part;
+        return thread_index() / 32 % 2 * Across * columns_apart + column_of_thread() * run;
+    }
+    static constexpr TALLOW_INLINE uint32_t row_step(uint32_t i) {
+        return AreLines ? i * part : i / part * rows_apart + i % part;
+    }
+    static constexpr TALLOW_INLINE uint32_t column_step(uint32_t j) {
+        return AreLines ? j * 2 * part : j / part * columns_apart + j % part;
     }
     template <typename Operands> TALLOW_INLINE void add(Operands& operands, uint32_t steps) {
-        const uint32_t row = first_row();
-        const uint32_t column = first_column();
-        operands.load(0);
+        if constexpr (Operands::is_async)
+            operands.begin(0, 0);
+        else
+            operands.load(0);
         uint32_t slot = 0;
 #pragma unroll 1
         for (uint32_t step = 0; step < steps; ++step) {
-            operands.store(slot);
             // Those who still multiply what the other slot has are done before it is written again.
-            synchronize_block();
-            operands.load(step + 1);
-#pragma unroll
-            for (uint32_t d = 0; d < Operands::depth; ++d) {
-                Value x[Down][part];
-                Value y[Across][part];
-#pragma unroll
-                for (uint32_t i = 0; i < Down; ++i)
-                    load_side_by_side(operands.rows(slot, d) + row + i * rows_apart, x[i]);
-#pragma unroll
-                for (uint32_t j = 0; j < Across; ++j)
-                    load_side_by_side(operands.columns(slot, d) + column + j * columns_apart, y[j]);
-#pragma unroll
-                for (uint32_t i = 0; i < Down * part; ++i)
-#pragma unroll
-                    for (uint32_t j = 0; j < Across * part; ++j)
-                        sums[i][j] = multiply_add(x[i / part][i % part], y[j / part][j % part], sums[i][j]);
+            if constexpr (Operands::is_async) {
+#if defined(TALLOW_ASYNC_COPIES)
+                await_copies<0>();
+#endif
+                synchronize_block();
+                operands.begin(step + 1, slot ^ 1);
+            } else {
+                operands.store(slot);
+                synchronize_block();
+                operands.load(step + 1);
             }
+            if constexpr (AreLines)
+                multiply_lines<Operands::depth>(operands.rows(slot), operands.columns(slot));
+            else
+                multiply_places<Operands::depth>(operands.rows(slot), operands.columns(slot));
             slot ^= 1;
         }
     }
@@ -84,11 +95,61 @@ template <typename Value, uint32_t Down, uint32_t Across> struct DotSums {
 #pragma unroll
         for (uint32_t i = 0; i < Down * part; ++i)
 #pragma unroll
-            for (uint32_t j = 0; j < Across * part; j += part) {
-                const Value side_by_side[part] = {sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]};
-                function(first_row() + i / part * rows_apart + i % part, first_column() + j / part * columns_apart,
-                         side_by_side);
+            for (uint32_t j = 0; j < Across * part; j += run) {
+                Value side_by_side[run];
+#pragma unroll
+                for (uint32_t e = 0; e < run; ++e)
+                    side_by_side[e] = sums[i][j + e];
+                function(first_row() + row_step(i), first_column() + column_step(j), side_by_side);
             }
+    }
+
+  private:
+    template <uint32_t Depth> TALLOW_INLINE void multiply_places(const Value* lhs, const Value* rhs) {
+        const uint32_t row = first_row();
+        const uint32_t column = first_column();
+#pragma unroll
+        for (uint32_t d = 0; d < Depth; ++d) {
+            Value x[Down][part];
+            Value y[Across][part];
+#pragma unroll
+            for (uint32_t i = 0; i < Down; ++i)
+                load_side_by_side(lhs + d * dot_stride<rows> + row + i * rows_apart, x[i]);
+#pragma unroll
+            for (uint32_t j = 0; j < Across; ++j)
+                load_side_by_side(rhs + d * dot_stride<columns> + column + j * columns_apart, y[j]);
+#pragma unroll
+            for (uint32_t i = 0; i < Down * part; ++i)
+#pragma unroll
+                for (uint32_t j = 0; j < Across * part; ++j)
+                    sums[i][j] = multiply_add(x[i / part][i % part], y[j / part][j % part], sums[i][j]);
+        }
+    }
+    template <uint32_t Depth> TALLOW_INLINE void multiply_lines(const Value* lhs, const Value* rhs) {
+        constexpr uint32_t length = access_bytes / sizeof(Value);
+        static_assert(Depth == 4 * length, "lines that differ by eight are permuted alike");
+        const Value* const x_line = lhs + first_row() * Depth;
+        const Value* const y_line = rhs + first_column() * Depth;
+        // Of two lines in turn, by one: a part that is the thread's own, and one that becomes a constant.
+        const uint32_t x_own = row_of_thread() / 2;
+        const uint32_t y_own = column_of_thread() / 2;
+#pragma unroll
+        for (uint32_t chunk = 0; chunk < 4; ++chunk) {
+            Value y[Across * part][length];
+#pragma unroll
+            for (uint32_t j = 0; j < Across * part; ++j)
+                load_side_by_side(y_line + column_step(j) * Depth + (y_own ^ chunk) * length, y[j]);
+#pragma unroll
+            for (uint32_t i = 0; i < Down * part; ++i) {
+                Value x[length];
+                load_side_by_side(x_line + row_step(i) * Depth + (x_own ^ (chunk ^ row_step(i) / 2 % 4)) * length, x);
+#pragma unroll
+                for (uint32_t e = 0; e < length; ++e)
+#pragma unroll
+                    for (uint32_t j = 0; j < Across * part; ++j)
+                        sums[i][j] = multiply_add(x[e], y[j][e], sums[i][j]);
+            }
+        }
     }
 };
 
@@ -119,6 +180,8 @@ template <uint32_t Rows, uint32_t Columns, uint32_t Slots, uint32_t WavesDown> s
 // The sums of a tile on matrix cores.
 template <typename T, typename Waves> struct CoreSums {
     using Core = MatrixCore<T>;
+    static constexpr uint32_t rows = Waves::rows;
+    static constexpr uint32_t columns = Waves::columns;
     static constexpr uint32_t run = Core::run;
 
     float sums[Waves::down][Waves::across][Core::sums] = {};
@@ -148,8 +211,8 @@ template <typename T, typename Waves> struct CoreSums {
                 operands.load(loaded++);
             }
         };
-        typename Core::Rows rows[Waves::down];
-        typename Core::Columns columns[2];
+        typename Core::Rows own_rows[Waves::down];
+        typename Core::Columns own_columns[2];
         const auto read_rows = [&](uint32_t step, uint32_t i) {
             return operands.read_rows(slot, Waves::first_row() + i * matrix_side, step * matrix_side);
         };
@@ -159,8 +222,8 @@ template <typename T, typename Waves> struct CoreSums {
         take_step();
 #pragma unroll
         for (uint32_t i = 0; i < Waves::down; ++i)
-            rows[i] = read_rows(0, i);
-        columns[0] = read_columns(0, 0);
+            own_rows[i] = read_rows(0, i);
+        own_columns[0] = read_columns(0, 0);
 #pragma unroll 1
         for (uint32_t done = 0; done < steps; ++done) {
 #pragma unroll
@@ -173,12 +236,12 @@ template <typename T, typename Waves> struct CoreSums {
                     const bool is_last = j + 1 == Waves::across;
                     if (is_last && next == 0)
                         take_step();
-                    columns[(j + 1) % 2] = is_last ? read_columns(next, 0) : read_columns(step, j + 1);
+                    own_columns[(j + 1) % 2] = is_last ? read_columns(next, 0) : read_columns(step, j + 1);
 #pragma unroll
                     for (uint32_t i = 0; i < Waves::down; ++i) {
-                        Core::multiply(sums[i][j], rows[i], columns[j % 2]);
+                        Core::multiply(sums[i][j], own_rows[i], own_columns[j % 2]);
                         if (is_last)
-                            rows[i] = read_rows(next, i);
+                            own_rows[i] = read_rows(next, i);
                     }
                 }
             }

@@ -126,7 +126,9 @@ LAUNCHES_OF_CELLS = {
     **dict.fromkeys(("layer_norm_gradient", "rms_norm_gradient", "scaled_dot_product_attention_gradient"), 3),
     # Floats of 8 bits are converted to f32, and back.
     **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), 4),
-    **dict.fromkeys(("convolution", "convolution_gradient_input", "convolution_gradient_weight"), 4),
+    **dict.fromkeys(("convolution", "convolution_gradient_input"), 4),
+    # Where channels are few, those of both operands get zeros behind them first.
+    "convolution_gradient_weight": 9,
     "fused_convolution": 9,
     # Sums of parts, what they come to, and the elements.
     **dict.fromkeys(("normalize_groups", "normalize_groups_gradient"), 3),

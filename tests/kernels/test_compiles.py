@@ -85,8 +85,6 @@ SCALAR_SPILLS = {
     "mish_gradient_f64_contiguous": 9,
     "pow_gradients_f64_contiguous": 11,
     "logsumexp_f64_columns": 2,
-    # Where the rows of a tile are that a thread stores.
-    "conv_bf16_implicit_gemm": 8,
     # The same of complex numbers, and of powers; and what gradients of heads of 64 know of two operands.
     "sin_complex128_contiguous": 2,
     "cos_complex128_contiguous": 2,

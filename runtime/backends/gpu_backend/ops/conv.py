@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from .....dtype import INTEGER
+from .....dtype import INTEGER, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
 from .....op import MethodOp
@@ -213,6 +213,20 @@ def _by_kernels(
         return function(build, op, x, other, params)
     x, other = (elementwise.converted(build, operand, dtype.compute) for operand in (x, other))
     return elementwise.cast(build, MethodOp.TO_DTYPE, dense(function(build, op, x, other, params), dims), result=dtype)
+
+
+def is_product(dtype: DType, params: ParamsConvolution) -> bool:
+    """Whether kernels of this package make a convolution of floats as a matrix product."""
+    has_kernels = dtype.itemsize > 1 and dtype not in INTEGER
+    return has_kernels and not is_own(params) and params.channels[1] >= _MIN_CHANNELS
+
+
+def product_and_epilogue(
+    build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConvolution, epilogue: implicit_gemm.Epilogue
+) -> tuple[Buffer, bool]:
+    """Such a convolution, and whether it has its epilogue: see `implicit_gemm.convolve_and_finish`."""
+    volumes = x.as_rank(_RANK), kernel.as_rank(_RANK), params.as_volumes
+    return implicit_gemm.convolve_and_finish(build, "convolution", *volumes, epilogue)
 
 
 def _convolved(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution) -> Buffer:

@@ -16,13 +16,13 @@ from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, along_channels, dense
 from ..driver.grid import ceil_divide
 from ..libraries.library import EpilogueParams
-from . import conv, copy, depthwise, elementwise, linear
+from . import conv, copy, depthwise, elementwise, implicit_gemm, linear
 
 if TYPE_CHECKING:
     from ..libraries.library import BiasedBlas, Convolution, FusedConvolution
 
 
-_CLIPS: Final = "relu", "relu6"
+_CLIPS: Final = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
 
 
 class _Epilogue(NamedTuple):
@@ -232,6 +232,8 @@ def convolve(
     if fused is not None:
         last: Buffer = fused
         return last
+    if conv.is_product(x.dtype, params):
+        return _in_product(build, x, kernel, epilogue, params)
     result = _composed(build, conv.convolve, x, kernel, epilogue, params)
     assert result is not None, "own kernels take any convolution"
     return result
@@ -252,6 +254,24 @@ def _by_depthwise_kernel(
 def _aligned_vector(build: ProgramBuilder, vector: Operand, dtype: DType) -> Operand:
     vector = copy.contiguous(build, elementwise.converted(build, vector, dtype))
     return vector if vector.address.is_aligned() else copy.copied(build, vector)
+
+
+def _in_product(
+    build: ProgramBuilder, x: Operand, kernel: Operand, epilogue: _Epilogue, params: ParamsConvolution
+) -> Buffer:
+    """By the kernel of products in the dtype, which adds all but activations other than clips before it rounds."""
+    wide, activation = x.dtype.compute, epilogue.activation
+    is_clip = activation is None or activation in _CLIPS
+    lower, upper = _CLIPS.get(activation or "", (-math.inf, math.inf))
+    scale, bias = [each and copy.contiguous(build, elementwise.converted(build, each, wide)) for each in epilogue[:2]]
+    residual = epilogue.residual and conv.in_order(build, epilogue.residual, params.channels_last)
+    fused = implicit_gemm.Epilogue(scale, bias, residual, lower, upper, x.dtype if is_clip else wide)
+    product, is_finished = conv.product_and_epilogue(build, x, kernel, params, fused)
+    if not is_finished:
+        return _finished(build, x.dtype, product, epilogue, params)
+    if is_clip:
+        return product
+    return _finished(build, x.dtype, product, _Epilogue(None, None, None, activation), params)
 
 
 def _composed(

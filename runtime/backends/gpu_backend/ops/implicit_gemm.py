@@ -4,71 +4,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from enum import IntEnum
 from typing import Final, NamedTuple
 
 from .....dtype import HALF, DType
 from .....kernels import arguments
-from .....kernels.constants import MATMUL_SIDE
+from .....kernels.constants import ACCESS_BYTES, GROUP_SHARED, MATMUL_SIDE
 from .....op import MethodOp, ReduceOp
 from ....base.error import InvalidArgument
 from ....core.conv import ParamsConvolution
-from ....core.layout import layout_of
+from ....core.layout import Layout, channels_last_order, layout_of
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Operand, dense
+from ....program.values import NULL, Buffer, Operand, address_of, dense
 from ..driver.grid import MAX_BLOCKS, ceil_divide
 from . import copy, depthwise, elementwise, reduce
 from .geometry import LIMIT
 
 
 class _Tile(NamedTuple):
-    """A tile that a block makes."""
+    """A tile that a block computes."""
 
     rows: int
     columns: int
     rate: int
-    """The multiply-adds per cycle of a multiprocessor that has two blocks."""
+    """The multiply-adds per cycle of a multiprocessor that has all the blocks it holds."""
     alone: float
-    """The time of a block that has a multiprocessor for itself, where two that share one take 1."""
+    """The time of a block that has a multiprocessor for itself, where those that share one take 1."""
+    resident: int = 2
+    """The blocks that a multiprocessor holds."""
+    family: str = "conv"
+    kernel: str = "implicit_gemm"
+    shared_bytes: int = 0
 
 
-# As measured on an H200, whose multiprocessors hold two blocks.
-_SMALL: Final = _Tile(MATMUL_SIDE, MATMUL_SIDE, 62, 1)
-_TILES: Final = {
-    DType.F32: (
-        _Tile(MATMUL_SIDE, 2 * MATMUL_SIDE, 69, 0.5),
-        _Tile(2 * MATMUL_SIDE, 2 * MATMUL_SIDE, 67, 0.5),
-        _SMALL,
-    )
-}
-_HALF_TILE: Final = _Tile(2 * MATMUL_SIDE, MATMUL_SIDE, 234, 0.8)
+# As measured on an H200.
+_SMALL: Final = _Tile(MATMUL_SIDE, MATMUL_SIDE, 70, 1)
+_FLOAT_TILES: Final = _Tile(MATMUL_SIDE, 2 * MATMUL_SIDE, 78, 0.5), _SMALL
+# Where positions are summed, sums of larger tiles have registers.
+_FLOAT_WEIGHT_TILES: Final = *_FLOAT_TILES, _Tile(2 * MATMUL_SIDE, 2 * MATMUL_SIDE, 84, 0.5)
+_HALF_TILES: Final = (_Tile(2 * MATMUL_SIDE, MATMUL_SIDE, 234, 0.8),)
+# By groups of waves, where the device has their kernels. Two blocks that share a multiprocessor have 113 KiB each.
+_PAIR: Final = 2, "conv_groups", "groups128", 113 << 10
+_SINGLE: Final = 1, "conv_groups", "groups256", GROUP_SHARED
+_GROUP_TILES: Final = (
+    _Tile(2 * MATMUL_SIDE, 2 * MATMUL_SIDE, 1200, 0.7, *_PAIR),
+    _Tile(MATMUL_SIDE, 2 * MATMUL_SIDE, 700, 0.7, *_PAIR),
+    _Tile(2 * MATMUL_SIDE, 4 * MATMUL_SIDE, 1300, 1, *_SINGLE),
+    _Tile(MATMUL_SIDE, 4 * MATMUL_SIDE, 800, 1, *_SINGLE),
+)
 # What a block takes before and after its steps and what a further launch takes, in cycles, and the bytes that a device
 # moves in one.
 _BLOCK_CYCLES: Final = 2000
 _LAUNCH_CYCLES: Final = 5000
 _BYTES_PER_CYCLE: Final = 1536
 # Parts of the depth are whole steps of every tile.
-_STEP: Final = 32
+_STEP: Final = 64
 # The parts that are considered: more of them is more to add up.
 _PART_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-# The elements side by side along the depth that a thread brings, and those of halves.
-_LENGTH: Final = 4
-_HALF_LENGTH: Final = 8
-
-
-class _Chunk(IntEnum):
-    """How elements side by side along the depth lie in memory: anyhow, equally far apart, or in whole accesses."""
-
-    SCATTERED = 0
-    STRIDED = 1
-    DENSE = 2
-
-
-class _Lines(NamedTuple):
-    """Whether threads side by side bring the depth of a line, or lines, and in what chunks."""
-
-    is_deep: bool
-    chunk: _Chunk
 
 
 class _Strides(NamedTuple):
@@ -86,11 +77,10 @@ class _Product(NamedTuple):
     op: str
     params: ParamsConvolution
     image: Operand
+    """(b, d, h, w, groups, channels)."""
     factors: Operand
     factors_strides: _Strides
-    result_strides: _Strides
     rows: int
-    channels: int
     positions: tuple[int, ...]
     """Where windows are, along each axis."""
     is_transposed: bool
@@ -102,6 +92,11 @@ class _Product(NamedTuple):
     def images(self) -> int:
         """The images."""
         return self.image.shape[0]
+
+    @property
+    def channels(self) -> int:
+        """The channels of a group of the image, with those that are zeros."""
+        return self.image.shape[-1]
 
     @property
     def residues(self) -> tuple[int, ...]:
@@ -122,87 +117,134 @@ class _Product(NamedTuple):
         return math.prod(map(ceil_divide, self.positions, self.residues))
 
 
+class Epilogue(NamedTuple):
+    """What kernels do with the sums of a convolution, in their compute dtype; the result is rounded or not.
+
+    The residual lies in memory as the result, and scale and bias are dense, with a number for each channel.
+    """
+
+    scale: Operand | None
+    bias: Operand | None
+    residual: Operand | None
+    lower: float
+    upper: float
+    result: DType
+
+
 def convolve(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution) -> Buffer:
     """The convolution, which is not empty, of volumes."""
-    inner, outer = params.channels
-    kernel, factors = _kernel(build, kernel, params, is_transposed=False)
-    result = _result_strides(params.out_dims, params)
-    sizes = outer, inner, params.result_sizes
-    product = _Product(op, params, x, kernel, factors, result, *sizes, is_transposed=False, sums_positions=False)
-    return _multiply(build, product, params.out_dims)
+    return _multiply(build, _of_channels(build, op, x, kernel, params, is_transposed=False), params.out_dims)
+
+
+def convolve_and_finish(
+    build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution, epilogue: Epilogue
+) -> tuple[Buffer, bool]:
+    """The same with an epilogue, or in the compute dtype without, and whether it has one.
+
+    Sums over several parts of the depth get none.
+    """
+    product = _of_channels(build, op, x, kernel, params, is_transposed=False)
+    launches = list(_launches(build, product))
+    if any(launch.parts > 1 for launch in launches):
+        return _sum_parts(build, product, launches, params.out_dims), False
+    written = layout_of(params.out_dims, params.channels_last)
+    target = build.empty(epilogue.result, written.elem_count)
+    for launch in launches:
+        _launch(build, product, launch, target, written, 0, 0, epilogue)
+    return target, True
 
 
 def convolve_transposed(
     build: ProgramBuilder, op: str, g: Operand, kernel: Operand, params: ParamsConvolution
 ) -> Buffer:
     """The gradient of the input, which is not empty, of volumes."""
-    inner, outer = params.channels
-    kernel, factors = _kernel(build, kernel, params, is_transposed=True)
-    result = _result_strides(params.input_dims, params)
-    sizes = inner, outer, params.sizes
-    product = _Product(op, params, g, kernel, factors, result, *sizes, is_transposed=True, sums_positions=False)
-    return _multiply(build, product, params.input_dims)
+    return _multiply(build, _of_channels(build, op, g, kernel, params, is_transposed=True), params.input_dims)
 
 
 def gradient_weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, params: ParamsConvolution) -> Buffer:
     """The gradient of the kernel, which is not empty, of volumes."""
-    inner, outer = params.channels
-    image, row, *places = g.strides
-    factors = _Strides(outer * row, row, image, tuple(places))
-    out, channel, *taps = layout_of(params.kernel_dims, params.channels_last).strides
-    result = _Strides(outer * out, out, channel, tuple(taps))
-    sizes = outer, inner, params.result_sizes
-    product = _Product(op, params, x, g, factors, result, *sizes, is_transposed=False, sums_positions=True)
+    image, factors = [_packed_image(build, each, params.groups) for each in (x, g)]
+    outer, *places, group, row = factors.strides
+    beside = _Strides(group, row, outer, tuple(places))
+    sizes = params.channels[1], params.result_sizes
+    product = _Product(op, params, image, factors, beside, *sizes, is_transposed=False, sums_positions=True)
     return _multiply(build, product, params.kernel_dims)
 
 
-def _result_strides(dims: tuple[int, ...], params: ParamsConvolution) -> _Strides:
-    image, row, *axes = layout_of(dims, params.channels_last).strides
-    return _Strides(dims[1] // params.groups * row, row, image, tuple(axes))
+def _of_channels(
+    build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution, *, is_transposed: bool
+) -> _Product:
+    """The product whose depth is the channels of x, for each tap."""
+    (inner, outer), groups = params.channels, params.groups
+    out, channel, *taps = kernel.strides
+    (rows, row), (summed, step) = (outer, out), (inner, channel)
+    if is_transposed:
+        (rows, row), (summed, step) = (summed, step), (rows, row)
+    factors = kernel.relaid((groups, rows, *params.kernel, summed), (outer * out, row, *taps, step))
+    factors = _packed(build, factors)
+    group, row, *taps, step = factors.strides
+    beside = _Strides(group, row, step, tuple(taps))
+    sizes = rows, params.sizes if is_transposed else params.result_sizes
+    image = _packed_image(build, x, groups)
+    return _Product(op, params, image, factors, beside, *sizes, is_transposed=is_transposed, sums_positions=False)
 
 
-def _kernel(
-    build: ProgramBuilder, kernel: Operand, params: ParamsConvolution, *, is_transposed: bool
-) -> tuple[Operand, _Strides]:
-    """The kernel and its strides, copied so that the summed channels are side by side where no channels are."""
-    out, channel, *axes = kernel.strides
-    (inner, outer), groups, taps = params.channels, params.groups, params.kernel
-    row, summed = (channel, out) if is_transposed else (out, channel)
-    if 1 in (row, summed) or params.taps == 1:
-        return kernel, _Strides(outer * out, row, summed, tuple(axes))
-    rows, channels = (inner, outer) if is_transposed else (outer, inner)
-    shape, strides = (groups, rows, *taps, channels), (outer * out, row, *axes, summed)
-    packed = copy.copied(build, kernel.relaid(shape, strides))
-    group, row, *axes, summed = packed.strides
-    return packed, _Strides(group, row, summed, tuple(axes))
+def _packed_image(build: ProgramBuilder, x: Operand, groups: int) -> Operand:
+    """(b, c, d, h, w) as kernels read it: (b, d, h, w, groups, channels)."""
+    (b, c, *sizes), (stride_b, stride_c, *axes) = x.shape, x.strides
+    channels = c // groups
+    shape, strides = (b, *sizes, groups, channels), (stride_b, *axes, channels * stride_c, stride_c)
+    return _packed(build, x.relaid(shape, strides))
+
+
+def _packed(build: ProgramBuilder, x: Operand) -> Operand:
+    """An operand whose innermost dim is whole accesses: where it is if it lies so, else copied, with zeros behind."""
+    *outer, count = x.shape
+    *others, step = x.strides
+    length = ACCESS_BYTES // x.itemsize
+    are_whole = all(stride % length == 0 for size, stride in zip(outer, others, strict=True) if size > 1)
+    if step == 1 and count % length == 0 and are_whole and x.address.is_aligned():
+        return x
+    padded = (*outer, ceil_divide(count, length) * length)
+    result = dense(build.empty(x.dtype, math.prod(padded)), padded)
+    target = result.layout.narrow(len(outer), 0, count)
+    if padded[-1] != count:
+        build.zero(result.storage)
+    copy.copy(build, x, Operand(result.storage, target))
+    return result
 
 
 def _multiply(build: ProgramBuilder, product: _Product, dims: tuple[int, ...]) -> Buffer:
     """The product, whose sums over parts of the depth are added up and rounded by further launches."""
-    dtype, count = product.image.dtype, math.prod(dims)
-    launches = list(_launches(product, build.facts.multiprocessors))
+    dtype, launches = product.image.dtype, list(_launches(build, product))
+    result = _sum_parts(build, product, launches, dims)
+    if result.dtype is dtype:
+        return result
+    return elementwise.cast(build, MethodOp.TO_DTYPE, dense(result, (result.length,)), result=dtype)
+
+
+def _sum_parts(build: ProgramBuilder, product: _Product, launches: Sequence[_Launch], dims: tuple[int, ...]) -> Buffer:
+    """The product, in the compute dtype where parts are added up."""
+    dtype, channels_last = product.image.dtype, product.params.channels_last
     parts = sum(launch.parts for launch in launches) if product.sums_positions else launches[0].parts
-    target = build.empty(dtype if parts == 1 else dtype.compute, parts * count)
-    order = None
-    if parts > 1 and product.sums_positions and not product.params.channels_last:
+    written = layout_of(dims, channels_last)
+    if product.sums_positions and (parts > 1 or product.channels != dims[1]):
         # Blocks write channels of a tap side by side, which are the columns of their tiles.
-        order = layout_of(dims, channels_last=True).strides
-        row, channel, *taps = order
-        group = dims[0] // product.params.groups * row
-        product = product._replace(result_strides=_Strides(group, row, channel, tuple(taps)))
+        written = layout_of((dims[0], product.channels, *dims[2:]), channels_last=True)
+    count = written.elem_count
+    target = build.empty(dtype if parts == 1 else dtype.compute, parts * count)
     number = 0
     for launch in launches:
-        _launch(build, product, launch, target, number, count if parts > 1 else 0)
+        _launch(build, product, launch, target, written, number, count if parts > 1 else 0)
         number += launch.parts if product.sums_positions else 0
+    result = written.narrow(1, 0, dims[1])
+    if channels_last:
+        result = result.permute(channels_last_order(len(dims)))
     if parts == 1:
-        return target
-    sums = dense(target, (parts, count))
-    if order is not None:
-        sums = sums.relaid((parts, *dims), (count, *order))
-    total = reduce.reduce(build, ReduceOp.SUM, sums, (0,))
-    if dtype is total.dtype:
-        return total
-    return elementwise.cast(build, MethodOp.TO_DTYPE, dense(total, (count,)), result=dtype)
+        stored: Buffer = copy.contiguous(build, Operand(target, result)).storage
+        return stored
+    sums = dense(target, (parts, count)).relaid((parts, *result.shape), (count, *result.strides))
+    return reduce.reduce(build, ReduceOp.SUM, sums, (0,))
 
 
 class _Launch(NamedTuple):
@@ -215,9 +257,12 @@ class _Launch(NamedTuple):
     length: int
 
 
-def _launches(product: _Product, multiprocessors: int) -> Iterator[_Launch]:
+def _launches(build: ProgramBuilder, product: _Product) -> Iterator[_Launch]:
     """As many images at a time as kernels number positions of."""
-    most = (LIMIT - 1) // product.places
+    length = ACCESS_BYTES // product.image.itemsize
+    # Offsets of accesses have 31 bits too.
+    stride = max(product.image.strides[0], product.factors.strides[0] if product.sums_positions else 0, 1)
+    most = min((LIMIT - 1) // product.places, (LIMIT - 1) * length // stride)
     if most == 0 or product.terms >= LIMIT:
         raise InvalidArgument(product.op, f"one image has more than {LIMIT - 1} places; use smaller images")
     for first in range(0, product.images, most):
@@ -227,15 +272,19 @@ def _launches(product: _Product, multiprocessors: int) -> Iterator[_Launch]:
         # Images that are too many for one launch are enough for all multiprocessors.
         splits = images == product.images or product.sums_positions
         counts = _PART_COUNTS if splits else _PART_COUNTS[:1]
-        yield _Launch(first, images, *_tiling(product, columns, depth, multiprocessors, counts))
+        yield _Launch(first, images, *_tiling(build, product, columns, depth, counts))
 
 
 def _tiling(
-    product: _Product, columns: int, depth: int, multiprocessors: int, part_counts: Sequence[int]
+    build: ProgramBuilder, product: _Product, columns: int, depth: int, part_counts: Sequence[int]
 ) -> tuple[_Tile, int, int]:
     """The tile, the parts of the depth, and their length, for which blocks are expected to be done first."""
-    dtype = product.image.dtype
-    tiles = (_HALF_TILE,) if dtype in HALF else _TILES.get(dtype, (_SMALL,))
+    dtype, multiprocessors = product.image.dtype, build.facts.multiprocessors
+    tiles: Sequence[_Tile] = (_SMALL,)
+    if dtype is DType.F32:
+        tiles = _FLOAT_WEIGHT_TILES if product.sums_positions else _FLOAT_TILES
+    elif dtype in HALF:
+        tiles = _GROUP_TILES if build.facts.has_kernels("conv_groups") else _HALF_TILES
     rows, products = product.rows, product.params.groups * math.prod(product.residues)
     found: dict[float, tuple[_Tile, int, int]] = {}
     for tile in tiles:
@@ -243,9 +292,10 @@ def _tiling(
         for wanted in part_counts:
             length = ceil_divide(ceil_divide(depth, wanted), _STEP) * _STEP
             parts = ceil_divide(depth, length)
-            waves, rest = divmod(blocks * parts, 2 * multiprocessors)
+            waves, rest = divmod(blocks * parts, tile.resident * multiprocessors)
             last = (tile.alone if rest <= multiprocessors else 1) if rest else 0
-            cycles = (waves + last) * (2 * tile.rows * tile.columns * length / tile.rate + _BLOCK_CYCLES)
+            products_together = tile.resident * tile.rows * tile.columns * length
+            cycles = (waves + last) * (products_together / tile.rate + _BLOCK_CYCLES)
             if parts > 1:
                 nbytes = 2 * parts * rows * columns * products * dtype.compute.itemsize
                 launches = 1 if dtype is dtype.compute else 2
@@ -255,86 +305,52 @@ def _tiling(
 
 
 def _launch(
-    build: ProgramBuilder, product: _Product, launch: _Launch, target: Buffer, number: int, part_stride: int
+    build: ProgramBuilder,
+    product: _Product,
+    launch: _Launch,
+    target: Buffer,
+    written: Layout,
+    number: int,
+    part_stride: int,
+    epilogue: Epilogue | None = None,
 ) -> None:
-    """Multiply some images; sums go to the target from part `number` on."""
+    """Multiply some images; sums go to the target from part `number` on, each part as the layout says."""
     params, image, factors = product.params, product.image, product.factors
-    beside, result, residues = product.factors_strides, product.result_strides, product.residues
+    beside, residues = product.factors_strides, product.residues
     itemsize, tile = image.itemsize, launch.tile
     columns = product.terms if product.sums_positions else launch.images * product.places
     down, across = ceil_divide(product.rows, tile.rows), ceil_divide(columns, tile.columns)
     blocks = down * across * math.prod(residues) * params.groups * launch.parts
     if blocks > MAX_BLOCKS:
         raise InvalidArgument(product.op, f"a result of {blocks} tiles is more than a launch has; use smaller images")
-    image_lines, factor_lines = _gathered(product)
-    stride_b, stride_c, *axes = image.strides
-    image_group = stride_c * image.shape[1] // params.groups
-    first_result = part_stride * number + (0 if product.sums_positions else launch.first * result.outer)
+    outer, row, *axes = written.strides
+    if product.sums_positions:
+        outer, row = row, outer
+    _, *sizes, _, _ = image.shape
+    stride_b, *steps, image_group, stride_c = image.strides
+    first_result = part_stride * number + (0 if product.sums_positions else launch.first * outer)
     first_factor = launch.first * beside.outer if product.sums_positions else 0
-    packed = arguments.implicit_gemm(
-        result=target.address + first_result * target.dtype.itemsize,
+    scale, bias, residual, *limits = epilogue[:5] if epilogue else (None, None, None, -math.inf, math.inf)
+    gathered = arguments.Gathered(
+        result=target.address + first_result * target.dtype.itemsize, scale=address_of(scale), bias=address_of(bias),
+        residual=residual.address + first_result * itemsize if residual else NULL,
         image=image.address + launch.first * stride_b * itemsize, factors=factors.address + first_factor * itemsize,
-        result_stride_part=part_stride, result_stride_group=result.group, result_stride_row=result.row,
-        result_stride_outer=result.outer, result_stride_d=result.axes[0], result_stride_h=result.axes[1],
-        result_stride_w=result.axes[2], image_stride_group=image_group, image_stride_b=stride_b,
-        image_stride_c=stride_c, image_stride_d=axes[0], image_stride_h=axes[1], image_stride_w=axes[2],
-        factors_stride_group=beside.group, factors_stride_row=beside.row, factors_stride_outer=beside.outer,
-        factors_stride_d=beside.axes[0], factors_stride_h=beside.axes[1], factors_stride_w=beside.axes[2],
-        rows=product.rows, channels=product.channels, images=launch.images, groups=params.groups,
-        image_d=image.shape[2], image_h=image.shape[3], image_w=image.shape[4], positions_d=product.positions[0],
-        positions_h=product.positions[1], positions_w=product.positions[2], window=depthwise.window(params),
+        result_stride_part=part_stride, result_stride_group=product.rows * row, result_stride_row=row,
+        result_stride_outer=outer, result_stride_d=axes[0], result_stride_h=axes[1], result_stride_w=axes[2],
+        image_stride_group=image_group, image_stride_b=stride_b, image_stride_c=stride_c, image_stride_d=steps[0],
+        image_stride_h=steps[1], image_stride_w=steps[2], factors_stride_group=beside.group,
+        factors_stride_row=beside.row, factors_stride_outer=beside.outer, factors_stride_d=beside.axes[0],
+        factors_stride_h=beside.axes[1], factors_stride_w=beside.axes[2], rows=product.rows, channels=product.channels,
+        images=launch.images, groups=params.groups, image_d=sizes[0], image_h=sizes[1], image_w=sizes[2],
+        positions_d=product.positions[0], positions_h=product.positions[1], positions_w=product.positions[2],
         stride_d=params.stride[0], stride_h=params.stride[1], stride_w=params.stride[2], period_d=params.periods[0],
         period_h=params.periods[1], period_w=params.periods[2], residues_d=residues[0], residues_h=residues[1],
-        residues_w=residues[2], is_transposed=product.is_transposed, sums_positions=product.sums_positions,
-        tile_rows=tile.rows, tile_columns=tile.columns, tiles_across=across, part=launch.length,
-        image_deep=image_lines.is_deep, image_chunk=image_lines.chunk, factors_deep=factor_lines.is_deep,
-        factors_chunk=factor_lines.chunk,
+        residues_w=residues[2], is_transposed=product.is_transposed, tile_rows=tile.rows, tile_columns=tile.columns,
+        tiles_across=across, part=launch.length, is_rounded=target.dtype is image.dtype,
+        has_epilogue=epilogue is not None, lower=limits[0], upper=limits[1],
     )  # fmt: skip
-    build.launch("conv", f"conv_{depthwise.multiplied_as(image.dtype)}_implicit_gemm", blocks, packed)
-
-
-def _gathered(product: _Product) -> tuple[_Lines, _Lines]:
-    """How threads bring the image, and the factors beside it."""
-    params, image, beside = product.params, product.image, product.factors_strides
-    (images, _, *sizes), (stride_b, stride_c, *axes) = image.shape, image.strides
-    length = _HALF_LENGTH if image.dtype in HALF else _LENGTH
-    if product.sums_positions:
-        run = _run_of_positions(product.positions, beside.axes)
-        outer = (params.groups, beside.group), (product.rows, beside.row), (images, beside.outer)
-        is_dense = run % length == 0 and _are_whole(product.factors, outer, length)
-        chunk = _Chunk.DENSE if is_dense else _Chunk.SCATTERED
-        return _Lines(stride_c != 1, _Chunk.SCATTERED), _Lines(beside.row != 1, chunk)
-    channels = product.channels
-    of_image = zip((images, *sizes), (stride_b, *axes), strict=True)
-    of_factors = zip(
-        (params.groups, product.rows, *params.kernel), (beside.group, beside.row, *beside.axes), strict=True
-    )
-    return (
-        _lines_of_channels(image, channels, stride_c, tuple(of_image), length),
-        _lines_of_channels(product.factors, channels, beside.outer, tuple(of_factors), length),
-    )
-
-
-def _lines_of_channels(
-    operand: Operand, channels: int, step: int, others: tuple[tuple[int, int], ...], length: int
-) -> _Lines:
-    """The lines of an operand along whose depth are channels, those of a tap one after the other."""
-    if channels % length:
-        return _Lines(step == 1, _Chunk.SCATTERED)
-    is_dense = step == 1 and _are_whole(operand, others, length)
-    return _Lines(step == 1, _Chunk.DENSE if is_dense else _Chunk.STRIDED)
-
-
-def _are_whole(operand: Operand, dims: tuple[tuple[int, int], ...], length: int) -> bool:
-    """Whether whole accesses are aligned wherever they begin along dims, which are sizes and strides."""
-    return operand.address.is_aligned() and all(stride % length == 0 for size, stride in dims if size > 1)
-
-
-def _run_of_positions(sizes: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """How many positions are side by side at least from each multiple of this number on."""
-    run = 1
-    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
-        if size > 1 and stride != run:
-            break
-        run *= size
-    return run
+    pack = arguments.implicit_gemm if tile.family == "conv" else arguments.implicit_gemm_by_groups
+    packed = pack(gathered=gathered, window=depthwise.window(params))
+    dtype = depthwise.multiplied_as(image.dtype)
+    name = f"conv{'_weight' if product.sums_positions else ''}_{dtype}_{tile.kernel}"
+    build.launch(tile.family, name, blocks, packed, tile.shared_bytes)

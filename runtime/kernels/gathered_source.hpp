@@ -1,0 +1,215 @@
+// The operands of convolutions as loaders bring them to shared memory. An access has channels side by side: of the
+// image, of the kernel, or of the gradient beside it.
+#pragma once
+
+#include "image_index.hpp"
+#include "operand_loader.hpp"
+
+namespace tallow {
+
+// The part of the depth that a block sums, and the rows and columns from the first ones of its tile on. It is in shared
+// memory, since threads have no registers left for it.
+struct GatheredLimits {
+    uint32_t begin;
+    uint32_t depth;
+    uint32_t rows;
+    uint32_t columns;
+};
+
+// What the accesses of the depth contribute to places, some steps ahead of those that are loaded. Where positions are
+// summed there is an entry for each of them, else for the channels of an access. While one half is read the other one
+// is written, behind a barrier of the loop.
+template <typename T, typename Gathering> struct DepthIndexes {
+    static constexpr uint32_t length = access_bytes / sizeof(T);
+    static constexpr uint32_t in_entry = Gathering::sums_positions ? 1 : length;
+#if defined(TALLOW_NVIDIA)
+    static constexpr uint32_t half = block_size / 2;
+#else
+    // Two blocks share the memory of a compute unit.
+    static constexpr uint32_t half = block_size / 4;
+#endif
+    static constexpr uint32_t size = 2 * half;
+    static constexpr uint32_t depth = half * in_entry;
+
+    // Places along the axes, and an offset in accesses.
+    alignas(access_bytes) uint32_t images[size][4];
+    uint32_t beside[size];
+
+    // The half from `from` on, counted from the part's beginning.
+    TALLOW_INLINE void write(const Gathering& gathering, const GatheredLimits& limits, uint32_t from) {
+        if (thread_index() >= half)
+            return;
+        const uint32_t place = from + thread_index() * in_entry;
+        const uint32_t slot = (from / in_entry + thread_index()) % size;
+        Registers<access_bytes> entry{{gathering.outside(!Gathering::sums_positions), 0, 0, 0}};
+        if (place < limits.depth) {
+            const ImageIndex index = gathering.of_depth(limits.begin + place);
+            entry = {{index.places[0], index.places[1], index.places[2], static_cast<uint32_t>(index.image / length)}};
+            beside[slot] = static_cast<uint32_t>(index.beside / length);
+        }
+        store_registers(images[slot], entry);
+    }
+};
+
+// The columns of a tile: places along the axes, an offset in accesses, and where they are in the result, in elements.
+template <typename T, uint32_t Columns> struct ColumnIndexes {
+    static constexpr uint32_t length = access_bytes / sizeof(T);
+    static constexpr uint32_t count = Columns;
+    alignas(access_bytes) uint32_t images[count][4];
+    uint64_t results[count];
+    // Of every so many, whether they lie side by side.
+    uint32_t are_dense[count / 2];
+
+    template <typename Gathering>
+    TALLOW_INLINE void write(const Gathering& gathering, uint32_t first_column, uint32_t left) {
+        // Of the last threads, as the first ones write the depth.
+        for (uint32_t i = block_size - 1 - thread_index(); i < count; i += block_size) {
+            const ImageIndex index = gathering.of_column(first_column + i);
+            const uint32_t place = i < left ? index.places[0] : gathering.outside(Gathering::sums_positions);
+            store_registers(images[i], Registers<access_bytes>{{place, index.places[1], index.places[2],
+                                                                static_cast<uint32_t>(index.image / length)}});
+            results[i] = index.beside;
+        }
+    }
+    // Behind a barrier.
+    TALLOW_INLINE void compare() {
+        for (uint32_t i = thread_index(); i < count / length; i += block_size) {
+            const uint64_t* const offsets = results + i * length;
+            uint64_t gaps = 0;
+            for (uint32_t j = 1; j < length; ++j)
+                gaps |= offsets[j] - offsets[0] - j;
+            are_dense[i] = gaps == 0;
+        }
+    }
+};
+
+// Where an access is so many accesses behind others, modulo 2**32.
+template <typename T> TALLOW_INLINE const T* accesses_behind(const T* first, uint32_t count) {
+    return first + static_cast<int64_t>(static_cast<int32_t>(count)) * static_cast<int64_t>(access_bytes / sizeof(T));
+}
+
+// The factors beside the image. In place of rows that are not there the last ones are read, whose sums nobody stores.
+template <typename T, typename Accesses, typename Gathering> struct FactorSource {
+    using Indexes = DepthIndexes<T, Gathering>;
+    const GatheredLimits& limits;
+    const Indexes& indexes;
+    const T* factors;
+    uint32_t line_offsets[Accesses::lines];
+    // Of the places of a step.
+    uint32_t offsets[Accesses::places];
+    bool are_inside[Accesses::places];
+
+    TALLOW_INLINE FactorSource(const Gathering& gathering, const Indexes& indexes, const GatheredLimits& limits,
+                               uint32_t group, uint32_t first_row)
+        : limits(limits), indexes(indexes) {
+        const auto& arguments = reread(gathering.arguments);
+        factors = pointer_to<const T>(arguments.factors) + group * arguments.factors_stride_group;
+        const uint32_t last = (arguments.rows - 1) / (Accesses::is_deep ? 1 : Accesses::length) *
+                              (Accesses::is_deep ? 1 : Accesses::length);
+#pragma unroll
+        for (uint32_t l = 0; l < Accesses::lines; ++l) {
+            const uint32_t row = first_row + Accesses::line(l * Accesses::places);
+            line_offsets[l] =
+                static_cast<uint32_t>((row < last ? row : last) * arguments.factors_stride_row / Accesses::length);
+        }
+    }
+    TALLOW_INLINE void begin(uint32_t from) {
+#pragma unroll
+        for (uint32_t p = 0; p < Accesses::places; ++p) {
+            const uint32_t place = from + Accesses::place(p);
+            offsets[p] = indexes.beside[place / Indexes::in_entry % Indexes::size];
+            are_inside[p] = place < limits.depth;
+        }
+    }
+    TALLOW_INLINE const T* at(uint32_t, uint32_t i) const {
+        return accesses_behind(factors, line_offsets[Accesses::line_number(i)] + offsets[Accesses::place_number(i)]);
+    }
+    TALLOW_INLINE bool is_inside(uint32_t, uint32_t i) const {
+        return are_inside[Accesses::place_number(i)];
+    }
+};
+
+// The image, whose elements may be outside, and are zeros there.
+template <typename T, typename Accesses, typename Gathering> struct ImageSource {
+    using Indexes = DepthIndexes<T, Gathering>;
+    const Gathering& gathering;
+    const Indexes& indexes;
+    const T* image;
+    // Of the lines of the thread, and of the places of a step.
+    uint32_t line_places[Accesses::lines][3];
+    uint32_t line_offsets[Accesses::lines];
+    Registers<access_bytes> entries[Accesses::places];
+
+    template <typename Columns>
+    TALLOW_INLINE ImageSource(const Gathering& gathering, const Indexes& indexes, const Columns& columns,
+                              uint32_t group)
+        : gathering(gathering), indexes(indexes) {
+        const auto& arguments = reread(gathering.arguments);
+        image = pointer_to<const T>(arguments.image) + group * arguments.image_stride_group;
+#pragma unroll
+        for (uint32_t l = 0; l < Accesses::lines; ++l) {
+            // Threads without accesses may have lines behind the last one.
+            const uint32_t line = Accesses::line(l * Accesses::places) % Columns::count;
+            const Registers<access_bytes> column = load_registers<access_bytes>(columns.images[line]);
+#pragma unroll
+            for (uint32_t a = 0; a < 3; ++a)
+                line_places[l][a] = column.values[a];
+            line_offsets[l] = column.values[3];
+        }
+    }
+    TALLOW_INLINE void begin(uint32_t from) {
+#pragma unroll
+        for (uint32_t p = 0; p < Accesses::places; ++p) {
+            const uint32_t place = from + Accesses::place(p);
+            entries[p] = load_registers<access_bytes>(indexes.images[place / Indexes::in_entry % Indexes::size]);
+        }
+    }
+    TALLOW_INLINE const T* at(uint32_t, uint32_t i) const {
+        return accesses_behind(image,
+                               line_offsets[Accesses::line_number(i)] + entries[Accesses::place_number(i)].values[3]);
+    }
+    TALLOW_INLINE bool is_inside(uint32_t, uint32_t i) const {
+        const auto& arguments = reread(gathering.arguments);
+        const uint32_t* const line = line_places[Accesses::line_number(i)];
+        const uint32_t* const term = entries[Accesses::place_number(i)].values;
+        // Without branches, behind which each access would wait for its own index.
+        const uint32_t is_outside = static_cast<uint32_t>(line[0] + term[0] >= arguments.image_d) |
+                                    static_cast<uint32_t>(line[1] + term[1] >= arguments.image_h) |
+                                    static_cast<uint32_t>(line[2] + term[2] >= arguments.image_w);
+        return is_outside == 0;
+    }
+};
+
+// The sources of a gathering, as loaders name them.
+template <typename Gathering> struct SourcesOf {
+    template <typename T, typename Accesses> using Factors = FactorSource<T, Accesses, Gathering>;
+    template <typename T, typename Accesses> using Image = ImageSource<T, Accesses, Gathering>;
+};
+
+// The operands of a pipeline, with the indexes of the depth.
+template <typename Operands, typename Indexes, typename Gathering> struct GatheredOperands : Operands {
+    Indexes& indexes;
+    const Gathering& gathering;
+    const GatheredLimits& limits;
+
+    TALLOW_INLINE GatheredOperands(const Operands& operands, Indexes& indexes, const Gathering& gathering,
+                                   const GatheredLimits& limits)
+        : Operands(operands), indexes(indexes), gathering(gathering), limits(limits) {
+    }
+    TALLOW_INLINE void write_ahead(uint32_t step) {
+        static_assert(Indexes::depth % Operands::depth == 0 && Indexes::depth / Operands::depth > 1);
+        const uint32_t from = step * Operands::depth;
+        if (from % Indexes::depth == 0)
+            indexes.write(gathering, limits, from + Indexes::depth);
+    }
+    TALLOW_INLINE void begin(uint32_t step, uint32_t slot) {
+        write_ahead(step);
+        Operands::begin(step, slot);
+    }
+    TALLOW_INLINE void load(uint32_t step) {
+        write_ahead(step);
+        Operands::load(step);
+    }
+};
+
+} // namespace tallow

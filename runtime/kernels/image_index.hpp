@@ -1,0 +1,190 @@
+// Where the elements are that convolutions multiply.
+//
+// An element of the image belongs to a position and a term, which is a tap and a channel: its place along each axis is
+// the sum of what both contribute. Positions of the input whose residues modulo the strides are equal meet the same
+// taps, and the gradients of these are a convolution without strides, whose taps go backwards. Depth counts channels
+// before taps, and positions row by row, whatever the strides of the operands: so do sums, in every layout.
+#pragma once
+
+#include "memory.hpp"
+#include "reread.hpp"
+
+namespace tallow {
+
+// How positions and taps meet the image along an axis.
+struct ImageAxis {
+    uint32_t positions;
+    // From one position, and one tap, to the next, and where the first of both meet, modulo 2**32.
+    uint32_t position_step;
+    uint32_t tap_step;
+    uint32_t origin;
+    uint32_t taps;
+    // Which taps of the kernel, and which positions of the result, these are.
+    uint32_t first_tap;
+    uint32_t tap_period;
+    uint32_t first_position;
+    uint32_t position_period;
+};
+
+// A number below 2**31 by which others are divided as in memory.hpp.
+struct ImageDivisor {
+    uint32_t value;
+    uint32_t multiplier;
+    uint32_t shift;
+
+    static TALLOW_INLINE ImageDivisor of(uint32_t value) {
+        // What powers of two are not above the number, by the exponent of a double.
+        const uint64_t bits = bit_cast<uint64_t>(static_cast<double>(value - 1));
+        const uint32_t shift = value < 2 ? 0 : static_cast<uint32_t>(bits >> 52) - 1022;
+        const uint32_t rest = value == 0 ? 0 : static_cast<uint32_t>((uint64_t{1} << shift) - value);
+        return {value, value == 0 ? 0 : fraction(rest, value) + 1, shift};
+    }
+    // The remainder; the number becomes the quotient.
+    TALLOW_INLINE uint32_t take(uint32_t& number) const {
+        const uint32_t quotient = divide(number, multiplier, shift);
+        const uint32_t remainder = number - quotient * value;
+        number = quotient;
+        return remainder;
+    }
+
+  private:
+    // rest * 2**32 / value, for a smaller rest: by doubles, which are off by one at most, and far quicker than
+    // integers.
+    static TALLOW_INLINE uint32_t fraction(uint32_t rest, uint32_t value) {
+        const uint64_t dividend = uint64_t{rest} << 32;
+        uint32_t quotient = static_cast<uint32_t>(static_cast<double>(dividend) / static_cast<double>(value));
+        const int64_t left = static_cast<int64_t>(dividend - uint64_t{quotient} * value);
+        quotient += left < 0 ? ~uint32_t{0} : left >= static_cast<int64_t>(value) ? 1 : 0;
+        return quotient;
+    }
+};
+
+struct AxisOfCall {
+    uint32_t positions;
+    uint32_t taps;
+    uint32_t padding;
+    uint32_t dilation;
+    uint32_t stride;
+    // Every such tap meets positions of the same residue.
+    uint32_t period;
+
+    TALLOW_INLINE ImageAxis whole() const {
+        return {positions, stride, dilation, 0 - padding, taps, 0, 1, 0, 1};
+    }
+    TALLOW_INLINE ImageAxis of_residue(uint32_t residue) const {
+        const uint64_t place = uint64_t{residue} + padding;
+        uint32_t tap = 0;
+        while (tap < taps && tap < period && (place + uint64_t{tap} * (stride - dilation % stride)) % stride != 0)
+            ++tap;
+        const uint32_t count = tap < taps && tap < period ? (taps - 1 - tap) / period + 1 : 0;
+        const int64_t first = static_cast<int64_t>(place) - static_cast<int64_t>(uint64_t{tap} * dilation);
+        return {
+            positions > residue ? (positions - residue - 1) / stride + 1 : 0,
+            1,
+            static_cast<uint32_t>(0 - uint64_t{period} * dilation / stride),
+            static_cast<uint32_t>(first / static_cast<int64_t>(stride)),
+            count,
+            tap,
+            period,
+            residue,
+            stride,
+        };
+    }
+};
+
+// What a position or a term contributes to the place in the image along the axes, and to the offsets in the image and
+// in the tensor beside it: the kernel or the gradient where it is of the depth, the result where it is a column.
+struct ImageIndex {
+    uint32_t places[4];
+    uint64_t image;
+    uint64_t beside;
+};
+
+// Strides of images or channels, and along the axes.
+struct OuterStrides {
+    uint64_t outer;
+    uint64_t axes[3];
+};
+
+// What is numbered: of terms channels, columns and rows of taps, of positions columns, rows and slices.
+struct ImageNumbers {
+    ImageAxis axes[3];
+    ImageDivisor terms[3];
+    ImageDivisor positions[3];
+};
+
+template <bool SumsPositions, typename Arguments> struct Gathering {
+    static constexpr bool sums_positions = SumsPositions;
+
+    const Arguments& arguments;
+    const ImageNumbers& numbers;
+
+    TALLOW_INLINE ImageIndex term(const Arguments& arguments, uint32_t number, const OuterStrides& beside) const {
+        const uint32_t channel = numbers.terms[0].take(number);
+        const uint32_t column = numbers.terms[1].take(number);
+        const uint32_t row = numbers.terms[2].take(number);
+        const uint32_t taps[3] = {number, row, column};
+        const uint64_t strides[3] = {arguments.image_stride_d, arguments.image_stride_h, arguments.image_stride_w};
+        ImageIndex index{{}, channel * arguments.image_stride_c, channel * beside.outer};
+#pragma unroll
+        for (uint32_t a = 0; a < 3; ++a) {
+            const ImageAxis& axis = numbers.axes[a];
+            index.places[a] = axis.origin + taps[a] * axis.tap_step;
+            index.image += static_cast<uint64_t>(static_cast<int32_t>(index.places[a])) * strides[a];
+            index.beside += (axis.first_tap + taps[a] * axis.tap_period) * beside.axes[a];
+        }
+        return index;
+    }
+    TALLOW_INLINE ImageIndex position(const Arguments& arguments, uint32_t number, const OuterStrides& beside) const {
+        const uint32_t column = numbers.positions[0].take(number);
+        const uint32_t row = numbers.positions[1].take(number);
+        const uint32_t slice = numbers.positions[2].take(number);
+        const uint32_t positions[3] = {slice, row, column};
+        const uint64_t strides[3] = {arguments.image_stride_d, arguments.image_stride_h, arguments.image_stride_w};
+        ImageIndex index{{}, number * arguments.image_stride_b, number * beside.outer};
+#pragma unroll
+        for (uint32_t a = 0; a < 3; ++a) {
+            const ImageAxis& axis = numbers.axes[a];
+            index.places[a] = positions[a] * axis.position_step;
+            index.image += index.places[a] * strides[a];
+            index.beside += (axis.first_position + positions[a] * axis.position_period) * beside.axes[a];
+        }
+        return index;
+    }
+    TALLOW_INLINE ImageIndex of_depth(uint32_t number) const {
+        const Arguments& again = reread(arguments);
+        const OuterStrides beside{again.factors_stride_outer,
+                                  {again.factors_stride_d, again.factors_stride_h, again.factors_stride_w}};
+        return SumsPositions ? position(again, number, beside) : term(again, number, beside);
+    }
+    TALLOW_INLINE ImageIndex of_column(uint32_t number) const {
+        const Arguments& again = reread(arguments);
+        const OuterStrides beside{again.result_stride_outer,
+                                  {again.result_stride_d, again.result_stride_h, again.result_stride_w}};
+        return SumsPositions ? term(again, number, beside) : position(again, number, beside);
+    }
+    // Places along the first axis that are outside of the image, whatever is added to them: of a column that is not
+    // there, and of what is not in the depth. Terms may be in front of the image.
+    TALLOW_INLINE uint32_t outside(bool is_of_terms) const {
+        const ImageAxis& axis = numbers.axes[0];
+        const int32_t first = static_cast<int32_t>(axis.origin);
+        const int32_t last = static_cast<int32_t>(axis.origin + (axis.taps - 1) * axis.tap_step);
+        const int32_t least = first < last ? first : last;
+        return reread(arguments).image_d - static_cast<uint32_t>(is_of_terms || least > 0 ? 0 : least);
+    }
+    TALLOW_INLINE uint32_t terms() const {
+        return numbers.axes[0].taps * numbers.axes[1].taps * numbers.axes[2].taps * reread(arguments).channels;
+    }
+    TALLOW_INLINE uint32_t positions() const {
+        return numbers.axes[0].positions * numbers.axes[1].positions * numbers.axes[2].positions *
+               reread(arguments).images;
+    }
+    TALLOW_INLINE uint32_t depth() const {
+        return SumsPositions ? positions() : terms();
+    }
+    TALLOW_INLINE uint32_t columns() const {
+        return SumsPositions ? terms() : positions();
+    }
+};
+
+} // namespace tallow
