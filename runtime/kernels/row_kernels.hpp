@@ -252,7 +252,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
         return (kept_operands<Functor, T, N, Vectors> >> k & 1) != 0;
     }
     TALLOW_INLINE uint32_t index(uint32_t v) const {
-        return (own.first + own.behind(v)) * N;
+        // Opaque, or compilers would keep in scalar registers which elements have the index of their row.
+        return ((has_row_index<Functor> ? opaque(own.first) : own.first) + own.behind(v)) * N;
     }
     // The operands that are not in registers. Where the row begins in them is computed again for each pass, which
     // leaves registers to others; most often all rows share them, and there is nothing to compute.

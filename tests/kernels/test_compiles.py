@@ -291,11 +291,29 @@ def composed_gradient() -> row_formula.RowFormula:
     return formula_of(kernel, shape, rows)
 
 
+def composed_loss() -> row_formula.RowFormula:
+    """The gradient of elements that an index of each row names, with the sum over rows of a bias."""
+    trace = Trace("composed_loss", tl.Device.cpu(), ())
+    operands = [
+        tl.Tensor(np.zeros((2, 64)), dtype="bf16"),
+        tl.Tensor([[1], [2]]),
+        tl.Tensor(np.zeros(64), dtype="bf16"),
+    ]
+    x, index, bias = trace.stand_ins(operands)
+    function = trace.function([(x + bias).log_softmax(-1).gather(index, -1)])
+    gradient = gradient_of(function, (0, 2), tuple(function.layouts), ())
+    assert gradient is not None
+    assert gradient.function is not None
+    ((kernel, shape, _, rows),) = kernels_of(gradient.function)
+    assert rows is not None
+    return formula_of(kernel, shape, rows)
+
+
 @pytest.mark.parametrize(
     ("compose", "target"),
     [
         pytest.param(compose, it, marks=[] if (compose, it) == (composed_rows, "gfx942") else pytest.mark.full)
-        for compose in (composed_rows, composed_gradient)
+        for compose in (composed_rows, composed_gradient, composed_loss)
         for it in TARGETS
     ],
 )

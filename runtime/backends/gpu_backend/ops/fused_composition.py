@@ -422,7 +422,8 @@ class _Composition:
         if step.op is IndexOp.SCATTER:
             cpp, (number, _) = step.dtype.cpp, self._statements.operands(step)
             zero = f"convert<{cpp}>(compute_type<{cpp}>{{0}})"
-            return f"const {cpp} {step.name} = position == row.index ? {number} : {zero};"
+            index = "static_cast<uint32_t>(row.index)"
+            return f"const {cpp} {step.name} = position == {index} ? {number} : {zero};"
         if step.op is BinaryOp.DIV and step.dtype.itemsize == 2 and step.operands[1] in self._of_row:
             return f"const auto {step.name} = divide_by_number({', '.join(self._statements.operands(step))});"
         return self._statements.of_map(step)
