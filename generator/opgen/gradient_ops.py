@@ -191,20 +191,23 @@ def _of_row(spec: Spec, functor: Functor) -> Sequence[Functor]:
 def _of_reduction(spec: Spec, kind: FunctorKind, functor: Functor) -> Sequence[Functor]:
     """Return the op of rows that gives the gradient of a reduction, where it reduces the elements again.
 
-    Such are the gradients of what has a formula in rows: then the op computes the result too, unrounded.
+    Such are the gradients of what has a formula in rows. Where they need the result the op computes it again, as it was
+    before it was rounded; results that are not rounded are at hand.
     """
     monoid = functor.reduction
     if not isinstance(monoid, Monoid) or monoid.row is None or "x" not in functor.gradient:
         return ()
-    node = _found(spec, functor).get("x")
-    if node is None or is_step(node):
+    gradient = _found(spec, functor).get("x")
+    if gradient is None or is_step(gradient):
         return ()
-    node = inlined(node, {RESULT: monoid.row.node})
-    doc = f"the gradient of x in {functor.name} along a dim, of `gradient`, which is that of the result of each row"
+    node = inlined(gradient, {RESULT: monoid.row.node})
+    doc = f"the gradient of x in {functor.name} of rows, of `gradient`, which is that of the result of each row"
     op = _op(spec, functor, f"{functor.name}{OF_REDUCTION}", ROW_GRADIENT, kind.unsupported, node, ["x"], {}, doc)
-    dtypes = dict.fromkeys(dtype for each in kind.functors for dtype in spec.resolve(each.dtypes))
-    names = tuple(dtype for dtype in spec.resolve(op.dtypes) if dtype in dtypes)
-    return (replace(op, dtypes=Names(names, (functor.location,) * len(names), listed=True)),)
+    of_rows = {dtype for each in kind.functors for dtype in spec.resolve(each.dtypes)}
+    of_rows -= {dtype.name for dtype in spec.dtypes if RESULT in names(gradient) and dtype.compute == dtype.name}
+    own = tuple(dtype for dtype in spec.resolve(op.dtypes) if dtype in of_rows)
+    # Columns take less time op by op.
+    return (replace(op, last_dim=True, dtypes=Names(own, (functor.location,) * len(own), listed=True)),)
 
 
 def row_gradients_of_reductions(spec: Spec) -> list[tuple[str, str]]:

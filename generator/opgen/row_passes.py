@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from opgen.formula import ADD, DIVIDE, MULTIPLY, NEGATE, SUBTRACT, WHERE, Call, Name, Node, Number, names
-from opgen.rows import DETACH, JOINS, MAX, MIN, SUM
+from opgen.rows import DETACH, EXP, EXP_BELOW_ZERO, JOINS, MAX, MIN, SUM
 
-_EXPONENTIALS: Final = ("exp", "exp_below_zero")
+_EXPONENTIALS: Final = (EXP, EXP_BELOW_ZERO)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _value(node: Node, operands: Mapping[str, float], maxima: Mapping[str, Node]
         # If that maximum is -inf or NaN, elements of the row are too, and give NaN where this does.
         return -math.inf
     match node.primitive, values:
-        case "exp" | "exp_below_zero", [float(x)]:
+        case op, [float(x)] if op in _EXPONENTIALS:
             return math.exp(x) if x <= 0 else None
         case op, [float(x)] if op == NEGATE:
             return -x

@@ -10,6 +10,7 @@ from typing import Final
 
 from opgen.formula import (
     ADD,
+    SUBTRACT,
     WHERE,
     Call,
     Formula,
@@ -35,6 +36,8 @@ POSITION: Final = "position"
 UNIT: Final = "unit"
 DETACH: Final = "detach"
 """What row formulas call to have a value pass no gradient."""
+EXP: Final = "exp"
+EXP_BELOW_ZERO: Final = "exp_below_zero"
 SUM, MAX, MIN = "row_sum", "row_max", "row_min"
 JOINS: Final = (SUM, MAX, MIN)
 """The reductions that row formulas are rewritten to."""
@@ -108,6 +111,31 @@ def joined(node: Node, reductions: Mapping[str, Functor]) -> Node:
     if monoid.finish is not None:
         found = inlined(monoid.finish.node, {"x": found, UNIT: Number(1)})
     return simplified(found)
+
+
+def with_quick_powers(node: Node) -> Node:
+    """Return a rewritten row formula with quicker powers of e where exponents are not above 0: `x - max(x)`.
+
+    Differences that are 0 where both numbers are equal need no other case, which gradients have.
+    """
+    if not isinstance(node, Call):
+        return node
+    if node.primitive == WHERE:
+        _, chosen, other = node.arguments
+        if isinstance(other, Call) and other.primitive == SUBTRACT:
+            is_equal = Call("x == y", other.arguments)
+            if chosen == Call(WHERE, (is_equal, Number(0), other)):
+                return chosen
+    name = EXP_BELOW_ZERO if node.primitive == EXP and _is_below_zero(node.arguments[0]) else node.primitive
+    return Call(name, tuple(map(with_quick_powers, node.arguments)), node.offset)
+
+
+def _is_below_zero(node: Node) -> bool:
+    if not isinstance(node, Call):
+        return isinstance(node, Number) and float(node.value) <= 0
+    if node.primitive == WHERE:
+        return all(map(_is_below_zero, node.arguments[1:]))
+    return node.primitive == SUBTRACT and node.arguments[1] == Call(MAX, node.arguments[:1])
 
 
 def readable(node: Node) -> Node:

@@ -40,7 +40,7 @@ from opgen.formula import (
 from opgen.model import ROW_GRADIENT, Functor, FunctorKind, Monoid, Spec, State
 from opgen.problem import Problems
 from opgen.row_derivatives import row_gradients
-from opgen.rows import DETACH, JOINS, POSITION, joined, row_primitives
+from opgen.rows import DETACH, EXP_BELOW_ZERO, JOINS, POSITION, joined, row_primitives, with_quick_powers
 
 COUNT: Final = "count"
 """What the end of a reduction calls the number of its elements."""
@@ -249,7 +249,8 @@ def joined_results(spec: Spec, functor: Functor) -> tuple[Node, ...]:
     """
     reductions = {reduction.name: reduction for reduction in spec.reductions}
     nodes = (Call(functor.name, (Name("x"),)),) if functor.reduction is not None else functor.results
-    return tuple(simplified(joined(without_total(node), reductions)) for node in nodes)
+    found = [simplified(joined(without_total(node), reductions)) for node in nodes]
+    return tuple(map(with_quick_powers, found) if EXP_BELOW_ZERO in spec.primitives else found)
 
 
 def row_statements(

@@ -7,7 +7,6 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...dtype import DType
 from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, ROW_GRADIENTS, Derivative, Op
 from ...gradients.second import SECOND_DERIVATIVES
 from ...op import BinaryOp, MethodOp, ReduceOp
@@ -150,7 +149,7 @@ class _Reduction(_Functor):
         super().__init__(op, derivatives)
         self._op = op
         self._row_op = ROW_GRADIENTS.get(op)
-        """The op of rows that computes the gradient, if there is one."""
+        """The op of rows that computes the gradient, for some dtypes; None if there is none."""
 
     def _gradients(self, node: Node, g: Tensor) -> Contributions:
         layout = node.inputs[1]
@@ -163,12 +162,12 @@ class _Reduction(_Functor):
             yield 0, zeros(g, layout)
             return
         takes, function = self._derivatives[0][1]
-        if self._row_op is not None and rows is not None and self._is_of_rows(g.dtype):
+        op = self._row_op
+        if op is not None and rows is not None and g.dtype in op.dtypes and not mode().keeps_graph:
             x = node.operand(0)
             spread = g.reshape((*rows.shape[:-1], 1)).broadcast_as(rows.shape)
-            method = getattr(spread._storage, self._row_op.value)
-            arguments = x._storage, rows, len(rows.shape) - 1, *parameters.values()
-            yield 0, x._like(method(spread._layout, *arguments))
+            method = getattr(spread._storage, op.value)
+            yield 0, x._like(method(spread._layout, x._storage, rows, *parameters.values()))
             return
         g = g.reshape(shape)
         if takes:
@@ -177,15 +176,6 @@ class _Reduction(_Functor):
         else:
             gradient = function(g)
         yield 0, gradient.broadcast_as(layout.shape)
-
-    def _is_of_rows(self, dtype: DType) -> bool:
-        """Return True where the op of rows has the dtype, and computes nothing that is known.
-
-        It computes the result again, which is needed unless that was not rounded.
-        """
-        assert self._row_op is not None
-        is_known = dtype is dtype.compute and self.keeps_result
-        return dtype in self._row_op.dtypes and not is_known and not mode().keeps_graph
 
     def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
         if name == "x":

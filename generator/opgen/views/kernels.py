@@ -507,7 +507,7 @@ def _choices(
 
 
 def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen: Mapping[str, str]) -> tuple[str, ...]:
-    """What a placeholder ranges over: the ops of a kind, the dtypes of the chosen op, a group, or a list."""
+    """What a placeholder ranges over: the ops of a kind, dtypes that the chosen op has, a group, or a list."""
     if axis == "op":
         return tuple(forms)
     if texts == ("op",):
@@ -517,6 +517,9 @@ def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen:
             return _widths(spec, functor.dtypes)
         dtypes = spec.resolve(functor.dtypes)
         return tuple(it for it in dtypes if spec.converts(it, other)) if functor.result == ANY_RESULT else dtypes
+    if axis == "dtype" and "op" in chosen:
+        own = spec.resolve(forms[chosen["op"]][0].dtypes)
+        return tuple(it for it in spec.ranged(texts) if it in own)
     return spec.ranged(texts)
 
 
