@@ -249,8 +249,8 @@ def joined_results(spec: Spec, functor: Functor) -> tuple[Node, ...]:
     """
     reductions = {reduction.name: reduction for reduction in spec.reductions}
     nodes = (Call(functor.name, (Name("x"),)),) if functor.reduction is not None else functor.results
-    found = [simplified(joined(without_total(node), reductions)) for node in nodes]
-    return tuple(map(with_quick_powers, found) if EXP_BELOW_ZERO in spec.primitives else found)
+    formulas = [simplified(joined(without_total(node), reductions)) for node in nodes]
+    return tuple(map(with_quick_powers, formulas) if EXP_BELOW_ZERO in spec.primitives else formulas)
 
 
 def row_statements(

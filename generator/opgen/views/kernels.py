@@ -507,7 +507,7 @@ def _choices(
 
 
 def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen: Mapping[str, str]) -> tuple[str, ...]:
-    """What a placeholder ranges over: the ops of a kind, dtypes that the chosen op has, a group, or a list."""
+    """Return the values of a placeholder: the ops of a kind, dtypes that the chosen op has, a group, or a list."""
     if axis == "op":
         return tuple(forms)
     if texts == ("op",):
