@@ -4,7 +4,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -42,34 +42,58 @@ _RETURNS: Final = {"Storage": "Buffer", "tuple[Storage, ...]": "tuple[Buffer, ..
 
 
 @dataclass(frozen=True)
-class LaunchOp:
-    """An op that opgen makes of a launch, as the template writes it in Python."""
+class Launched:
+    """What an op appends for one launch."""
 
-    method: Method
-    family: KernelFamily
     struct: str
     kernels: tuple[Kernel, ...]  # the patterns of those that it launches
-    location: Location
-    arguments: tuple[str, ...]  # behind the builder and the library
-    parameters: str  # all with their types
-    kernel: str
-    first: tuple[Part, ...]  # what the condition needs
-    condition: str  # of the launch, on the host
-    outputs: tuple[Part, ...]
-    unless: str  # where nothing is launched, on a device
-    instead: str
     locals: tuple[Part, ...]
     packer: str  # the function that packs the struct
     fields: tuple[Part, ...]
     parts: str  # the launches, where there may be several
     steps: tuple[Step, ...]
-    zeroed: tuple[Part, ...]  # the buffers that are set to 0, each with a condition
     options: str  # of the step that launches
     condition_of_error: str | None  # under which the kernel may note an index, as `if x: `; None if never
+
+    @property
+    def notes_error(self) -> bool:
+        """Whether the kernel may note an index that is out of range."""
+        return self.condition_of_error is not None
+
+    @property
+    def indent(self) -> str:
+        """What is in front of the lines of a launch: in a loop if there may be several."""
+        return " " * (8 if self.parts else 4)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The expressions that need its local names."""
+        steps = (text for step in self.steps for text in step)
+        return (*(field.text for field in self.fields), self.parts, *steps, self.options, self.condition_of_error or "")
+
+
+@dataclass(frozen=True)
+class LaunchOp:
+    """An op that opgen makes of launches, as the template writes it in Python."""
+
+    method: Method
+    family: KernelFamily
+    location: Location
+    arguments: tuple[str, ...]  # behind the builder and the library
+    parameters: str  # all with their types
+    kernel: str  # on the host, where its condition asks for it
+    first: tuple[Part, ...]  # what the condition needs
+    condition: str  # of the launch, on the host
+    outputs: tuple[Part, ...]
+    unless: str  # where nothing is launched, on a device
+    instead: str
+    zeroed: tuple[Part, ...]  # the buffers that are set to 0, each with a condition
+    launched: tuple[Launched, ...]
     returns: str
     results: str
     has_optional: bool  # some of the results may be null
     calls: frozenset[tuple[str, str]]  # of functions of modules
+    writer: Writer = field(compare=False, repr=False)
 
     @property
     def module(self) -> str:
@@ -89,14 +113,25 @@ class LaunchOp:
         return self.results
 
     @property
-    def notes_error(self) -> bool:
-        """Whether the kernel may note an index that is out of range."""
-        return self.condition_of_error is not None
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The patterns of the kernels that it launches."""
+        return tuple(kernel for launched in self.launched for kernel in launched.kernels)
 
     @property
-    def indent(self) -> str:
-        """What is in front of the lines of a launch: in a loop if there may be several."""
-        return " " * (8 if self.parts else 4)
+    def struct(self) -> str:
+        """The structs that it packs."""
+        return ", ".join(launched.struct for launched in self.launched)
+
+    def pruned(self) -> "LaunchOp":
+        """The same without names that nothing reads."""
+        words: set[str] = set()
+        launched: list[Launched] = []
+        for each in reversed(self.launched):
+            words.update(word for text in each.texts for word in _WORD.findall(text))
+            launched.append(replace(each, locals=_needed(each.locals, words)))
+        texts = (self.kernel, self.condition, self.unless, self.instead, *(part.text for part in self.outputs))
+        words.update(word for text in texts for word in _WORD.findall(text))
+        return replace(self, first=_needed(self.first, words), launched=tuple(reversed(launched)))
 
     @property
     def doc(self) -> str:
@@ -131,6 +166,8 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[s
     methods = {method.name: method for method in (*spec.storage_methods(), *spec.device_methods)}
     packages = launch_packages(spec)
     found: dict[tuple[str, str], LaunchOp] = {}
+    last: dict[tuple[str, str], _Planner] = {}
+    planners: list[_Planner] = []
     for family in spec.kernels:
         structs = {struct.name: struct for struct in family.structs}
         module = module_of(family)
@@ -151,14 +188,20 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[s
                     continue
                 if name not in methods:
                     planner.note(location, f" has unknown method '{name}'{did_you_mean(name, methods)}")
-                elif (module, name) in found:
-                    planner.note(location, f" has op '{name}' of launch '{found[module, name].struct}'; remove one")
-                elif (op := planner.op(methods[name], kernel, location)) is not None:
-                    found[module, name] = op
+                    continue
+                earlier = found.get((module, name))
+                if earlier is not None and earlier.family.name != family.name:
+                    planner.note(location, f" has op '{name}' of launch '{earlier.struct}'; remove one")
+                elif (op := planner.op(methods[name], kernel, location, earlier)) is not None:
+                    found[module, name], last[module, name] = op, planner
             planner.check_keys()
-            planner.check_unused()
-            problems += planner.noted
-    return found
+            planners.append(planner)
+    for key, op in found.items():
+        last[key].check_arguments(op)
+    for planner in planners:
+        planner.check_unused()
+        problems += planner.noted
+    return {key: op.pruned() for key, op in found.items()}
 
 
 class _Planner:
@@ -178,8 +221,8 @@ class _Planner:
         """Note a mistake of the launch, once for all of its ops."""
         self.noted[Problem(location, f"launch '{self._launch.struct}'{message}")] = None
 
-    def op(self, method: Method, kernel: str, location: Location) -> LaunchOp | None:
-        """The op of a method; None of one that a launch cannot describe."""
+    def op(self, method: Method, kernel: str, location: Location, earlier: LaunchOp | None) -> LaunchOp | None:
+        """The op of a method, with the launches before; None of one that a launch cannot describe."""
         launch, own = self._launch, arguments(method)
         kernels = self._kernels(kernel, location)
         returns = _RETURNS.get(method.signature.returns)
@@ -188,69 +231,76 @@ class _Planner:
         if returns is None or not is_fixed or (self._family.host and returns == "None"):
             self.note(location, f" has '{method.name}', of which the operands or the results vary; write it in Python")
             return None
-        scope = Scope(
-            self._named(method.name, own), ATTRIBUTES, buffer, self._flaw_of_call, signature_of=self._function
-        )
-        writer = Writer(self._spec, self._family, launch, self._struct, method, scope, self._of_any, self.note)
-        conditions = [*launch.when, *filter(None, [launch.unless, launch.instead])]
-        early = {name for term in conditions for name in term.names}
-        early |= {*PLACEHOLDER.findall(kernel)} if self._family.host else set()
-        types = writer.types()
-        first = (*types, *writer.lets(early))
-        when = [writer.typed(term, FLAG).node for term in launch.when]
-        has_kernel = [parsed(f"kernels.has({self._family.name!r}, kernel)")] if self._family.host else []
-        outputs = writer.outputs()
-        unless = "" if launch.unless is None else writer.typed(launch.unless, FLAG).text
-        instead = "" if launch.instead is None else writer.instead(launch.instead)
+        names = self._named(method.name, own)
+        scope = Scope(names, ATTRIBUTES, buffer, self._flaw_of_call, signature_of=self._function)
+        before = None if earlier is None else earlier.writer
+        writer = Writer(self._spec, self._family, launch, self._struct, method, scope, self._of_any, self.note, before)
+        op = earlier or self._begun(writer, method, kernel, location, returns)
+        options = "" if launch.work is None else f", work={writer.typed(launch.work, NUMBER).text}"
         locals_ = writer.locals()
         fields = tuple(writer.field(member) for member in self._struct.members)
-        parts, steps = writer.parts(), writer.steps(kernel, location)
-        results = [writer.values[name] for name in writer.kinds]
-        if launch.unless is None and results and not self._family.host:
-            unless = f"{results[0].text}.length == 0"
-        options = "" if launch.work is None else f", work={writer.typed(launch.work, NUMBER).text}"
         options += "" if launch.shared is None else f", {writer.typed(launch.shared, NUMBER).text}"
-        name = writer.kernel(kernel, location) if self._family.host else ""
-        condition_of_error = writer.condition_of_error()
-        texts = [*(field.text for field in fields), parts, options, name, condition_of_error or ""]
-        texts += [text for step in steps for text in step]
-        later = [*texts, *map(ast.unparse, when), unless, instead]
-        later += [part.text for part in (*outputs, *locals_, *writer.copies)]
-        parameters = {f"_{name}" if name in launch.unused else in_python(name): kind for name, kind in own.items()}
-        typed = [f"{BUILDER}: ProgramBuilder", *["kernels: HostKernels"] * self._family.host]
-        typed += [f"{name}: {kind}" for name, kind in parameters.items()]
-        op = LaunchOp(
-            method=method,
-            family=self._family,
+        launched = Launched(
             struct=launch.struct,
             kernels=kernels,
+            locals=(*locals_, *writer.copies),
+            packer=snake(launch.struct),
+            fields=fields,
+            parts=writer.parts(),
+            steps=writer.steps(kernel, location),
+            options=options,
+            condition_of_error=writer.condition_of_error(),
+        )
+        self._read |= writer.scope.read
+        calls = frozenset(scope.calls) | op.calls
+        return replace(op, launched=(*op.launched, launched), calls=calls, writer=writer)
+
+    def _begun(self, writer: Writer, method: Method, kernel: str, location: Location, returns: str) -> LaunchOp:
+        """An op in front of its first launch."""
+        launch, own, is_host = self._launch, arguments(method), self._family.host
+        conditions = [*launch.when, *filter(None, [launch.unless, launch.instead])]
+        early = {name for term in conditions for name in term.names}
+        early |= {*PLACEHOLDER.findall(kernel)} if is_host else set()
+        first = (*writer.types(), *writer.lets(early))
+        when = [writer.typed(term, FLAG).node for term in launch.when]
+        has_kernel = [parsed(f"kernels.has({self._family.name!r}, kernel)")] if is_host else []
+        outputs = writer.outputs()
+        results = [writer.values[name] for name in writer.kinds]
+        unless = f"{results[0].text}.length == 0" if results and not is_host else ""
+        if launch.unless is not None:
+            condition = writer.typed(launch.unless, FLAG).node
+            unless = "" if isinstance(condition, ast.Constant) else ast.unparse(condition)
+        parameters = {f"_{name}" if name in launch.unused else in_python(name): kind for name, kind in own.items()}
+        typed = [f"{BUILDER}: ProgramBuilder", *["kernels: HostKernels"] * is_host]
+        typed += [f"{name}: {kind}" for name, kind in parameters.items()]
+        return LaunchOp(
+            method=method,
+            family=self._family,
             location=location,
             arguments=tuple(parameters),
             parameters=", ".join(typed),
-            kernel=name,
-            first=_needed(first, later),
+            kernel=writer.kernel(kernel, location) if is_host else "",
+            first=first,
             condition=ast.unparse(ast.BoolOp(ast.And(), [*when, *has_kernel])) if has_kernel else "",
             outputs=outputs,
             unless=unless,
-            instead=instead,
-            locals=_needed((*locals_, *writer.copies), texts),
-            packer=snake(launch.struct),
-            fields=fields,
-            parts=parts,
-            steps=steps,
+            instead="" if launch.instead is None else writer.instead(launch.instead),
             zeroed=writer.zeroed(),
-            options=options,
-            condition_of_error=condition_of_error,
-            returns=f"{returns} | None" if self._family.host else returns,
+            launched=(),
+            returns=f"{returns} | None" if is_host else returns,
             results=", ".join(each.text for each in results) + "," * (returns.startswith("t") and len(results) == 1),
             has_optional=any(each.kind.endswith(OPTIONAL) for each in results),
             calls=frozenset(writer.scope.calls),
+            writer=writer,
         )
-        # What a mistake stands in may be what an argument is for.
-        for name in () if self.noted else own.keys() - writer.scope.read - launch.unused.keys():
-            self.note(location, f" does nothing with '{name}' of '{method.name}'; name it, or write it to 'unused'")
-        self._read |= writer.scope.read
-        return op
+
+    def check_arguments(self, op: LaunchOp) -> None:
+        """Note the arguments with which the launches of an op do nothing."""
+        # What an error is in may be what an argument is for.
+        own = arguments(op.method).keys() - op.writer.scope.read - self._launch.unused.keys()
+        for name in () if self.noted else own:
+            message = f" does nothing with '{name}' of '{op.method.name}'; name it, or write it to 'unused'"
+            self.note(op.location, message)
 
     def _kernels(self, name: str, location: Location) -> tuple[Kernel, ...]:
         """The patterns of the kernels that a name stands for, in which all but the dtype may be any word."""
@@ -289,7 +339,11 @@ class _Planner:
         launch, fields = self._launch, [member.name for member in self._struct.members]
         terms = {**launch.fields, **launch.scratch}
         places = {name: term.location for name, term in terms.items()}
-        places |= {name: location for text, location in launch.results.items() for name in result_names(text)}
+        # Of an op of several launches, the first one names the results of all.
+        structs = {each.struct for each in self._family.launches if not each.ops.keys().isdisjoint(launch.ops)}
+        written = {member.name for each in self._family.structs if each.name in structs for member in each.members}
+        results = {name: location for text, location in launch.results.items() for name in result_names(text)}
+        places |= {name: location for name, location in results.items() if name not in written}
         places |= {name: term.location for name, term in launch.offsets.items()}
         for name, location in places.items():
             if name not in fields:
@@ -349,10 +403,9 @@ class _Planner:
         return f"'{module}.{name}' takes ({function}), not {count} arguments; give it these"
 
 
-def _needed(parts: Sequence[Part], texts: Sequence[str]) -> tuple[Part, ...]:
-    """The parts whose names occur in the texts, or in those of later parts that are needed."""
+def _needed(parts: Sequence[Part], words: set[str]) -> tuple[Part, ...]:
+    """The parts whose names are among the words that later ones read, to which it adds those that these read."""
     needed: list[Part] = []
-    words = {word for text in texts for word in _WORD.findall(text)}
     for part in reversed(parts):
         if not words.isdisjoint(_WORD.findall(part.name)):
             needed.append(part)

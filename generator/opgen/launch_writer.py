@@ -94,25 +94,35 @@ class Writer:
         scope: Scope,
         known: Collection[str],
         note: Callable[[Location, str], None],
+        before: "Writer | None" = None,
     ) -> None:
+        """`before` has written the launch in front, whose names stay known."""
         self._spec, self._family, self._launch, self._struct = spec, family, launch, struct
         self._method, self._own, self.scope, self._note = method, arguments(method), scope, note
         self._known = known  # the arguments of all methods of the launch
         kinds = self._own.items()
         # By what the op calls them.
         self._operands = {in_python(name): name for name, kind in kinds if argument_kind(kind).startswith(OPERAND)}
-        self._taken = {*map(in_python, self._own), *_RESERVED}
-        self.values: dict[str, Typed] = {}
-        """By name, what `let`, fields and buffers are."""
-        self.kinds: dict[str, str] = {}
+        taken = {*map(in_python, self._own), *_RESERVED}
+        self._taken: set[str] = taken if before is None else before._taken
+        self.values: dict[str, Typed] = {} if before is None else dict(before.values)
+        """By name, what `let` and buffers are."""
+        self._fields: dict[str, Typed] = {}
+        self.kinds: dict[str, str] = {} if before is None else before.kinds
         """By field, the kinds of the results of the method."""
         self._types: dict[str, ast.expr] = {}
         self._results = {
             next((name for name in names if name not in self._own), names[0]): location
             for names, location in ((result_names(text), location) for text, location in launch.results.items())
         }
+        self._contiguous_operands: dict[str, Typed] = {} if before is None else before._contiguous_operands
         self.copies: list[Part] = []
         """The operands that are copied where they are not contiguous."""
+        if before is not None:
+            self._results = before._results
+            scope.read |= before.scope.read
+            names = before.scope.names.items()
+            scope.names |= {name: value for name, value in names if value.kind != NULL or name not in scope.names}
         # What is read more than once, or by an expression, has a name in the op.
         terms = [*launch.let.values(), *launch.fields.values(), *launch.scratch.values()]
         terms += [*launch.when, *launch.offsets.values(), *launch.steps.values()]
@@ -135,13 +145,19 @@ class Writer:
         return tuple([self._local(name, self.typed(self._launch.let[name])) for name in left[:count]])
 
     def _local(self, name: str, value: Typed, location: Location | None = None) -> Part:
-        """A name in the op for a value, which later expressions may read."""
-        text = f"{name}_" if name in self._taken else name
-        self._taken.add(text)
-        self.values[name] = Typed(ast.Name(text), value.kind)
-        self.scope.names.setdefault(name, self.values[name])
+        """A name in the op for a value, which later expressions and launches may read."""
         term = self._launch.let.get(name)
-        return Part(text, value.text, location or (self._launch.location if term is None else term.location))
+        part = self._named(name, value, location or (self._launch.location if term is None else term.location))
+        self.values[name] = Typed(ast.Name(part.name), value.kind)
+        self.scope.names.setdefault(name, self.values[name])
+        return part
+
+    def _named(self, name: str, value: Typed, location: Location) -> Part:
+        """A value with a name that nothing else in the op has."""
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return Part(name, value.text, location)
 
     def types(self) -> tuple[Part, ...]:
         """The types of the results, where expressions read them or there are several."""
@@ -214,17 +230,18 @@ class Writer:
         if launch.parts is not None:
             self.scope.names[_PART] = Typed(ast.Name(_PART), ANY)
         for name, term in launch.fields.items():
-            if name in self.kinds:
+            if name in self.kinds and not self._method.operands:
                 continue
             value = self.typed(term)
             # What a part decides is written where it is packed; a call is made once for all parts.
             is_called = launch.parts is not None and any(isinstance(node, ast.Call) for node in ast.walk(value.node))
             is_simple = isinstance(value.node, ast.Name)
             if _PART not in term.names and not is_simple and (name in self._read or is_called):
-                parts.append(self._local(name, value, term.location))
-            else:
-                self.values[name] = value
-                self.scope.names.setdefault(name, value)
+                part = self._named(name, value, term.location)
+                value = Typed(ast.Name(part.name), value.kind)
+                parts.append(part)
+            self._fields[name] = value
+            self.scope.names.setdefault(name, value)
         for name, term in launch.scratch.items():
             value = self._with_buffers(partial(self.typed, term, ARRAY, ARRAY + OPTIONAL, NULL))
             if value.kind == NULL:
@@ -238,13 +255,14 @@ class Writer:
         name, launch = member.name, self._launch
         term = launch.scratch.get(name) or launch.fields.get(name)
         location = self._results.get(name, launch.location if term is None else term.location)
-        if name not in self.values and name not in self._known:
+        values = {**self.values, **self._fields}
+        if name not in values and name not in self._known:
             if name in _OF_PART and launch.parts is not None:
                 return Part(name, _OF_PART[name], location)
             if name not in _WORDS or not self._family.host:
                 self._note(location, f" says nothing of field '{name}'; write it to 'fields'")
             return Part(name, _WORDS.get(name, "0"), location)
-        value = self.values[name] if name in self.values else self.typed(Term(name, location))
+        value = values[name] if name in values else self.typed(Term(name, location))
         is_address = member.is_number and member.fields[0].type == "address"
         if is_address and value.kind.startswith((OPERAND, ARRAY)):
             offset = launch.offsets.get(name)
@@ -260,11 +278,13 @@ class Writer:
         operand = self._operands.get(value.text)
         if operand is None or operand in self._launch.strided:
             return value
+        if value.text in self._contiguous_operands:
+            return self._contiguous_operands[value.text]
         text = f"{value.text} and " * value.kind.endswith(OPTIONAL) + f"contiguous(build, {value.text})"
-        local = f"{name}_" if name in self._taken else name
-        self._taken.add(local)
-        self.copies.append(Part(local, text, location))
-        return Typed(ast.Name(local), value.kind)
+        part = self._named(name, Typed(parsed(text), value.kind), location)
+        self.copies.append(part)
+        copied = self._contiguous_operands[value.text] = Typed(ast.Name(part.name), value.kind)
+        return copied
 
     def kernel(self, name: str, location: Location, step: str = "") -> str:
         """The name of the kernel in Python, or of that of a step."""
@@ -314,7 +334,7 @@ class Writer:
         """The condition under which a kernel on a device may note an index that is out of range; None if never."""
         if self._family.host or all(member.group != _INDEX for member in self._struct.members):
             return None
-        indexes = self.values.get("indexes") or self.scope.names.get("indexes")
+        indexes = self._fields.get("indexes") or self.scope.names.get("indexes")
         is_optional = indexes is not None and indexes.kind == OPERAND + OPTIONAL
         return f"if {indexes.text} is not None: " if indexes is not None and is_optional else ""
 

@@ -45,6 +45,9 @@ class Launch:
     which kernels of the host share their work among threads. A field of type `address` is the address of an operand's
     elements in row-major order; operands that are not contiguous are copied first.
 
+    An op that several launches of a family name appends all of them, in their order. What `let`, `scratch` and
+    `results` of one name is known to those after it; the first names the results of all.
+
     Kernels of the host take all elements; a launch on a device has a grid: `parts`, `blocks` or `threads`. With
     `parts`, the fields `count` and `geometry` are those of the part, unless they have expressions.
     """

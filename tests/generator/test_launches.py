@@ -116,8 +116,9 @@ def test_emitted_ops_are_those_of_launches(spec: Spec, module: str) -> None:
     assert emitted.keys() == described.keys()
     for name, op in described.items():
         assert tuple(inspect.signature(emitted[name]).parameters) == op.callable.parameters
-        packer = inspect.signature(getattr(packers, op.packer))
-        assert [part.name for part in op.fields] == list(packer.parameters)
+        for launched in op.launched:
+            packer = inspect.signature(getattr(packers, launched.packer))
+            assert [part.name for part in launched.fields] == list(packer.parameters)
 
 
 @pytest.mark.parametrize("module", SIDES)
