@@ -1,6 +1,7 @@
 // Depthwise convolutions of images: each channel of the result is made of one channel of the source.
 #pragma once
 
+#include "activation.hpp"
 #include "math.hpp"
 #include "produce.hpp"
 #include "reduce.hpp"
@@ -105,36 +106,6 @@ struct NoEpilogue {
     }
 };
 
-struct Relu {
-    template <typename Value> static TALLOW_INLINE Value apply(Value x) {
-        return relu(x);
-    }
-};
-struct Relu6 {
-    template <typename Value> static TALLOW_INLINE Value apply(Value x) {
-        return x >= 6 ? Value{6} : relu(x);
-    }
-};
-struct Hardswish {
-    template <typename Value> static TALLOW_INLINE Value apply(Value x) {
-        return hardswish(x);
-    }
-};
-struct Silu {
-    template <typename Value> static TALLOW_INLINE Value apply(Value x) {
-        return silu(x);
-    }
-};
-
-template <typename Functor, uint32_t N, typename Value> TALLOW_INLINE void activate(Value (&sums)[depthwise_rows][N]) {
-#pragma unroll
-    for (uint32_t i = 0; i < depthwise_rows; ++i) {
-#pragma unroll
-        for (uint32_t c = 0; c < N; ++c)
-            sums[i][c] = Functor::apply(sums[i][c]);
-    }
-}
-
 // activation(sum * scale + bias): vectors in the compute dtype, aligned, either of which may be missing.
 struct ChannelEpilogue {
     template <typename Arguments, uint32_t N, typename Value>
@@ -151,17 +122,9 @@ struct ChannelEpilogue {
                     sums[i][first + c] = add(sums[i][first + c] * scale.values[c], bias.values[c]);
             }
         }
-        // In the order of `ACTIVATIONS` in depthwise.py.
-        switch (arguments.activation) {
-        case 1:
-            return activate<Relu>(sums);
-        case 2:
-            return activate<Relu6>(sums);
-        case 3:
-            return activate<Hardswish>(sums);
-        case 4:
-            return activate<Silu>(sums);
-        }
+#pragma unroll
+        for (uint32_t i = 0; i < depthwise_rows; ++i)
+            activate(arguments.activation, sums[i]);
     }
 
   private:

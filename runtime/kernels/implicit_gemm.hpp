@@ -9,6 +9,7 @@
 // where positions are summed the columns, and the rows of the gradient beside the image.
 #pragma once
 
+#include "activation.hpp"
 #include "gathered_source.hpp"
 #include "math.hpp"
 
@@ -162,7 +163,7 @@ template <typename Value, uint32_t Rows, uint32_t Columns, uint32_t Bytes> struc
 };
 
 // What blocks know when they store. Convolutions of floats have an epilogue: scale and bias of each row, a residual
-// that lies as the result does, and limits.
+// that lies as the result does, and an activation.
 template <typename Gathering, typename Memory, typename T> struct StoredTile {
     static constexpr bool has_epilogue = !Gathering::sums_positions && !is_integer<compute_type<T>>;
     const Gathering& gathering;
@@ -179,8 +180,6 @@ template <typename Gathering, typename Memory, typename T> struct StoredTile {
         const Value* const scale = pointer_to<const Value>(arguments.scale);
         const Value* const bias = pointer_to<const Value>(arguments.bias);
         const T* const residual = pointer_to<const T>(arguments.residual);
-        const Value lower = static_cast<Value>(arguments.lower);
-        const Value upper = static_cast<Value>(arguments.upper);
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i) {
             const uint32_t channel = first_row_of_group + row + (is_along_rows ? i : 0);
@@ -192,10 +191,9 @@ template <typename Gathering, typename Memory, typename T> struct StoredTile {
                 value += bias[channel];
             if (is_there && residual != nullptr)
                 value += to_compute(residual[offsets[i]]);
-            // NaN is neither.
-            value = value < lower ? lower : value;
-            values[i] = value > upper ? upper : value;
+            values[i] = value;
         }
+        activate(arguments.activation, values);
     }
     // Stores elements side by side from a row and a column of the tile on.
     template <typename Result, uint32_t N, typename Value>

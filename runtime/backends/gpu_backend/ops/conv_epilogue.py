@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..libraries.library import BiasedBlas, Convolution, FusedConvolution
 
 
-_CLIPS: Final = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
+_CLIPS: Final = "relu", "relu6"
 
 
 class _Epilogue(NamedTuple):
@@ -259,19 +259,18 @@ def _aligned_vector(build: ProgramBuilder, vector: Operand, dtype: DType) -> Ope
 def _in_product(
     build: ProgramBuilder, x: Operand, kernel: Operand, epilogue: _Epilogue, params: ParamsConvolution
 ) -> Buffer:
-    """By the kernel of products in the dtype, which adds all but activations other than clips before it rounds."""
+    """By the kernel of products in the dtype, which adds the epilogue before it rounds, but for rare activations."""
     wide, activation = x.dtype.compute, epilogue.activation
-    is_clip = activation is None or activation in _CLIPS
-    lower, upper = _CLIPS.get(activation or "", (-math.inf, math.inf))
+    is_all = activation in depthwise.ACTIVATIONS
     scale, bias = [each and copy.contiguous(build, elementwise.converted(build, each, wide)) for each in epilogue[:2]]
     residual = epilogue.residual and conv.in_order(build, epilogue.residual, params.channels_last)
-    fused = implicit_gemm.Epilogue(scale, bias, residual, lower, upper, x.dtype if is_clip else wide)
+    after = scale, bias, residual, activation if is_all else None
+    fused = implicit_gemm.Epilogue(*after, x.dtype if is_all else wide)
     product, is_finished = conv.product_and_epilogue(build, x, kernel, params, fused)
-    if not is_finished:
-        return _finished(build, x.dtype, product, epilogue, params)
-    if is_clip:
+    if is_finished and is_all:
         return product
-    return _finished(build, x.dtype, product, _Epilogue(None, None, None, activation), params)
+    left = _NOTHING._replace(activation=activation) if is_finished else epilogue
+    return _finished(build, x.dtype, product, left, params)
 
 
 def _composed(

@@ -118,7 +118,7 @@ class _Product(NamedTuple):
 
 
 class Epilogue(NamedTuple):
-    """What kernels do with the sums of a convolution, in their compute dtype; the result is rounded or not.
+    """What kernels do with the sums of a convolution, in their compute dtype, before they round these or do not.
 
     The residual lies in memory as the result, and scale and bias are dense, with a number for each channel.
     """
@@ -126,8 +126,8 @@ class Epilogue(NamedTuple):
     scale: Operand | None
     bias: Operand | None
     residual: Operand | None
-    lower: float
-    upper: float
+    activation: str | None
+    """One of `depthwise.ACTIVATIONS`."""
     result: DType
 
 
@@ -330,7 +330,7 @@ def _launch(
     stride_b, *steps, image_group, stride_c = image.strides
     first_result = part_stride * number + (0 if product.sums_positions else launch.first * outer)
     first_factor = launch.first * beside.outer if product.sums_positions else 0
-    scale, bias, residual, *limits = epilogue[:5] if epilogue else (None, None, None, -math.inf, math.inf)
+    scale, bias, residual, activation = epilogue[:4] if epilogue else (None,) * 4
     gathered = arguments.Gathered(
         result=target.address + first_result * target.dtype.itemsize, scale=address_of(scale), bias=address_of(bias),
         residual=residual.address + first_result * itemsize if residual else NULL,
@@ -347,7 +347,7 @@ def _launch(
         period_h=params.periods[1], period_w=params.periods[2], residues_d=residues[0], residues_h=residues[1],
         residues_w=residues[2], is_transposed=product.is_transposed, tile_rows=tile.rows, tile_columns=tile.columns,
         tiles_across=across, part=launch.length, is_rounded=target.dtype is image.dtype,
-        has_epilogue=epilogue is not None, lower=limits[0], upper=limits[1],
+        has_epilogue=epilogue is not None, activation=depthwise.ACTIVATIONS.index(activation),
     )  # fmt: skip
     pack = arguments.implicit_gemm if tile.family == "conv" else arguments.implicit_gemm_by_groups
     packed = pack(gathered=gathered, window=depthwise.window(params))
