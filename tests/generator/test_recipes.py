@@ -401,10 +401,10 @@ def check(project: Project, *recipes: Recipe, dtypes: str = "cpu", **environment
     conform(project, "-k", f"{are_chosen} or test_matrix", tests=OF_OPS, **environment)
 
 
-def test_a_scan_takes_few_files_and_lines() -> None:
+def test_an_op_of_rows_or_a_scan_takes_few_files_and_lines() -> None:
     """An entry and its oracle; the table of names and the changelog have a line each."""
     for recipe in RECIPES:
-        if recipe.kind == "scan":
+        if recipe.kind in ("row", "scan"):
             texts = [f"  {recipe.name}:\n    {{{recipe.entry}}}\n", *recipe.oracle.values(), "a name\n", "a change\n"]
             files = {f"spec/functors/{recipe.kind}.yaml", *(file for file, _ in recipe.oracle), "names", "changelog"}
             lines = sum(-(-len(line) // 120) for text in texts for line in text.splitlines())
