@@ -286,10 +286,12 @@ LAST_EPILOGUES = (
 
 
 def fused_convolution(bench: Bench) -> None:
-    """Each case with one epilogue, those of channels last with all of them, in both orders of memory."""
+    """Each case with one epilogue, the first of channels last with all of them, in both orders of memory."""
+    first_last = next(case for case in GROUPED if case.placements == LAST)
     for number, case in enumerate((*GROUPED, LARGE_GROUPED) if bench.full else GROUPED):
+        epilogues = LAST_EPILOGUES if case.placements == LAST else EPILOGUES
         is_narrow = number % 2 == 1
-        for names, activation in LAST_EPILOGUES if case.placements == LAST else [EPILOGUES[number % len(EPILOGUES)]]:
+        for names, activation in epilogues if case is first_last else [epilogues[number % len(epilogues)]]:
             _check_fused(bench, case, names, activation, is_narrow)
             is_narrow = not is_narrow
     for case in (Grouped(1, 1, (3, 8), ((4, 3, 1, 1, 1, 1),)), Grouped(1, 8, (1, 1), ((4, 3, 1, 1, 1, 1),), LAST)):
