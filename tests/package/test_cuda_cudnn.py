@@ -88,8 +88,7 @@ class Library(ModuleType):
     """The frontend: what it is called with, in the context of the device."""
 
     cudnnGraphNotSupportedError = NotSupported  # noqa: N815 - the frontend's own name
-    data_type = SimpleNamespace(HALF="half", BFLOAT16="bfloat16", FLOAT="float", BOOLEAN="boolean")
-    scalar_type = SimpleNamespace(RUNTIME_PARAM="number")
+    data_type = SimpleNamespace(HALF="half", BFLOAT16="bfloat16", FLOAT="float")
     diagonal_alignment = SimpleNamespace(BOTTOM_RIGHT="bottom right")
     heur_mode = SimpleNamespace(A="A", FALLBACK="fallback")
     numerical_note = SimpleNamespace(
@@ -205,38 +204,19 @@ def test_an_epilogue_is_part_of_the_graph(opened, library, monkeypatch):
         opened, "_queue", SimpleNamespace(fill=lambda *given: filled.append(given), handle=1, own_handle=1)
     )
     params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general._replace(channels_last=True)
-    epilogue = EpilogueParams(DType.F32, DType.F16, True, "silu", DType.F16)
+    epilogue = EpilogueParams(DType.F32, DType.F16, True, "relu", DType.F16)
     assert run(opened.fused_convolution(DType.F16, params, epilogue, *range(160, 160 * 7, 160)))
     given = [dict(options) for options in library.named("tensor")]
     assert [each["dim"] for each in given[2:]] == [[1, 5, 1, 1], [1, 5, 1, 1], [2, 5, 6, 8]]
     assert [each["data_type"] for each in given] == ["half", "half", "float", "half", "half"]
     assert given[4]["stride"] == [240, 1, 40, 5]
     names = [call[0] for call in library.calls]
-    assert [name for name in names if name in ("conv_fprop", "mul", "add", "swish")] == [
-        "conv_fprop", "mul", "add", "add", "swish",
+    assert [name for name in names if name in ("conv_fprop", "mul", "add", "relu")] == [
+        "conv_fprop", "mul", "add", "add", "relu",
     ]  # fmt: skip
     assert [call[0] for call in library.named("execute")] == [{place: 160 * place for place in range(1, 7)}]
     # A memset of the result keeps it apart from the kernel in front of it.
     assert filled == [(960, 0, 1)]
-
-
-def test_hardswish_chooses_0_where_its_product_is_none(opened, library, monkeypatch):
-    """The product of -infinity and 0 is NaN."""
-    monkeypatch.setattr(opened, "_queue", SimpleNamespace(fill=lambda *_: None, handle=1, own_handle=1))
-    params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general._replace(channels_last=True)
-    epilogue = EpilogueParams(None, None, False, "hardswish", DType.F16)
-    assert run(opened.fused_convolution(DType.F16, params, epilogue, 160, 320, 480))
-    assert [number for number, _ in library.named("tensor_scalar")] == [3.0, 6.0, 1 / 6, -3.0, 0.0]
-    names = [call[0] for call in library.calls]
-    assert names.count("cmp_le") == names.count("binary_select") == 1
-    # Numbers of the plan are no operands.
-    assert [call[0] for call in library.named("execute")] == [{place: 160 * place for place in range(1, 4)}]
-    # A version that has none leaves the activation to kernels.
-    library.failing["build_operation_graph"] = RuntimeError("no numbers")
-    for activation, error in (("hardswish", contextlib.nullcontext()), ("silu", pytest.raises(LibraryError))):
-        with error:
-            other = epilogue._replace(activation=activation, result=DType.F32)
-            assert opened.fused_convolution(DType.F16, params, other, 160, 320, 480) is None
 
 
 @pytest.mark.parametrize("is_captured", [False, True])
@@ -253,7 +233,7 @@ def test_fused_kernels_are_apart_from_the_kernel_in_front(opened, monkeypatch, i
 
 
 def test_an_activation_that_cudnn_lacks_has_no_call(opened, library):
-    epilogue = EpilogueParams(None, DType.F32, False, "gelu", DType.F16)
+    epilogue = EpilogueParams(None, DType.F32, False, "silu", DType.F16)
     assert opened.fused_convolution(DType.F16, PARAMS, epilogue, 160, 320, 480, 640) is None
 
 

@@ -112,37 +112,19 @@ def fused_convolution(
         y = graph.frontend.add(a=y, b=vector(epilogue.bias))
     if epilogue.has_residual:
         y = graph.frontend.add(a=y, b=operand(of.out_dims))
-    y = activation(graph, y)
+    y = activation(graph.frontend, y)
     strides = layout_of(of.out_dims, of.channels_last).strides
     graph.give(y, of.out_dims, graph.kind(epilogue.result), strides=strides)
-    try:
-        graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
-    except RuntimeError:
-        # A version of cuDNN may lack numbers in plans.
-        if activation is _hardswish:
-            return None
-        raise
+    graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
     return graph.build_padded(_PADDED_FUSED, of) if any(of.padding) else graph.build()
 
 
-def _hardswish(graph: _Graph, x: Any) -> Any:
-    """Return x * min(x + 3, 6) / 6, and 0 up to -3, where the product is none of an infinity."""
-    frontend = graph.frontend
-    gate = frontend.min(input0=frontend.add(a=x, b=graph.constant(3.0)), input1=graph.constant(6.0))
-    product = frontend.mul(a=frontend.mul(a=x, b=gate), b=graph.constant(1 / 6))
-    is_low = frontend.cmp_le(input=x, comparison=graph.constant(-3.0))
-    is_low.set_data_type(graph.boolean)
-    return frontend.binary_select(input0=graph.constant(0.0), input1=product, mask=is_low)
-
-
-# By the names of ours. cuDNN's GELU approximates.
-_ACTIVATIONS: Final[dict[str | None, Callable[[_Graph, Any], Any]]] = {
+# By the names of ours. cuDNN's GELU approximates, and its SiLU is a product of an infinity and 0 at -infinity.
+_ACTIVATIONS: Final[dict[str | None, Callable[[Any, Any], Any]]] = {
     None: lambda _, x: x,
-    "relu": lambda graph, x: graph.frontend.relu(x),
-    "hardswish": _hardswish,
-    "sigmoid": lambda graph, x: graph.frontend.sigmoid(x),
-    "silu": lambda graph, x: graph.frontend.swish(x),
-    "tanh": lambda graph, x: graph.frontend.tanh(x),
+    "relu": lambda graph, x: graph.relu(x),
+    "sigmoid": lambda graph, x: graph.sigmoid(x),
+    "tanh": lambda graph, x: graph.tanh(x),
 }
 
 
@@ -222,15 +204,6 @@ class _Graph:
         return self.frontend.tensor(
             name=str(number), dim=[*dims], stride=[*strides], data_type=kind or self._kind, uid=number
         )  # fmt: skip
-
-    @property
-    def boolean(self) -> Any:
-        """cuDNN's name of truth values."""
-        return self._library.data_type.BOOLEAN
-
-    def constant(self, value: float) -> Any:
-        """A number, which the frontend passes to the plan."""
-        return self.frontend.tensor_scalar(value, self._library.scalar_type.RUNTIME_PARAM)
 
     def give(
         self, result: Any, dims: tuple[int, ...], kind: Any = None, *, strides: tuple[int, ...] | None = None
