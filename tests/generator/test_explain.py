@@ -183,6 +183,14 @@ def test_launches_are_told(checked: Checked) -> None:
     assert told(kernel, "launched by") == ["host_launches.rope"]
 
 
+def test_launches_on_devices_are_told(checked: Checked) -> None:
+    found = explain(checked, "normalize_groups", Scope("rocm"))
+    assert told(found, "launch") == ["ChannelSums, ChannelStatistics, ChannelWrite of normalization"]
+    assert "launches.normalize_groups" in told(found, "emitted")
+    kernel = explain(checked, "channel_scale_{dtype}_rows", Scope())
+    assert told(kernel, "launched by") == ["launches.normalize_groups", "launches.normalize_channels"]
+
+
 @pytest.mark.parametrize(
     ("name", "scope", "label", "text"),
     [

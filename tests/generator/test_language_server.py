@@ -121,6 +121,7 @@ def test_completion_of_the_calls_of_a_method(editor: Editor) -> None:
         (ROWS, "index_record(op, positions.dtype, most", len("index_record(op, positions.dtype, mo"), {"most"}),
         (COPY, "self.dtype[concatenated(", len("self.dtype[con"), {"concatenated", "pooled", "f32"}),
         (CPU, "host_launches.rope", len("host_launches."), {"host_launches.searchsorted"}),
+        ("spec/kernels/rope.yaml", "rope.plan(rows", len("rope."), {"rope.in_rows"}),
     ],
 )
 def test_completion_of_names(editor: Editor, file: str, text: str, offset: int, wanted: set[str]) -> None:
