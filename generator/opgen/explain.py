@@ -20,13 +20,14 @@ from opgen.comparison.records import ORDER, records
 from opgen.errors import errors_of
 from opgen.format import formatted
 from opgen.formula import shared, text_of
-from opgen.gradient_ops import by_size, op_of, op_of_numbers, saved_numbers, second_gradients
+from opgen.gradient_ops import op_of_numbers, saved_numbers, second_gradients
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
 from opgen.loader import Value, load
 from opgen.matrix import Cell, op_cells
 from opgen.model import BOUNDS, Backend, DType, Functor, FunctorKind, Method, Monoid, Position, Spec
 from opgen.names import Names
+from opgen.op_search import by_size, op_of
 from opgen.plan import Output
 from opgen.problem import Location, Problems, Refusal, did_you_mean, lines_of
 from opgen.project import Project

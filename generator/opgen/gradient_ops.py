@@ -1,18 +1,13 @@
 """The gradients of ops that take several steps, as ops of their own: one kernel each, rounded once."""
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from itertools import permutations
-from typing import TypeAlias
 
 from opgen.cache.memo import memoize
 from opgen.formula import (
     ADD,
     BOTH,
     INCOMING,
-    MULTIPLY,
     RESULT,
     Call,
     Formula,
@@ -30,7 +25,6 @@ from opgen.formula import (
     simplified,
     size,
     total_of,
-    walk,
     without_total,
 )
 from opgen.model import (
@@ -46,6 +40,7 @@ from opgen.model import (
     Spec,
 )
 from opgen.names import Names
+from opgen.op_search import by_size, computing, is_step
 from opgen.problem import Problems
 from opgen.row_derivatives import row_gradients
 from opgen.rows import POSITION, SUM, replaced, row_constants
@@ -76,9 +71,6 @@ GRADIENT_ENDING = "_gradient"
 OF_REDUCTION = "_row_gradient"
 # What the op of both gradients is called behind the name of the functor.
 JOINT = "_gradients"
-_COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
-_TURNED = {"x > y": "x < y", "x >= y": "x <= y"}
-Ops: TypeAlias = Mapping[int, Sequence[Functor]]
 
 
 @memoize(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
@@ -217,52 +209,6 @@ def row_gradients_of_reductions(spec: Spec) -> list[tuple[str, str]]:
     return [(member, op) for member, op in of if op is not None]
 
 
-def is_step(node: Node) -> bool:
-    """Whether a formula is one op of what it names, at most."""
-    return not isinstance(node, Call) or not any(isinstance(argument, Call) for argument in node.arguments)
-
-
-@memoize(tuple, size=4)
-def by_size(functors: Sequence[Functor]) -> Ops:
-    """Elementwise ops by how many parts their formulas have, in which those that compute the same agree."""
-    found: dict[int, list[Functor]] = {}
-    for functor in functors:
-        if functor.formula is not None:
-            found.setdefault(size(functor.formula.node), []).append(functor)
-    return found
-
-
-def computing(node: Node, ops: Ops, numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
-    """The op that computes a formula in one step, and what it is given; `numbers` are names of no tensors."""
-    return _computing(node, ops.get(size(node), ()), numbers)
-
-
-@memoize(lambda node, ops, numbers: (node, *ops, *numbers))
-def _computing(node: Node, ops: Sequence[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
-    known, form, made_of = names(node), _form(node), _made_of(node)
-    for functor in ops:
-        if functor.formula is None or _made_of(functor.formula.node) != made_of:
-            continue
-        read = names(functor.formula.node)
-        own = [name for name in (*functor.operands, *functor.parameters) if name in read]
-        if len(own) != len(known):
-            continue
-        for given in permutations(known):
-            found = dict(zip(own, given, strict=True))
-            if any((name in functor.parameters) != (other in numbers) for name, other in found.items()):
-                continue
-            if _form(inlined(functor.formula.node, {name: Name(other) for name, other in found.items()})) == form:
-                # What an operand is that the formula does not have, is all the same.
-                rest = found[functor.operands[0]]
-                return functor, tuple(found.get(name, rest) for name in (*functor.operands, *functor.parameters))
-    return None
-
-
-def op_of(functor: Functor, gradient: Node, ops: Ops) -> tuple[Functor, tuple[str, ...]] | None:
-    """The op that computes the gradient of an operand of a functor in one step, and what it is given."""
-    return computing(gradient, ops, functor.parameters)
-
-
 def rows_of(node: Node, operand: str, reductions: Collection[str]) -> tuple[dict[str, Node], Node]:
     """What the gradient of a reduction has for each result alone, by the names by which the rest has it."""
     found: dict[Node, str] = {}
@@ -305,36 +251,6 @@ def _by_op(primitive: Primitive, functor: Functor, given: Sequence[str]) -> Prim
     """A primitive whose gradient is an op, of what is given."""
     formula = Formula(Call(functor.name, tuple(map(Name, given))), functor.location)
     return replace(primitive, gradient={primitive.parameters[0]: formula}, let={})
-
-
-@lru_cache(maxsize=4096)
-def _made_of(node: Node) -> Sequence[str]:
-    """The primitives of a formula, which are the same in another order."""
-    calls = (part.primitive for part in walk(node) if isinstance(part, Call))
-    return sorted(_TURNED.get(primitive, primitive) for primitive in calls)
-
-
-@lru_cache(maxsize=4096)
-def _form(node: Node) -> Hashable:
-    """What formulas have in common that compute the same, in another order."""
-    if not isinstance(node, Call):
-        return node
-    arguments = _factors(node) if node.primitive == MULTIPLY else node.arguments
-    forms = [_form(argument) for argument in arguments]
-    if node.primitive in _COMMUTATIVE:
-        return node.primitive, frozenset(Counter(forms).items())
-    if node.primitive in _TURNED:
-        return _TURNED[node.primitive], *reversed(forms)
-    return node.primitive, *forms
-
-
-def _factors(node: Node) -> Iterator[Node]:
-    """What a product is made of."""
-    if isinstance(node, Call) and node.primitive == MULTIPLY:
-        for argument in node.arguments:
-            yield from _factors(argument)
-    else:
-        yield node
 
 
 def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: dict[int, Sequence[Functor]]) -> Iterator[Functor]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ...dtype import DType
 from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, ROW_GRADIENTS, Derivative, Op
 from ...gradients.second import SECOND_DERIVATIVES
 from ...op import BinaryOp, MethodOp, ReduceOp
@@ -104,6 +105,9 @@ class _Cast(_Functor):
 # Threads of the host share rows, but not the elements of a row: fewer long rows would leave threads idle.
 _LONG_ROW: Final = 1 << 15
 _MIN_LONG_ROWS: Final = 64
+# GPUs have rows of f32 up to this length in registers. They read longer ones once more for each reduction, which takes
+# longer than ops on tensors; those of short floats convert them first, which takes longer still.
+_MAX_WIDE_ROW: Final = 1 << 13
 
 
 class _Extent(NamedTuple):
@@ -162,8 +166,8 @@ class _Reduction(_Functor):
             yield 0, zeros(g, layout)
             return
         takes, function = self._derivatives[0][1]
-        op = self._row_op
-        if op is not None and rows is not None and g.dtype in op.dtypes and not mode().keeps_graph:
+        op = self._op_of_rows(g.dtype, count)
+        if op is not None and rows is not None and not mode().keeps_graph:
             x = node.operand(0)
             spread = g.reshape((*rows.shape[:-1], 1)).broadcast_as(rows.shape)
             method = getattr(spread._storage, op.value)
@@ -176,6 +180,12 @@ class _Reduction(_Functor):
         else:
             gradient = function(g)
         yield 0, gradient.broadcast_as(layout.shape)
+
+    def _op_of_rows(self, dtype: DType, length: int) -> MethodOp | None:
+        """Return the op of rows that computes the gradient in one launch, where that takes less time."""
+        op = self._row_op
+        is_fast = length <= _MAX_WIDE_ROW or dtype is not dtype.compute
+        return op if op is not None and dtype in op.dtypes and is_fast else None
 
     def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
         if name == "x":

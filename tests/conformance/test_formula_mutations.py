@@ -209,7 +209,7 @@ SLOPE_PARAMETERS = {"mul": 1.5, "add": -0.5}
 def step_gradients() -> list[tuple[Functor, str]]:
     """The gradients of operands that are no ops of their own, and no zeros."""
     from opgen.formula import Call
-    from opgen.gradient_ops import by_size, computing, is_step
+    from opgen.op_search import by_size, computing, is_step
     from opgen.scopes import derivatives, is_differentiable
 
     whole = own_spec.read()

@@ -31,10 +31,6 @@ from opgen.formula import (
 from opgen.gradient_ops import (
     JOINT,
     TAKEN,
-    Ops,
-    by_size,
-    is_step,
-    op_of,
     op_of_numbers,
     primitives_by_ops,
     row_gradients_of_reductions,
@@ -44,6 +40,7 @@ from opgen.gradient_ops import (
     second_gradients,
 )
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW, Functor, Monoid, Position, Spec
+from opgen.op_search import Ops, by_size, is_step, op_of
 from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable
 from opgen.scan_gradients import NUMBER, explained, scan_gradients
 from opgen.scopes import (
