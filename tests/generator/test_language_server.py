@@ -30,7 +30,7 @@ from pygls.workspace import PositionCodec  # noqa: E402
 UNARY, REDUCE = "spec/functors/unary.yaml", "spec/functors/reduce.yaml"
 GPU, CPU, CONV = "spec/families/gpu.yaml", "spec/backends/cpu.yaml", "spec/storage/conv.yaml"
 NORM = "spec/kernels/norm.yaml"
-ROWS, COPY = "spec/kernels/host_rows.yaml", "spec/storage/copy.yaml"
+ROWS, ROPE, COPY = "spec/kernels/host_rows.yaml", "spec/kernels/rope.yaml", "spec/storage/copy.yaml"
 EDITS = (  # what is typed, and what is wrong then
     (UNARY, "formula: log(x)", "formula: log(z)", "unknown name 'z'"),
     (UNARY, "  leaky_relu:\n    doc:", "  leaky_relu:\n    dok:", "unknown key 'dok'"),
@@ -46,7 +46,7 @@ EDITS = (  # what is typed, and what is wrong then
 @pytest.fixture(scope="module")
 def editor() -> Iterator[Editor]:
     editor = Editor.start(REPOSITORY)
-    for file in (UNARY, REDUCE, GPU, CPU, CONV, NORM, ROWS, COPY):
+    for file in (UNARY, REDUCE, GPU, CPU, CONV, NORM, ROWS, ROPE, COPY):
         editor.open(file)
     # An answer comes when the spec was read for the first time, which takes seconds.
     editor.ask("textDocument/hover", editor.at(UNARY, "formula: log(x)"))
@@ -121,7 +121,7 @@ def test_completion_of_the_calls_of_a_method(editor: Editor) -> None:
         (ROWS, "index_record(op, positions.dtype, most", len("index_record(op, positions.dtype, mo"), {"most"}),
         (COPY, "self.dtype[concatenated(", len("self.dtype[con"), {"concatenated", "pooled", "f32"}),
         (CPU, "host_launches.rope", len("host_launches."), {"host_launches.searchsorted"}),
-        ("spec/kernels/rope.yaml", "rope.plan(rows", len("rope."), {"rope.in_rows"}),
+        (ROPE, "rope.plan(rows", len("rope."), {"rope.in_rows"}),
     ],
 )
 def test_completion_of_names(editor: Editor, file: str, text: str, offset: int, wanted: set[str]) -> None:
