@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import wraps
-from operator import attrgetter
-from typing import Any, ClassVar, Final, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -15,16 +14,15 @@ from ...dtype import Array, DType
 from ...op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
 from ...promotion import promoted
 from ...storage import Storage
-from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, TallowError, UnsupportedOperand, type_name
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.extensions import extensions
-from ..core.layout import Layout, inverse, reordering
-from ..core.result_shapes import reduced
+from ..core.layout import Layout
 from ..core.shape import Shape
 from ..custom.user_kernel import KernelOperand
 from ..storage.calls import live_autocasts, new
+from .layouts import aligned, aligned_layouts, broadcast, reduction, reductions
 from .number import as_number
 from .promotion import DTYPE_ERRORS, second_dtype
 
@@ -186,7 +184,7 @@ class TensorBase(KernelOperand):
                 layout = other_layout = layout._ordered or layout.ordered
             else:
                 key = layout.number, other_layout.number
-                layout, other_layout, preserved = _aligned.get(key) or aligned(op.value, layout, other_layout)
+                layout, other_layout, preserved = aligned_layouts.get(key) or aligned(op.value, layout, other_layout)
         else:
             try:
                 rhs = self._number(op.value, other)
@@ -217,7 +215,7 @@ class TensorBase(KernelOperand):
         if isinstance(op, UnaryGradientOp):
             (x,) = others
             key = layout.number, x._layout.number
-            layout, at_x, preserved = _aligned.get(key) or aligned(op.value, layout, x._layout)
+            layout, at_x, preserved = aligned_layouts.get(key) or aligned(op.value, layout, x._layout)
             tensor._storage = gradient.unary_gradient(op, layout, x._storage, at_x)
         else:
             x, y = others
@@ -292,7 +290,7 @@ class TensorBase(KernelOperand):
                 layout = other_layout = layout._ordered or layout.ordered
             else:
                 key = layout.number, other_layout.number
-                layout, other_layout, preserved = _aligned.get(key) or aligned(op.value, layout, other_layout)
+                layout, other_layout, preserved = aligned_layouts.get(key) or aligned(op.value, layout, other_layout)
         else:
             try:
                 rhs = self._number(op.value, other)
@@ -365,7 +363,7 @@ class TensorBase(KernelOperand):
             (self,) = extensions.widened(self)
         layout = self._layout
         key = layout.number, dim, keepdim
-        dims, result = _reductions.get(key) or _reductions.keep(key, _reduction(op.value, layout.shape, dim, keepdim))
+        dims, result = reductions.get(key) or reductions.keep(key, reduction(op.value, layout.shape, dim, keepdim))
         tensor: Self = new(self._result_class)
         if isinstance(op, ReduceOp):
             tensor._storage = self._storage.reduce_op(op, layout, dims)
@@ -437,20 +435,6 @@ class TensorBase(KernelOperand):
         return storage
 
 
-_Reduction: TypeAlias = tuple[tuple[int, ...], Layout]
-
-# By the numbers of the layouts, the dims and whether these are kept.
-_reductions: Final[BoundedCache[tuple[int, int | Sequence[int] | None, bool], _Reduction]] = BoundedCache(1 << 12)
-
-
-def _reduction(op: str, shape: Shape, dim: int | Sequence[int] | None, keepdim: bool) -> _Reduction:
-    """The dims of `shape` that are reduced, by default all, and the layout of the result."""
-    named = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
-    dims = argument.Checked([shape.dim(op, item) for item in named])
-    sizes = reduced(shape, dims) if keepdim else [size for i, size in enumerate(shape) if i not in dims]
-    return dims, Layout.contiguous(Shape._trusted(sizes))
-
-
 def require_few(op: str, views: int) -> None:
     """Raise `InvalidArgument` for a list of more views than anybody has the time or the memory for."""
     if views > _MAX_VIEWS:
@@ -467,47 +451,6 @@ def require_tensors(op: str, **operands: object) -> None:
             if isinstance(operand, list | tuple) or hasattr(operand, "__dlpack__"):
                 fix = f"; convert it with Tensor({name})"
             raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type_name(operand)}{fix}")
-
-
-_number_of: Final = attrgetter("number")
-
-# By the numbers of the layouts.
-_broadcasts: Final[BoundedCache[tuple[int, ...], tuple[Layout, ...]]] = BoundedCache(1 << 12)
-
-
-def broadcast(op: str, *layouts: Layout) -> tuple[Layout, ...]:
-    """Stretch layouts to one shape by NumPy's rules; `ShapeMismatch` where there is none."""
-    key = tuple(map(_number_of, layouts))
-    stretched = _broadcasts.get(key)
-    if stretched is None:
-        shape = layouts[0].shape
-        for layout in layouts[1:]:
-            shape = Shape.broadcast(op, shape, layout.shape)
-        stretched = _broadcasts.keep(key, tuple([layout.broadcast_as(shape) for layout in layouts]))
-    return stretched
-
-
-# By the numbers of the layouts.
-_aligned: Final[BoundedCache[tuple[int, ...], tuple[Layout, ...]]] = BoundedCache(1 << 12)
-
-
-def aligned(op: str, *layouts: Layout) -> tuple[Layout, ...]:
-    """Stretch the layouts of an elementwise op to one shape, with dims in the order of memory, and add its result's.
-
-    The first operand that fills a range of memory decides on the order. `ShapeMismatch` where there is no one shape.
-    """
-    key = tuple(map(_number_of, layouts))
-    found = _aligned.get(key)
-    if found is None:
-        stretched = broadcast(op, *layouts)
-        order = reordering(stretched)
-        if order:
-            stretched = tuple([layout._permuted(order) for layout in stretched])
-            preserved = stretched[0].dense._permuted(inverse(order))
-        else:
-            preserved = stretched[0].dense
-        found = _aligned.keep(key, (*stretched, preserved))
-    return found
 
 
 def parts(op: str, name: str, operand: TensorBase | None) -> tuple[Storage | None, Layout | None]:

@@ -36,7 +36,8 @@ from ....tensor_ops import (
 )
 from ...base.error import DTypeMismatch, InvalidArgument, TallowError
 from ...core import argument
-from ..base import TensorBase, aligned
+from ..base import TensorBase
+from ..layouts import aligned
 from ..number import CONVERT, NumberLike, as_number, default_dtype
 from ..promotion import common_dtype, promote
 from ..shape.views import ViewMethods

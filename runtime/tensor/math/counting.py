@@ -11,7 +11,8 @@ from ...base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ...core import argument
 from ...core.conversion import conversion
 from ...helpers.host_memory import raises_out_of_memory
-from ..base import broadcast, named, require_tensors
+from ..base import named, require_tensors
+from ..layouts import broadcast
 from ..shape.joining import cat, stack
 from .composed import ComposedMethods
 
