@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -11,6 +12,8 @@ from tallow import Tensor
 
 # Of batch norms, by default.
 _EPS = 1e-5
+# cuDNN splits the sums of a plain convolution of so small an image over more blocks than those of one with an epilogue.
+_FEW_PIXELS = 64
 
 
 class TallowLayers:
@@ -97,7 +100,8 @@ class TallowLayers:
         """Return True for convolutions that are one kernel with what follows: others are faster by `tl.fuse`."""
         if not (self._is_fused and norm) or self._training or x.dtype.itemsize != 2 or x.device.backend == "cpu":
             return False
-        return groups == inputs or (inputs % 8 == 0 and activation in ("", "relu"))
+        is_large = math.prod(x.shape[2:]) > _FEW_PIXELS
+        return groups == inputs or (is_large and inputs % 8 == 0 and activation in ("", "relu"))
 
     def _affine(self, name: str) -> tuple[Tensor, Tensor]:
         """The scale and the bias that a batch norm comes to, in f32: of weights that stay, computed once."""
