@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import tallow as tl
+from tallow.kernels.constants import ROWS
 from tallow.runtime.base.error import BackendUnavailable, CompilationFailed
 from tallow.runtime.kernels import code_object
 from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
@@ -38,6 +39,21 @@ def compiler() -> Nvrtc:
     except BackendUnavailable as error:
         pytest.skip(str(error))
     return compiler
+
+
+def test_rows_of_16_bits_are_written_by_whole_accesses(compiler, monkeypatch, full):
+    """NVIDIA's compiler splits stores of 16 bytes to an address without an offset."""
+    source = kernels._source("row")
+    written = [op for op, facts in ROWS.items() if facts.results and not facts.totals]
+    names = re.findall(rf"^TALLOW_KERNEL\(((?:{'|'.join(written)})_b?f16_vector\d),", source, re.MULTILINE)
+    chosen = {*names} if full else {names[0], names[-1]}
+    source = kernels._KERNEL.sub(lambda kernel: kernel[0] if kernel[1] in chosen else "", source)
+    monkeypatch.setattr(Nvrtc, "code", "PTX")
+    text = compiler.compile(source, "row", kernels.headers(), "compute_90", compiler.package_options).decode()
+    entries = text.split(".entry ")[1:]
+    assert len(entries) == len(chosen)
+    for entry in entries:
+        assert {*re.findall(r"st\.global\S*", entry)} == {"st.global.v4.b32"}, entry.split("(")[0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
