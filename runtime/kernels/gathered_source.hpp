@@ -88,13 +88,14 @@ template <typename T> TALLOW_INLINE const T* accesses_behind(const T* first, uin
     return first + static_cast<int64_t>(static_cast<int32_t>(count)) * static_cast<int64_t>(access_bytes / sizeof(T));
 }
 
-// The factors beside the image. In place of rows that are not there the last ones are read, whose sums nobody stores.
+// The factors beside the image, with zeros in place of rows that are not there.
 template <typename T, typename Accesses, typename Gathering> struct FactorSource {
     using Indexes = DepthIndexes<T, Gathering>;
     const GatheredLimits& limits;
     const Indexes& indexes;
     const T* factors;
     uint32_t line_offsets[Accesses::lines];
+    bool are_lines[Accesses::lines];
     // Of the places of a step.
     uint32_t offsets[Accesses::places];
     bool are_inside[Accesses::places];
@@ -104,13 +105,11 @@ template <typename T, typename Accesses, typename Gathering> struct FactorSource
         : limits(limits), indexes(indexes) {
         const auto& arguments = reread(gathering.arguments);
         factors = pointer_to<const T>(arguments.factors) + group * arguments.factors_stride_group;
-        const uint32_t last = (arguments.rows - 1) / (Accesses::is_deep ? 1 : Accesses::length) *
-                              (Accesses::is_deep ? 1 : Accesses::length);
 #pragma unroll
         for (uint32_t l = 0; l < Accesses::lines; ++l) {
             const uint32_t row = first_row + Accesses::line(l * Accesses::places);
-            line_offsets[l] =
-                static_cast<uint32_t>((row < last ? row : last) * arguments.factors_stride_row / Accesses::length);
+            line_offsets[l] = static_cast<uint32_t>(row * arguments.factors_stride_row / Accesses::length);
+            are_lines[l] = row < arguments.rows;
         }
     }
     TALLOW_INLINE void begin(uint32_t from) {
@@ -125,7 +124,7 @@ template <typename T, typename Accesses, typename Gathering> struct FactorSource
         return accesses_behind(factors, line_offsets[Accesses::line_number(i)] + offsets[Accesses::place_number(i)]);
     }
     TALLOW_INLINE bool is_inside(uint32_t, uint32_t i) const {
-        return are_inside[Accesses::place_number(i)];
+        return are_lines[Accesses::line_number(i)] && are_inside[Accesses::place_number(i)];
     }
 };
 

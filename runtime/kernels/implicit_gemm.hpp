@@ -196,7 +196,7 @@ template <typename Gathering, typename Memory, typename T> struct StoredTile {
         activate(arguments.activation, values);
     }
     // Stores elements side by side from a row and a column of the tile on.
-    template <typename Result, uint32_t N, typename Value>
+    template <typename Result, bool Finishes, uint32_t N, typename Value>
     TALLOW_INLINE void store(bool is_along_rows, uint32_t row, uint32_t column, const Value* staged) const {
         const auto& arguments = reread(gathering.arguments);
         if (row >= memory.limits.rows || column >= memory.limits.columns)
@@ -206,21 +206,25 @@ template <typename Gathering, typename Memory, typename T> struct StoredTile {
         Result* const result = pointer_to<Result>(arguments.result);
         const uint64_t line = first + (first_row + row) * arguments.result_stride_row;
         const uint32_t left = is_along_rows ? memory.limits.rows - row : memory.limits.columns - column;
+        const bool is_dense = is_along_rows || memory.columns.are_dense[column / Memory::length] != 0;
+        const uint64_t begin = line + memory.columns.results[column];
         uint64_t offsets[N];
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i)
-            offsets[i] =
-                line + (is_along_rows ? memory.columns.results[column] + i : memory.columns.results[column + i]);
-        if constexpr (has_epilogue)
-            if (arguments.has_epilogue != 0)
-                finish(values, is_along_rows, row, left, offsets);
+            offsets[i] = begin + i;
+        if (!is_dense) {
+#pragma unroll
+            for (uint32_t i = 1; i < N; ++i)
+                offsets[i] = line + memory.columns.results[column + i];
+        }
+        if constexpr (Finishes)
+            finish(values, is_along_rows, row, left, offsets);
         Pack<Result, N> pack;
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i)
             pack.values[i] = convert<Result>(values[i]);
-        const bool is_dense = is_along_rows || memory.columns.are_dense[column / Memory::length] != 0;
-        if (left >= N && is_dense && is_aligned<N>(result + offsets[0])) {
-            store_whole(result + offsets[0], pack);
+        if (left >= N && is_dense && is_aligned<N>(result + begin)) {
+            store_whole(result + begin, pack);
         } else {
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
@@ -229,8 +233,8 @@ template <typename Gathering, typename Memory, typename T> struct StoredTile {
         }
     }
     // Of all threads.
-    template <typename Result, typename Staged>
-    TALLOW_INLINE void store_all(bool is_along_rows, uint32_t from, const Staged& staged) const {
+    template <typename Result, bool Finishes, typename Staged>
+    TALLOW_INLINE void store_each(bool is_along_rows, uint32_t from, const Staged& staged) const {
         constexpr uint32_t length =
             Memory::length < access_bytes / sizeof(Result) ? Memory::length : access_bytes / sizeof(Result);
         constexpr uint32_t columns = Memory::columns_count;
@@ -240,8 +244,16 @@ template <typename Gathering, typename Memory, typename T> struct StoredTile {
         for (uint32_t i = thread_index(); i < Staged::rows * in_columns; i += block_size) {
             const uint32_t row = is_along_rows ? i % in_rows * length : i / in_columns;
             const uint32_t column = is_along_rows ? i / in_rows : i % in_columns * length;
-            store<Result, length>(is_along_rows, from + row, column, staged.at(is_along_rows, row, column));
+            store<Result, Finishes, length>(is_along_rows, from + row, column, staged.at(is_along_rows, row, column));
         }
+    }
+    template <typename Result, typename Staged>
+    TALLOW_INLINE void store_all(bool is_along_rows, uint32_t from, const Staged& staged) const {
+        if constexpr (has_epilogue) {
+            if (reread(gathering.arguments).has_epilogue != 0)
+                return store_each<Result, true>(is_along_rows, from, staged);
+        }
+        store_each<Result, false>(is_along_rows, from, staged);
     }
 };
 

@@ -29,6 +29,8 @@ class _Tile(NamedTuple):
     """The multiply-adds per cycle of a multiprocessor that has all the blocks it holds."""
     alone: float
     """The time of a block that has a multiprocessor for itself, where those that share one take 1."""
+    overhead: int = 2000
+    """What the blocks of a multiprocessor take before and after their steps, in cycles."""
     resident: int = 2
     """The blocks that a multiprocessor holds."""
     family: str = "conv"
@@ -46,14 +48,12 @@ _HALF_TILES: Final = (_Tile(2 * MATMUL_SIDE, MATMUL_SIDE, 234, 0.8),)
 _PAIR: Final = 2, "conv_groups", "groups128", 113 << 10
 _SINGLE: Final = 1, "conv_groups", "groups256", GROUP_SHARED
 _GROUP_TILES: Final = (
-    _Tile(2 * MATMUL_SIDE, 2 * MATMUL_SIDE, 1200, 0.7, *_PAIR),
-    _Tile(MATMUL_SIDE, 2 * MATMUL_SIDE, 700, 0.7, *_PAIR),
-    _Tile(2 * MATMUL_SIDE, 4 * MATMUL_SIDE, 1300, 1, *_SINGLE),
-    _Tile(MATMUL_SIDE, 4 * MATMUL_SIDE, 800, 1, *_SINGLE),
+    _Tile(2 * MATMUL_SIDE, 2 * MATMUL_SIDE, 1110, 0.7, 10500, *_PAIR),
+    _Tile(MATMUL_SIDE, 2 * MATMUL_SIDE, 740, 0.7, 6700, *_PAIR),
+    _Tile(2 * MATMUL_SIDE, 4 * MATMUL_SIDE, 1180, 1, 14000, *_SINGLE),
+    _Tile(MATMUL_SIDE, 4 * MATMUL_SIDE, 950, 1, 8000, *_SINGLE),
 )
-# What a block takes before and after its steps and what a further launch takes, in cycles, and the bytes that a device
-# moves in one.
-_BLOCK_CYCLES: Final = 2000
+# What a further launch takes, in cycles, and the bytes that a device moves in one.
 _LAUNCH_CYCLES: Final = 5000
 _BYTES_PER_CYCLE: Final = 1536
 # Parts of the depth are whole steps of every tile.
@@ -295,7 +295,7 @@ def _tiling(
             waves, rest = divmod(blocks * parts, tile.resident * multiprocessors)
             last = (tile.alone if rest <= multiprocessors else 1) if rest else 0
             products_together = tile.resident * tile.rows * tile.columns * length
-            cycles = (waves + last) * (products_together / tile.rate + _BLOCK_CYCLES)
+            cycles = (waves + last) * (products_together / tile.rate + tile.overhead)
             if parts > 1:
                 nbytes = 2 * parts * rows * columns * products * dtype.compute.itemsize
                 launches = 1 if dtype is dtype.compute else 2
