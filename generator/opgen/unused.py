@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from opgen.cache.memo import memoize
 from opgen.formula import OPERATORS, Formula, Name, Primitive, names
+from opgen.kernels import KernelFamily
 from opgen.model import REAL_RESULT, Functor, FunctorKind, Monoid, Spec, State
 from opgen.problem import Location, Problem, Problems, SpecError
 from opgen.promotion import redundant
@@ -160,16 +161,24 @@ def _named_by_texts(spec: Spec) -> Iterator[tuple[Location, str, Sequence[str]]]
     """Yield what texts must name, each with all the words that they must have."""
     for constant in spec.constants:
         yield constant.location, f"constant '{constant.name}'", [constant.name]
-    launched = {(op.family.name, kernel.name) for op in spec.launch_ops.values() for kernel in op.kernels}
     for family in spec.kernels:
         taken = {kernel.arguments for kernel in family.kernels}
         for struct in family.structs:
             if struct.name not in taken:
                 yield struct.location, f"struct '{struct.name}', which no kernel takes", [struct.name]
-        for kernel in (each for each in family.kernels if (family.name, each.name) not in launched):
+        launched = _words_of_launches(family)
+        for kernel in family.kernels:
             # Launchers put names together.
             words = re.findall(r"[A-Za-z]+", " ".join(_PLACEHOLDER.split(kernel.name)))
-            yield kernel.location, f"kernel '{kernel.name}'", words
+            yield kernel.location, f"kernel '{kernel.name}'", [word for word in words if word not in launched]
+
+
+def _words_of_launches(family: KernelFamily) -> set[str]:
+    """The words of which launches compose names of kernels."""
+    texts = [kernel for launch in family.launches for kernel, _ in launch.ops.values()]
+    texts += [term.text for launch in family.launches for term in launch.let.values()]
+    texts += [step for launch in family.launches for step in launch.steps]
+    return {word for text in texts for word in re.findall(r"[A-Za-z]+", text)}
 
 
 @memoize(lambda word, sources: (word, sources))
