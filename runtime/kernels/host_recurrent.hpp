@@ -185,8 +185,9 @@ TALLOW_INLINE void recurrent_gradient(const Arguments& arguments) {
             for (uint64_t i = 0; i < count; ++i) {
                 Value x[Cell::gates], h[Cell::gates];
                 gates.load(i, x, h);
-                const auto gradients = Cell::gradients(x, h, state[i], gradient[i] + by_products[i] + direct[i],
-                                                       cell_gradient[i] + direct_cell[i]);
+                const auto gradients =
+                    Cell::gradients(Cell::slopes(x, h, state[i]), gradient[i] + by_products[i] + direct[i],
+                                    cell_gradient[i] + direct_cell[i]);
                 for (uint32_t k = 0; k < Cell::gates; ++k) {
                     new_gates[0][k][i] = gradients.of_input[k];
                     if constexpr (!Cell::has_cell)

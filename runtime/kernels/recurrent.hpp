@@ -105,8 +105,8 @@ TALLOW_INLINE void recurrent_gradient(const Arguments& arguments) {
             const UnitGates<Cell, T, Units> gates(arguments, row, first);
 #pragma unroll
             for (uint32_t i = 0; i < Units; ++i) {
-                const auto gradients =
-                    Cell::gradients(gates.x[i], gates.h[i], to_compute(states.values[i]), hidden[i], cell[i]);
+                const auto slopes = Cell::slopes(gates.x[i], gates.h[i], to_compute(states.values[i]));
+                const auto gradients = Cell::gradients(slopes, hidden[i], cell[i]);
 #pragma unroll
                 for (uint32_t k = 0; k < Cell::gates; ++k) {
                     of_input[k].values[i] = convert<T>(gradients.of_input[k]);

@@ -50,23 +50,37 @@ struct LongShortTermMemory {
         const Value cell = fma(sigmoid(x[1] + h[1]), state, sigmoid(x[0] + h[0]) * tanh(x[2] + h[2]));
         return {sigmoid(x[3] + h[3]) * tanh(cell), cell};
     }
+    // The derivatives of a step, which do not depend on the gradients of its results.
+    template <typename Value> struct Slopes {
+        Value cell_of_hidden;
+        Value gates_of_cell[3];
+        Value output_of_hidden;
+        Value state_of_cell;
+    };
     template <typename Value>
-    static TALLOW_INLINE UnitGradients<Value, gates> gradients(const Value (&x)[gates], const Value (&h)[gates],
-                                                               Value state, Value of_hidden, Value of_cell) {
+    static TALLOW_INLINE Slopes<Value> slopes(const Value (&x)[gates], const Value (&h)[gates], Value state) {
         const Logistic<Value> input = logistic(x[0] + h[0]), forget = logistic(x[1] + h[1]),
                               output = logistic(x[3] + h[3]);
         const Value candidate = tanh(x[2] + h[2]);
         const Value cell = fma(forget.value, state, input.value * candidate);
-        const Value of_new_cell = fma(of_hidden * output.value, tanh_slope(cell), of_cell);
+        return {output.value * tanh_slope(cell),
+                {candidate * input.slope(), state * forget.slope(), input.value * tanh_slope(x[2] + h[2])},
+                tanh(cell) * output.slope(),
+                forget.value};
+    }
+    template <typename Value>
+    static TALLOW_INLINE UnitGradients<Value, gates> gradients(const Slopes<Value>& slopes, Value of_hidden,
+                                                               Value of_cell) {
+        const Value of_new_cell = fma(of_hidden, slopes.cell_of_hidden, of_cell);
         UnitGradients<Value, gates> result;
-        result.of_input[0] = of_new_cell * candidate * input.slope();
-        result.of_input[1] = of_new_cell * state * forget.slope();
-        result.of_input[2] = of_new_cell * input.value * tanh_slope(x[2] + h[2]);
-        result.of_input[3] = of_hidden * tanh(cell) * output.slope();
+#pragma unroll
+        for (uint32_t k = 0; k < 3; ++k)
+            result.of_input[k] = of_new_cell * slopes.gates_of_cell[k];
+        result.of_input[3] = of_hidden * slopes.output_of_hidden;
 #pragma unroll
         for (uint32_t k = 0; k < gates; ++k)
             result.of_hidden[k] = result.of_input[k];
-        result.of_state = of_new_cell * forget.value;
+        result.of_state = of_new_cell * slopes.state_of_cell;
         return result;
     }
 };
@@ -82,18 +96,29 @@ struct GatedRecurrentUnit {
         const Value candidate = tanh(fma(sigmoid(x[0] + h[0]), h[2], x[2]));
         return {fma(sigmoid(x[1] + h[1]), state - candidate, candidate), Value{0}};
     }
+    template <typename Value> struct Slopes {
+        Value sum_of_hidden;
+        Value reset_of_sum;
+        Value update_of_hidden;
+        Value product_of_sum;
+        Value state_of_hidden;
+    };
     template <typename Value>
-    static TALLOW_INLINE UnitGradients<Value, gates> gradients(const Value (&x)[gates], const Value (&h)[gates],
-                                                               Value state, Value of_hidden, Value) {
+    static TALLOW_INLINE Slopes<Value> slopes(const Value (&x)[gates], const Value (&h)[gates], Value state) {
         const Logistic<Value> reset = logistic(x[0] + h[0]), update = logistic(x[1] + h[1]);
         const Value sum = fma(reset.value, h[2], x[2]);
-        const Value of_sum = of_hidden * update.complement * tanh_slope(sum);
+        return {update.complement * tanh_slope(sum), h[2] * reset.slope(), (state - tanh(sum)) * update.slope(),
+                reset.value, update.value};
+    }
+    template <typename Value>
+    static TALLOW_INLINE UnitGradients<Value, gates> gradients(const Slopes<Value>& slopes, Value of_hidden, Value) {
+        const Value of_sum = of_hidden * slopes.sum_of_hidden;
         UnitGradients<Value, gates> result;
-        result.of_input[0] = result.of_hidden[0] = of_sum * h[2] * reset.slope();
-        result.of_input[1] = result.of_hidden[1] = of_hidden * (state - tanh(sum)) * update.slope();
+        result.of_input[0] = result.of_hidden[0] = of_sum * slopes.reset_of_sum;
+        result.of_input[1] = result.of_hidden[1] = of_hidden * slopes.update_of_hidden;
         result.of_input[2] = of_sum;
-        result.of_hidden[2] = of_sum * reset.value;
-        result.of_state = of_hidden * update.value;
+        result.of_hidden[2] = of_sum * slopes.product_of_sum;
+        result.of_state = of_hidden * slopes.state_of_hidden;
         return result;
     }
 };

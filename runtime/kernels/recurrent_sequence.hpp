@@ -383,7 +383,7 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
             }
             const float total = of_hidden[slot] + by_products + to_compute(direct[slot]);
             const float total_cell = of_cell[slot] + to_compute(direct_cell[slot]);
-            const auto gradients = Cell::gradients(x[slot], h[slot], state[slot], total, total_cell);
+            const auto gradients = Cell::gradients(Cell::slopes(x[slot], h[slot], state[slot]), total, total_cell);
             const bool keeps_state = has_ended[slot];
             uint64_t* const words = words_of<Cell::gates, places>(arguments, step + 1, row) + unit;
 #pragma unroll

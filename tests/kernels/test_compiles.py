@@ -117,7 +117,14 @@ WAVE64_STACKS = dict.fromkeys(
     ("layer_norm_f64_scalar_long", "layer_norm_gradient_f64_scalar_long", "rms_norm_gradient_f64_scalar_long"), 16
 )
 # Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
-VECTOR_SPILLS = {"attention_gradient_f32_256_queries": 3}
+VECTOR_SPILLS = {
+    "attention_gradient_f32_256_queries": 3,
+    # Weights of 128 units, of which a lane has 144 to 200.
+    "lstm_block_f32": 160,
+    "lstm_block_f16": 114,
+    "gru_block_f32": 16,
+    "gru_block_f16": 16,
+}
 # The vector registers that waves of 32 keep on the stack, and its bytes: gradients of larger heads. With fewer elements
 # of a head at once nothing would be spilled, but scores would be made again for each of more turns.
 WAVE32_STACKS = {
@@ -128,6 +135,9 @@ WAVE32_STACKS = {
     "attention_gradient_f32_128_keys": (68, 276),
     "attention_gradient_f32_256_keys": (72, 292),
     "attention_gradient_f32_256_queries": (35, 132),
+    # Weights of an LSTM of 128 units: 256 KiB.
+    **{f"lstm_block_{dtype}": (4, 20) for dtype in ("bf16", "f16", "f32")},
+    **{f"lstm_block_gradient_{dtype}": (20, 76) for dtype in ("bf16", "f16", "f32")},
 }
 # RDNA 2 has no matrix cores, and its compiler keeps more of a head at once.
 RDNA2_STACKS = WAVE32_STACKS | {
@@ -135,6 +145,9 @@ RDNA2_STACKS = WAVE32_STACKS | {
     "attention_gradient_f16_64_keys": (41, 160),
     "attention_gradient_bf16_128_keys": (22, 84),
     "attention_gradient_f16_128_keys": (41, 160),
+    **{f"lstm_block_{dtype}": (112, 240) for dtype in ("bf16", "f16", "f32")},
+    **{f"lstm_block_gradient_{dtype}": (47, 144) for dtype in ("bf16", "f16", "f32")},
+    **{f"gru_block_gradient_{dtype}": (11, 48) for dtype in ("bf16", "f16", "f32")},
 }
 WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 # Families whose samples are compiled together, because most of a compiler's time goes into the headers that they

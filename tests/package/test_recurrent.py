@@ -294,7 +294,7 @@ def test_a_step_on_a_gpu_is_a_product_and_a_kernel(kind: str) -> None:
             return LibraryCall(self.multiply, arguments)
 
     steps = 5
-    for method, operands in zip(METHODS, operands_of(kind, steps, 3, 16), strict=True):
+    for method, operands in zip(METHODS, operands_of(kind, steps, 3, 513), strict=True):
         program = built(getattr(recurrent, f"{method}_by_library"), Library(), *operands)
         kernel = f"{kind}_{'gradient' if method.endswith('gradient') else 'step'}_f32_1"
         own = sum(isinstance(step, LibraryCall) for step in program.steps)
@@ -308,8 +308,10 @@ def test_a_step_on_a_gpu_is_a_product_and_a_kernel(kind: str) -> None:
 @pytest.mark.parametrize(
     ("batch", "units", "blocks", "keys"),
     [
-        (1, 128, 16, 4),
-        (64, 128, 8 * 16, 4),  # 8 groups of 8 sequences
+        (1, 128, 1, 0),  # a block computes all units of a sequence
+        (64, 100, 64, 0),
+        (8 * 132, 1, 132, 0),
+        (8 * 132 + 1, 1, 118, 8),  # more than 8 sequences after another: 9 are a group
         (9, 129, 5 * 17, 8),
         (64, 512, 2 * 64, 16),
         (65, 512, 0, 0),  # more sequences than so many blocks take
@@ -324,5 +326,6 @@ def test_all_steps_are_one_launch_of_blocks_that_run_together(
         program = built(getattr(recurrent, method), *operands, facts=facts)
         by_library = call_of(getattr(recurrent, f"{method}_by_library"), None, *operands)
         assert not blocks or by_library.program(facts, may_refuse=True) is None
-        kernel = f"{kind}_sequence{'_gradient' if method == 'sequence_gradient' else ''}_f32_{keys}"
+        ending = "_gradient_f32" if method == "sequence_gradient" else "_f32"
+        kernel = f"{kind}_sequence{ending}_{keys}" if keys else f"{kind}_block{ending}"
         assert grids(program) == [(kernel, blocks)] if blocks else len(grids(program)) > 2

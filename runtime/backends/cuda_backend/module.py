@@ -46,9 +46,11 @@ class CudaModule(Resource):
         """Return a function that enqueues a kernel: see `LoadedModule.function`."""
         return CudaKernel(self, name, queue, block, argument_size, shared_bytes).enqueue
 
-    def cooperative_function(self, name: str, queue: StreamHandle, block: int, argument_size: int) -> Function:
+    def cooperative_function(
+        self, name: str, queue: StreamHandle, block: int, argument_size: int, shared_bytes: int = 0
+    ) -> Function:
         """Return such a function for blocks that wait for each other."""
-        return CudaKernel(self, name, queue, block, argument_size, 0, is_cooperative=True).enqueue_together
+        return CudaKernel(self, name, queue, block, argument_size, shared_bytes, is_cooperative=True).enqueue_together
 
     def launcher(self, name: str, queue: StreamHandle) -> Launcher:
         """Return the launcher of a kernel of any parameters in a stream.

@@ -41,7 +41,9 @@ class LoadedModule(Protocol):
         another size.
         """
 
-    def cooperative_function(self, name: str, queue: Any, block: int, argument_size: int) -> Function:
+    def cooperative_function(
+        self, name: str, queue: Any, block: int, argument_size: int, shared_bytes: int = 0
+    ) -> Function:
         """Return such a function for blocks that wait for each other, at most `concurrent_blocks` in a launch."""
 
     def launcher(self, name: str, queue: Any) -> Launcher:

@@ -66,11 +66,8 @@ class Kernels:
                 module = self._prebuilt_module(family)
                 if module is None:
                     module = self._compiled(family, name, lambda code: self._driver.load(code, name))
-                kernel = name, self._driver.queue, BLOCK_SIZE, argument_size
-                if family in COOPERATIVE:
-                    function = module.cooperative_function(*kernel)
-                else:
-                    function = module.function(*kernel, shared_bytes)
+                kernel = name, self._driver.queue, BLOCK_SIZE, argument_size, shared_bytes
+                function = module.cooperative_function(*kernel) if family in COOPERATIVE else module.function(*kernel)
                 self._functions[name] = function
         return function
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE, SEQUENCE_ROWS, SEQUENCE_UNITS
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, SEQUENCE_ROWS, SEQUENCE_UNITS
 from .....op import BinaryOp
 from ....base.error import InvalidArgument
 from ....program.builder import Facts, ProgramBuilder
-from ....program.values import NULL, Address, Buffer, Operand, address_of, dense
+from ....program.values import NULL, Address, Buffer, KernelArguments, Operand, address_of, dense
 from ... import recurrent as shared
 from ...recurrent import Gradient, Results, Step
 from ..driver.grid import ceil_divide
@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 # Consecutive units per thread, by the bytes of an element.
 _UNITS: Final = {2: 4, 4: 4, 8: 2}
 # The terms of a product that a thread of a sequence has: as many as registers hold weights.
-_KEYS: Final = (4, 8, 16)
+_KEYS: Final = (8, 16)
 _TEAM: Final = 32
+# The most units of which one block computes all, and the most sequences that it does one after another.
+_BLOCK_UNITS: Final = BLOCK_SIZE // 2
+_SEQUENCES_OF_BLOCK: Final = 8
+# Its weights in shared memory on NVIDIA, of which each thread has 22 accesses at most.
+_BLOCK_SHARED: Final = 22 * BLOCK_SIZE * ACCESS_BYTES
 
 
 def cell(build: ProgramBuilder, gates: Operand, products: Operand, bias: Operand | None, last: Operand) -> Buffer:
@@ -124,10 +129,11 @@ def _together(
         gates=gates.address, weight=kernels.contiguous(weight).address,
         bias=address_of(shared.optional_contiguous(kernels, bias)), last_hidden=last_hidden.address,
         last_cell=address_of(last_cell), lengths=address_of(shared.optional_contiguous(kernels, lengths)),
-        words=_words(build, grid, rows), gates_step=gates.strides[0], gates_stride=gates.strides[1], steps=steps,
+        words=_words(build, grid, rows) if grid.keys else NULL, gates_step=gates.strides[0],
+        gates_stride=gates.strides[1], steps=steps,
         rows=rows, units=units, group_rows=grid.rows, reverse=reverse,
     )  # fmt: skip
-    build.launch("recurrent_sequence", f"{kind.name}_sequence_{gates.dtype.value}_{grid.keys}", grid.blocks, packed)
+    _launch(build, grid, f"{kind.name}_{{}}_{gates.dtype.value}", packed)
     return result.storage, products
 
 
@@ -149,11 +155,11 @@ def _gradient_together(
         bias=address_of(shared.optional_contiguous(kernels, bias)), initial=last.address, states=after.address,
         products=kernels.contiguous(products).address,
         lengths=address_of(shared.optional_contiguous(kernels, lengths)), gradient=of_hidden.address,
-        cell_gradient=address_of(of_cell), words=_words(build, grid, rows * kind.gates), gates_step=gates.strides[0],
+        cell_gradient=address_of(of_cell),
+        words=_words(build, grid, rows * kind.gates) if grid.keys else NULL, gates_step=gates.strides[0],
         gates_stride=gates.strides[1], steps=steps, rows=rows, units=units, group_rows=grid.rows, reverse=reverse,
     )  # fmt: skip
-    name = f"{kind.name}_sequence_gradient_{gates.dtype.value}_{grid.keys}"
-    build.launch("recurrent_sequence", name, grid.blocks, packed)
+    _launch(build, grid, f"{kind.name}_{{}}_gradient_{gates.dtype.value}", packed)
     return (of_gates, of_initial) if of_products is of_gates else (of_gates, of_products, of_initial)
 
 
@@ -165,11 +171,18 @@ def _words(build: ProgramBuilder, grid: _Grid, rows: int) -> Address:
 
 
 class _Grid(NamedTuple):
-    """How a sequence is divided into blocks: each has some units of up to `rows` sequences."""
+    """How a layer is divided into blocks: each has some units of up to `rows` sequences; all units if `keys` is 0."""
 
     blocks: int
     rows: int
     keys: int
+
+
+def _launch(build: ProgramBuilder, grid: _Grid, name: str, packed: KernelArguments) -> None:
+    if grid.keys:
+        build.launch("recurrent_sequence", f"{name.format('sequence')}_{grid.keys}", grid.blocks, packed)
+    else:
+        build.launch("recurrent_sequence", name.format("block"), grid.blocks, packed, _BLOCK_SHARED)
 
 
 def _grid(facts: Facts, gates: Operand, initial: Operand) -> _Grid | None:
@@ -177,7 +190,11 @@ def _grid(facts: Facts, gates: Operand, initial: Operand) -> _Grid | None:
     steps, (rows, units) = gates.shape[0], initial.shape[1:]
     keys = next((keys for keys in _KEYS if units <= keys * _TEAM), None)
     across = ceil_divide(units, SEQUENCE_UNITS)
-    if keys is None or gates.dtype is DType.F64 or 0 in (steps, rows, units) or facts.concurrent_blocks < across:
+    if keys is None or gates.dtype is DType.F64 or 0 in (steps, rows, units):
+        return None
+    if units <= _BLOCK_UNITS and rows <= _SEQUENCES_OF_BLOCK * facts.concurrent_blocks and steps < LIMIT:
+        return _Grid(min(rows, facts.concurrent_blocks), ceil_divide(rows, facts.concurrent_blocks), 0)
+    if facts.concurrent_blocks < across:
         return None
     of_group = ceil_divide(rows, facts.concurrent_blocks // across)
     if of_group > SEQUENCE_ROWS or steps >= LIMIT:

@@ -91,7 +91,14 @@ class HipModule(HipResource):
         # Python's own partial, since it calls faster than a method does.
         return partial(self._required(name, argument_size).enqueue, queue, block)
 
-    def cooperative_function(self, name: str, queue: HipStream, block: int, argument_size: int) -> Function:
+    def cooperative_function(
+        self,
+        name: str,
+        queue: HipStream,
+        block: int,
+        argument_size: int,
+        shared_bytes: int = 0,  # noqa: ARG002 - as in `function`
+    ) -> Function:
         """Return such a function for blocks that wait for each other."""
         return partial(self._required(name, argument_size).enqueue_together, queue, block)
 
