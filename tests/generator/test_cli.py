@@ -109,7 +109,8 @@ def test_each_cell_tells_where_the_spec_says_so(cells: list[Row]) -> None:
         # The key of a cell, an op or a method, or an element of a cell that is a list.
         key = text.partition(":")[0].rpartition(".")[2]
         # A gradient that is an op has the line of the op that it is of.
-        names = {cell["method"], cell["op"], (cell["op"] or cell["method"]).partition("_gradient")[0]}
+        name = cell["op"] or cell["method"]
+        names = {cell["method"], cell["op"], *(name.partition(end)[0] for end in ("_gradient", "_row_gradient"))}
         kinds = {
             "unary",
             "binary",

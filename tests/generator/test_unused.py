@@ -102,10 +102,10 @@ def with_promotions() -> Iterator[tuple[str, Spec]]:
 
 
 def with_headers() -> Iterator[tuple[str, Spec]]:
-    other = "random.hpp"
+    other = "search.hpp"
     (location,) = {family.headers[other] for family in SPEC.kernels if other in family.headers}
     for index, family in enumerate(SPEC.kernels):
-        if family.headers and not any("random" in header for header in family.headers):
+        if family.headers and other not in family.headers:
             headers = {**family.headers, other: location}
             kernels = (*SPEC.kernels[:index], replace(family, headers=headers), *SPEC.kernels[index + 1 :])
             yield f"{other} of {family.name}", replace(SPEC, kernels=kernels)

@@ -311,6 +311,6 @@ def test_a_reduction_may_begin_with_an_infinity_of_either_sign(repository: Proje
         file.write(ops.format(name="nearest_below", identity="-inf", **nearest))
     repository.generate()
     source = (repository.output / "tallow/kernels/reduce.hip").read_text(encoding="utf-8")
-    for name, identity in (("LeastMagnitude", "infinity<T>()"), ("NearestBelow", "-infinity<T>()")):
+    for name, identity in (("MinMagnitude", "infinity<T>()"), ("NearestBelow", "-infinity<T>()")):
         formulas = source.partition(f"struct {name}Formulas")[2].partition("};")[0]
         assert f"return {identity};" in formulas

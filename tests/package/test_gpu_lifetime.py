@@ -14,6 +14,7 @@ from tallow import DType, Shape
 from tallow.runtime.backends.gpu_backend.libraries.library import ConvolutionKind
 from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.backends.gpu_backend.libraries.matrices import Matrices
+from tallow.kernels import launches
 from tallow.runtime.backends.gpu_backend.ops import memory, random
 from tallow.rocm_backend import RocmDevice
 """
@@ -27,7 +28,7 @@ KINDS = ("device memory", "host memory", "stream", "event", "module", "program",
 live = lambda: {kind: count for kind in KINDS if (count := library.hip_host_live(kind.encode()))}
 
 def use(device):
-    numbers = device.make(random.uniform, 0.0, 1.0, Shape((64,)), DType.F32)
+    numbers = device.make(launches.rand_uniform_f64, 0.0, 1.0, Shape((64,)), DType.F32)
     result = device.make(memory.zeros, Shape((64,)), DType.F32)
     square = Matrices(numbers.memory.address, False, 8, 64)
     product = device.hipblas.multiply(DType.F32, (1, 8, 8, 8), square, square, result.memory.address)

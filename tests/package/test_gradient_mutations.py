@@ -26,7 +26,7 @@ import own_spec
 import pytest
 from tallow import Device, Tensor, distributed
 from tallow.runtime.distributed import calls
-from tallow.runtime.gradient import rules
+from tallow.runtime.gradient import rows, rules
 from tallow.runtime.gradient.node import Rule
 from tallow.runtime.ranks.group import Group
 from tallow.runtime.ranks.mpi import Alone
@@ -120,29 +120,29 @@ NO_DIFFERENCE = {
         "rules.changed_by: isinstance(op, UserOp) -> op",
     ],
     "ops of rows in the spec have vectors along the last dim alone and name no positions: those of test_recipes do": [
-        "rules.row_by_ops: tensor.reshape(along) -> tensor",
-        "rules.row_by_ops: it.function(g, *[known[name] for name in it.takes]).broadcast_as(shape) -> "
+        "rows.row_by_ops: tensor.reshape(along) -> tensor",
+        "rows.row_by_ops: it.function(g, *[known[name] for name in it.takes]).broadcast_as(shape) -> "
         "it.function(g, *[known[name] for name in it.takes])",
-        "rules.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device).reshape(along) -> "
+        "rows.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device).reshape(along) -> "
         "Tensor.arange(shape[dim], dtype=g.dtype, device=g.device)",
-        "rules.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device) -> "
+        "rows.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device) -> "
         "Tensor.arange(shape[dim], device=g.device)",
     ],
     "which operands a rule reads is said in any order": [
         f"spec/storage/row.yaml: {name}.residual: (0, 1) -> (1, 0)" for name in ("rms_norm", "layer_norm")
     ],
     "messages name what is called": [
-        "rules.row_gradients: parts_of(name, 'operand', tensor) -> parts_of('operand', name, tensor)",
-        "rules.row_gradients: parts_of(name, 'operand', tensor) -> parts_of(g, 'operand', tensor)",
+        "rows.row_gradients: parts_of(name, 'operand', tensor) -> parts_of('operand', name, tensor)",
+        "rows.row_gradients: parts_of(name, 'operand', tensor) -> parts_of(g, 'operand', tensor)",
     ],
     "types do not say that it is there, nor that its elements lie in their order": [
         "rules.both_gradients: DERIVATIVES[of] or {} -> DERIVATIVES[of]",
         "rules.both_gradients: it.function(g, *[known[name] for name in it.takes]).contiguous() -> it.function(g, "
         "*[known[name] for name in it.takes])",
-        "rules.row_by_ops: each.to_dtype(dtype).contiguous() -> each.to_dtype(dtype)",
+        "rows.row_by_ops: each.to_dtype(dtype).contiguous() -> each.to_dtype(dtype)",
     ],
     "gradients never take the memory of operands on the CPU": [
-        "rules.row_numbers: owns(node, 0, handle) -> owns(node, 1, handle)",
+        "rows.row_numbers: owns(node, 0, handle) -> owns(node, 1, handle)",
         "rules.of_op: (*operands, result) -> (result, *operands)",
         "rules.of_op: (*operands, result) -> (result,)",
         "rules.of_op: (*operands, result) -> (*operands,)",
@@ -150,9 +150,9 @@ NO_DIFFERENCE = {
         "rules.of_op: opened(given._storage)[0].inner.share() -> opened(given._storage)[0].inner",
     ],
     "to find where a call was made only takes time": [
-        "rules.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "
+        "rows.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "
         "record(total, _add, of_sum, (layout.shape,))",
-        "rules.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "
+        "rows.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "
         "record(total, _add, of_sum, (layout.shape,), needs_site=True)",
     ],
 }
@@ -324,7 +324,7 @@ def recording() -> Mapping[str, ModuleType]:
 def users() -> Mapping[str, Sequence[Case]]:
     """By the name of a function of the rules, and of a method that records, the cases that run it, short ones first."""
     found: dict[str, list[Case]] = {}
-    files = {rules.__file__, *(module.__file__ for module in recording().values())}
+    files = {rules.__file__, rows.__file__, *(module.__file__ for module in recording().values())}
     tests = [it for module in MODULES for name, it in vars(module).items() if name.startswith("test_")]
     cases = [case for function in (test_ranks, *tests) for case in cases_of(function)]
     for case in cases:
@@ -366,20 +366,23 @@ class Changed(NamedTuple):
 def of_rules() -> Iterator[Changed]:
     """The mutants of each function of the rules."""
 
-    def made(tree: ast.AST) -> tuple[object, str, object]:
+    def made(tree: ast.AST, module: ModuleType) -> tuple[object, str, object]:
         assert isinstance(tree, ast.FunctionDef)
         found: dict[str, Any] = {}
-        exec(compile(ast.Module([tree], []), rules.__file__, "exec"), vars(rules), found)
-        before, after = getattr(rules, tree.name), found[tree.name]
+        exec(compile(ast.Module([tree], []), str(module.__file__), "exec"), vars(module), found)
+        before, after = getattr(module, tree.name), found[tree.name]
         if isinstance(before, Rule):
             return before, "gradients", after.gradients
         # Others may have imported the function itself.
         return before, "__code__", after.__code__
 
-    for function in ast.parse(Path(rules.__file__).read_text(encoding="utf-8")).body:
-        if isinstance(function, ast.FunctionDef):
-            for mutant in mutants(function):
-                yield Changed(f"rules.{function.name}", mutant, function.name, made)
+    for name, module in {"rules": rules, "rows": rows}.items():
+        for function in ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body:
+            if isinstance(function, ast.FunctionDef):
+                for mutant in mutants(function):
+                    yield Changed(
+                        f"{name}.{function.name}", mutant, function.name, functools.partial(made, module=module)
+                    )
 
 
 def of_methods() -> Iterator[Changed]:

@@ -81,9 +81,11 @@ def _sources(spec: Spec, *, host: bool) -> Iterable[Any]:
 
 
 def _launches(spec: Spec) -> Iterable[tuple[str, Any]]:
-    """The modules of the ops that launches make, and the package of the backends that have them."""
-    homes = {module for module, _ in spec.launch_ops}
-    return [(module, package) for module, package in launch_packages(spec).items() if module in homes]
+    """The modules of the ops that launches make, and the package of the backends that have them.
+
+    One without ops is there too: hand-written ops of the package import it.
+    """
+    return [(module, package) for module, package in launch_packages(spec).items() if package is not None]
 
 
 def _is_of_kernels(spec: Spec, each: Backend) -> bool:
