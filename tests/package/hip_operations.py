@@ -419,9 +419,18 @@ OPERATIONS: dict[str, Operation] = {
     "HipLimits.refusal": lambda kit: kit.backend.limits.refusal((1, 1, 1), (1, 1, 1), 0),
     "HipModule": opened(lambda kit: hip.HipModule(kit.device, kit.code)),
     "HipModule.close": lambda kit: kit.module.close(),
+    "HipModule.cooperative_function": buffer_after(
+        lambda kit: kit.module.cooperative_function("nines", kit.stream, 64, FILL_CONTIGUOUS.size)(1, kit.arguments)
+    ),
     "HipModule.from_file": opened(from_file),
+    "HipModule.function": buffer_after(
+        lambda kit: kit.module.function("nines", kit.stream, 64, FILL_CONTIGUOUS.size)(1, kit.arguments)
+    ),
     "HipModule.kernel": in_turn(
         lambda kit: kit.module._kernels.clear(), lambda kit: kit.module.kernel("nines", FILL_CONTIGUOUS.size).name
+    ),
+    "HipModule.launcher": in_turn(
+        lambda kit: kit.module._kernels.clear(), lambda kit: kit.module.launcher("nines", kit.stream).limits.threads
     ),
     "HipModule.require_open": lambda kit: kit.module.require_open(),
     "HipStream": opened(lambda kit: hip.HipStream(kit.device)),
