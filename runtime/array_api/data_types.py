@@ -162,7 +162,7 @@ def promoted_operands(op: str, *operands: Tensor | Scalar) -> tuple[Tensor, ...]
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     if not tensors:
         raise InvalidArgument(op, "at least one operand is a tensor; make one with asarray")
-    dtypes = {tensor.dtype for tensor in tensors}
+    dtypes = dict.fromkeys([tensor.dtype for tensor in tensors])
     if len(tensors) == len(operands) and len(dtypes) == 1:
         return tuple(tensors)
     dtype = common_dtype(op, *dtypes)
