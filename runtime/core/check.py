@@ -50,8 +50,7 @@ def same_shape(op: str, *layouts: Layout | None) -> None:
 
 def no_repeats(op: str, layout: Layout) -> None:
     """Check that what is written has no dim along which all elements are one."""
-    dims = zip(layout.shape, layout.strides, strict=True)
-    if 0 in layout.strides and layout.elem_count and any(size > 1 and step == 0 for size, step in dims):
+    if 0 in layout.strides and layout.elem_count and layout.repeated_dims:
         raise InvalidArgument(op, f"shape {layout.shape} repeats elements, which stand in memory once; write to a copy")
 
 

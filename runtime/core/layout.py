@@ -155,6 +155,12 @@ class Layout:
         return self._repeated
 
     @property
+    def repeated_dims(self) -> tuple[int, ...]:
+        """The dims along which all elements are one: those of size above 1 with a stride of 0."""
+        steps = enumerate(zip(self.shape, self.strides, strict=True))
+        return tuple([dim for dim, (size, stride) in steps if size > 1 and stride == 0])
+
+    @property
     def dims(self) -> tuple[int, ...]:
         """The sizes of the dims."""
         return self.shape

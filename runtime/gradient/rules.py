@@ -283,11 +283,6 @@ def both_gradients(
     return tuple([it.function(g, *[known[name] for name in it.takes]).contiguous()._storage for it in each])
 
 
-def _summed_rows(g: Tensor) -> Tensor:
-    """The sum over all dims but the last."""
-    return g.sum(range(g.rank - 1))
-
-
 def _given(storage: Any, layout: Layout | None) -> Tensor | None:
     """An operand that may have been left out."""
     return None if layout is None else Tensor._new(storage, layout)

@@ -38,9 +38,7 @@ ways: Final[BoundedCache[tuple[int, int], _Way]] = BoundedCache(1 << 12)
 
 
 def _way(layout: Layout, length: int) -> _Way:
-    repeated = tuple(
-        [i for i, (size, step) in enumerate(zip(layout.shape, layout.strides, strict=True)) if size > 1 and not step]
-    )
+    repeated = layout.repeated_dims
     sizes = [1 if i in repeated else size for i, size in enumerate(layout.shape)]
     once = Layout(sizes, layout.strides, layout.start_offset)
     order = sorted(range(len(sizes)), key=lambda i: (-once.strides[i], sizes[i] != 1, i))

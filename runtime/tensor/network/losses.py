@@ -271,10 +271,6 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         ratio, *_ = storage.ratio_of_sums(self._layout, counted._storage, counted._layout)
         return self._new(ratio, Layout.contiguous(()))
 
-    def _distance(self, op: str, target: Self) -> Self:
-        self._require_alike(op, target)
-        return self.sub(target)
-
     def _require_alike(self, op: str, target: Self) -> None:
         require_tensors(op, target=target)
         if self.shape != target.shape:

@@ -148,8 +148,8 @@ def gradient_weight(
 
 def _unrepeated(build: ProgramBuilder, gradient: Operand) -> Operand:
     """The gradient, or a copy if elements are repeated, as those of a sum: oneDNN has no strides of 0."""
-    is_repeated = any(stride == 0 and size > 1 for size, stride in zip(gradient.shape, gradient.strides, strict=True))
-    return copied(build, gradient) if is_repeated and HostKernels.open() is not None else gradient
+    is_repeated = gradient.layout.repeated_dims and HostKernels.open() is not None
+    return copied(build, gradient) if is_repeated else gradient
 
 
 def _images(x: Operand, params: ParamsConvolution) -> Memory | None:

@@ -175,7 +175,9 @@ def _by_fused_library(
     otherwise: partial[Buffer],
 ) -> Buffer | None:
     """A convolution with an epilogue in one call, and a result of a dtype; None where the library refuses."""
-    scale, bias = [each and _as_vector(build, each, x.dtype) for each in epilogue[:2]]
+    wide = x.dtype.compute
+    vectors = [each and _as_vector(build, each, x.dtype if each.dtype is x.dtype else wide) for each in epilogue[:2]]
+    scale, bias = vectors
     images = [each and conv.in_order(build, each, params.channels_last) for each in (x, kernel, epilogue.residual)]
     operands = [*images[:2], scale, bias, images[2]]
     has = EpilogueParams(scale and scale.dtype, bias and bias.dtype, images[2] is not None, epilogue.activation, dtype)
@@ -186,9 +188,8 @@ def _by_fused_library(
 
 
 def _as_vector(build: ProgramBuilder, vector: Operand, dtype: DType) -> Operand:
-    """A scale or a bias as a library takes it: contiguous, of the dtype or the compute dtype."""
-    wide = dtype.compute
-    return copy.contiguous(build, vector if vector.dtype is dtype else elementwise.converted(build, vector, wide))
+    """A scale or a bias in a dtype, contiguous."""
+    return copy.contiguous(build, elementwise.converted(build, vector, dtype))
 
 
 def by_images(
@@ -252,7 +253,7 @@ def _by_depthwise_kernel(
 
 
 def _aligned_vector(build: ProgramBuilder, vector: Operand, dtype: DType) -> Operand:
-    vector = copy.contiguous(build, elementwise.converted(build, vector, dtype))
+    vector = _as_vector(build, vector, dtype)
     return vector if vector.address.is_aligned() else copy.copied(build, vector)
 
 
@@ -262,7 +263,7 @@ def _in_product(
     """By the kernel of products in the dtype, which adds the epilogue before it rounds, but for rare activations."""
     wide, activation = x.dtype.compute, epilogue.activation
     is_all = activation in depthwise.ACTIVATIONS
-    scale, bias = [each and copy.contiguous(build, elementwise.converted(build, each, wide)) for each in epilogue[:2]]
+    scale, bias = [each and _as_vector(build, each, wide) for each in epilogue[:2]]
     residual = epilogue.residual and conv.in_order(build, epilogue.residual, params.channels_last)
     after = scale, bias, residual, activation if is_all else None
     fused = implicit_gemm.Epilogue(*after, x.dtype if is_all else wide)
