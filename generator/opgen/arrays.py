@@ -41,14 +41,14 @@ class Spelling:
         return parse_statements("def spelling():\n" + textwrap.indent("\n".join(self.lines), "    "))
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "Spelling":
+    def decode(cls, cursor: Cursor) -> "Spelling":
         """An expression, or the lines of a function."""
-        text = spot.scalar(str)
-        spelling = cls((text or "None").strip(), spot.value.location)
+        text = cursor.scalar(str)
+        spelling = cls((text or "None").strip(), cursor.value.location)
         reason = None if text is None else _flaw(spelling)
         if reason is not None:
-            spot.problem(f"{spot.what} is no Python ({reason}); write an expression, or lines that return one")
-        return spelling if reason is None else cls("None", spot.value.location)
+            cursor.problem(f"{cursor.what} is no Python ({reason}); write an expression, or lines that return one")
+        return spelling if reason is None else cls("None", cursor.value.location)
 
     @cached_property
     def free_names(self) -> tuple[str, ...]:
@@ -133,18 +133,18 @@ class Lacking:
     location: Location = field(compare=False)
 
 
-def _are_dtypes(spot: Cursor, found: str | Mapping[str, object]) -> Iterator[str]:
+def _are_dtypes(cursor: Cursor, found: str | Mapping[str, object]) -> Iterator[str]:
     if isinstance(found, str) and found != NUMPY:
-        yield f"{spot.what} must be '{NUMPY}' or a mapping of dtypes, not '{found}'"
+        yield f"{cursor.what} must be '{NUMPY}' or a mapping of dtypes, not '{found}'"
 
 
-def _are_modules(spot: Cursor, modules: Mapping[str, str]) -> Iterator[str]:
+def _are_modules(cursor: Cursor, modules: Mapping[str, str]) -> Iterator[str]:
     for name, module in modules.items():
         if not is_module(module):
-            yield f"'{module}' cannot be module '{name}' of {spot.owner}; write it as Python imports it"
+            yield f"'{module}' cannot be module '{name}' of {cursor.owner}; write it as Python imports it"
     if LIBRARY not in modules:
         form = f"modules: {{{LIBRARY}: its module}}"
-        yield f"{spot.owner} does not say which module the library is; write '{form}'"
+        yield f"{cursor.owner} does not say which module the library is; write '{form}'"
 
 
 @dataclass(frozen=True)

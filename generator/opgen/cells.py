@@ -33,15 +33,15 @@ class FunctionCall:
         return f"{condition}: {name}" if condition else name
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "FunctionCall":
+    def decode(cls, cursor: Cursor) -> "FunctionCall":
         """The call that a text names."""
-        content = spot.value.content
+        content = cursor.value.content
         match = _CALL.fullmatch(content) if isinstance(content, str) else None
         if match is None:
-            given = f"'{content}'" if isinstance(content, str) else spot.value.type_name
+            given = f"'{content}'" if isinstance(content, str) else cursor.value.type_name
             fix = "'{unsupported: why}'" if content == "unsupported" else "'module.function'"
-            spot.problem(f"{spot.owner} cannot call {given}; write {fix}")
-        return cls(match[1] if match else "", match[2] if match else "", None, False, spot.value.location)
+            cursor.problem(f"{cursor.owner} cannot call {given}; write {fix}")
+        return cls(match[1] if match else "", match[2] if match else "", None, False, cursor.value.location)
 
     @property
     def is_conditional(self) -> bool:
@@ -49,9 +49,9 @@ class FunctionCall:
         return self.any_order or self.library is not None
 
 
-def _is_library(spot: Cursor, key: str) -> Iterator[str]:
+def _is_library(cursor: Cursor, key: str) -> Iterator[str]:
     if nearest(key, CELL_KEYS) is not None:
-        yield f"unknown key '{key}' in {spot.owner}{did_you_mean(key, CELL_KEYS)}"
+        yield f"unknown key '{key}' in {cursor.owner}{did_you_mean(key, CELL_KEYS)}"
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class _CellKeys:
     A cell is such a call, a mapping of these keys, or a list of either in order of preference. After a call that may
     refuse comes the next one; after the last, that of the file that this one extends. An op needs no cell if a launch
     of spec/kernels describes it for devices, or if the module of ops that is named as the op's file of spec/storage has
-    a function with the op's name. A call is given the
-    library, the op if there are several, the operands, and the other arguments in the order of the signature.
+    a function with the op's name. A call is given the library, the op if there are several, the operands, and the other
+    arguments in the order of the signature.
     """
 
     any_order: Annotated[
@@ -115,18 +115,18 @@ class Lowering:
     FORM: ClassVar = FunctionCall | _CellKeys
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "Lowering":
+    def decode(cls, cursor: Cursor) -> "Lowering":
         """What a call says that stands alone, or a mapping."""
         # The key's place: an alias has the place of its anchor.
-        content, place = spot.value.content, spot.value.key_location
+        content, place = cursor.value.content, cursor.value.key_location
         if isinstance(content, str):
             return cls(
-                (FunctionCall.decode(spot.inside(spot.value, "call", spot.what)),), None, None, None, None, place
+                (FunctionCall.decode(cursor.inside(cursor.value, "call", cursor.what)),), None, None, None, None, place
             )
         if not isinstance(content, dict):
-            spot.problem(f"{spot.what} is {spot.value.type_name}; {_FORM}")
+            cursor.problem(f"{cursor.what} is {cursor.value.type_name}; {_FORM}")
             return cls((), None, None, None, None, place)
-        keys: _CellKeys = spot.decode(_CellKeys)
+        keys: _CellKeys = cursor.decode(_CellKeys)
         calls = [replace(call, any_order=keys.any_order) for call in keys.calls]
         return cls(tuple(calls), keys.attribute, keys.forward, keys.unsupported, keys.dtypes, place)
 
@@ -157,13 +157,13 @@ class Cell:
     FORM: ClassVar = Annotated[tuple[Lowering, ...], Mark.ONE_OR_MORE, Form(minItems=1)]
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "Cell":
+    def decode(cls, cursor: Cursor) -> "Cell":
         """What a cell says; nothing where a part is wrong, so that nothing else is looked for."""
-        before = len(spot.problems)
-        lowerings = tuple(element.decode(Lowering) for element in spot.elements(Mark.ONE_OR_MORE))
+        before = len(cursor.problems)
+        lowerings = tuple(element.decode(Lowering) for element in cursor.elements(Mark.ONE_OR_MORE))
         if not lowerings:
-            spot.problem(f"{spot.what} is an empty list; {_FORM}")
-        return cls(lowerings if len(spot.problems) == before else (), spot.value.key_location)
+            cursor.problem(f"{cursor.what} is an empty list; {_FORM}")
+        return cls(lowerings if len(cursor.problems) == before else (), cursor.value.key_location)
 
 
 _Method: TypeAlias = Annotated[str, names_of("method")]

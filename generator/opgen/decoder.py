@@ -142,13 +142,13 @@ class Choice:
 
     values: tuple[str | int, ...]
 
-    def __call__(self, spot: "Cursor", value: str | int) -> Iterator[str]:
+    def __call__(self, cursor: "Cursor", value: str | int) -> Iterator[str]:
         """Note another one."""
         known = [str(value) for value in self.values]
         if value not in self.values and isinstance(value, str):
-            yield f"unknown {spot.key} '{value}' of {spot.owner}{did_you_mean(value, known)}"
+            yield f"unknown {cursor.key} '{value}' of {cursor.owner}{did_you_mean(value, known)}"
         elif value not in self.values:
-            yield f"{spot.what} must be {', '.join(known[:-1])} or {known[-1]}, not {value}"
+            yield f"{cursor.what} must be {', '.join(known[:-1])} or {known[-1]}, not {value}"
 
     def schema(self) -> Mapping[str, object]:
         """The few values, of which a text may have space around it."""
@@ -165,11 +165,11 @@ class Range:
     most: int | None = None
     reason: str = ""
 
-    def __call__(self, spot: "Cursor", number: int) -> Iterator[str]:
+    def __call__(self, cursor: "Cursor", number: int) -> Iterator[str]:
         """Note a number outside."""
         if number < self.least or (self.most is not None and number > self.most):
             wanted = f"{self.least} or more" if self.most is None else f"from {self.least} to {self.most}"
-            yield f"{spot.what} must be {wanted}{self.reason and f', {self.reason}'}, not {number}"
+            yield f"{cursor.what} must be {wanted}{self.reason and f', {self.reason}'}, not {number}"
 
     def schema(self) -> Mapping[str, object]:
         """The bounds."""
@@ -183,10 +183,10 @@ class Pattern:
     pattern: str
     example: str
 
-    def __call__(self, spot: "Cursor", text: str) -> Iterator[str]:
+    def __call__(self, cursor: "Cursor", text: str) -> Iterator[str]:
         """Note a text of another form."""
         if text and not re.fullmatch(self.pattern, text):
-            yield f"'{text}' cannot be the {spot.key} of {spot.owner}; write it like '{self.example}'"
+            yield f"'{text}' cannot be the {cursor.key} of {cursor.owner}; write it like '{self.example}'"
 
     def schema(self) -> Mapping[str, object]:
         """The form, in which any space stands for one."""
@@ -200,9 +200,9 @@ class Placeholders:
     names: tuple[str, ...]
     among_braces: bool = False
 
-    def __call__(self, spot: "Cursor", text: str) -> Iterator[str]:
+    def __call__(self, cursor: "Cursor", text: str) -> Iterator[str]:
         """Note what is wrong."""
-        return self.flaws(spot.what, text)
+        return self.flaws(cursor.what, text)
 
     def flaws(self, what: str, text: str) -> Iterator[str]:
         """Other placeholders, and single braces."""
@@ -254,8 +254,8 @@ def decode(kind: type[Found], document: Document, problems: list[Problem], varia
 def _decoded(kind: Hashable, document: Document, variant: str) -> tuple[Any, Sequence[Problem]]:
     """The record, and what is wrong with it."""
     problems: list[Problem] = []
-    spot = Cursor(document.root, document.stem, document.path.name, problems, variant)
-    return _Keys(spot, document.path.name, kind).whole(), problems
+    cursor = Cursor(document.root, document.stem, document.path.name, problems, variant)
+    return _Keys(cursor, document.path.name, kind).whole(), problems
 
 
 @dataclass(frozen=True)
@@ -352,27 +352,27 @@ class Cursor:
         return content
 
 
-def _decode(spot: Cursor, hint: Any, notes: Notes) -> Any:
+def _decode(cursor: Cursor, hint: Any, notes: Notes) -> Any:
     """What the value is, before any rule for it."""
     if (using := first(notes, Using)) is not None:
-        return using.read(spot)
+        return using.read(cursor)
     origin, inner = get_origin(hint), get_args(hint)
     if hasattr(hint, "decode"):
-        return hint.decode(spot)
+        return hint.decode(cursor)
     if dataclasses.is_dataclass(hint) and not hasattr(hint, "parse"):
-        return _Keys(spot, spot.what, hint).whole()
+        return _Keys(cursor, cursor.what, hint).whole()
     if origin is tuple and inner[1] is Location:
-        return spot.decode(inner[0], *notes), spot.value.location
+        return cursor.decode(inner[0], *notes), cursor.value.location
     if origin is tuple:
         leading = entry(split(inner[0])[0])
         if leading is not None:
-            return tuple(_kept(entry, inner[0], spot.key) for entry in spot.entries(leading, *notes).values())
-        return tuple(element.decode(inner[0]) for element in spot.elements(*notes))
+            return tuple(_kept(entry, inner[0], cursor.key) for entry in cursor.entries(leading, *notes).values())
+        return tuple(element.decode(inner[0]) for element in cursor.elements(*notes))
     if origin is Mapping and inner[1] is not Location:
-        return {key: _kept(entry, inner[1], spot.key) for key, entry in spot.entries(inner[0], *notes).items()}
+        return {key: _kept(entry, inner[1], cursor.key) for key, entry in cursor.entries(inner[0], *notes).items()}
     if origin is Mapping:
-        return _places(spot, inner[0])
-    return _scalar(spot, hint, notes)
+        return _places(cursor, inner[0])
+    return _scalar(cursor, hint, notes)
 
 
 # By place, what tells the value that an entry had last, the record that was made of it, its mistakes, and what was
@@ -380,62 +380,62 @@ def _decode(spot: Cursor, hint: Any, notes: Notes) -> Any:
 _KEPT: dict[Hashable, tuple[bytes, Any, list[Problem], list[Location]]] = persistent("entries", {})
 
 
-def _kept(spot: Cursor, hint: Any, holder: str) -> Any:
+def _kept(cursor: Cursor, hint: Any, holder: str) -> Any:
     """The record of an entry: the same one as long as the entry is the same, as an editor changes one of many.
 
     `holder` is the key of the mapping that has the entry.
     """
     # All values of such a place have one type. Types of an earlier process are not equal to those of this one.
-    place = (spot.value.location.path, spot.variant, spot.owner, holder, spot.key)
-    if place not in _KEPT or _KEPT[place][0] != spot.value.digest:
-        own = dataclasses.replace(spot, problems=[], unreadable=[])
-        _KEPT[place] = spot.value.digest, own.decode(hint), own.problems, own.unreadable
+    place = (cursor.value.location.path, cursor.variant, cursor.owner, holder, cursor.key)
+    if place not in _KEPT or _KEPT[place][0] != cursor.value.digest:
+        own = dataclasses.replace(cursor, problems=[], unreadable=[])
+        _KEPT[place] = cursor.value.digest, own.decode(hint), own.problems, own.unreadable
     _, record, problems, unreadable = _KEPT[place]
-    spot.problems.extend(problems)
-    spot.unreadable.extend(unreadable)
+    cursor.problems.extend(problems)
+    cursor.unreadable.extend(unreadable)
     return record
 
 
-def _places(spot: Cursor, hint: Any) -> dict[str, Location]:
+def _places(cursor: Cursor, hint: Any) -> dict[str, Location]:
     places: dict[str, Location] = {}
-    for element in spot.elements():
+    for element in cursor.elements():
         text = element.decode(hint)
         if text in places:
-            element.problem(f"{spot.what} has '{text}' twice; keep one")
+            element.problem(f"{cursor.what} has '{text}' twice; keep one")
         places[text] = element.value.location
     return places
 
 
-def _scalar(spot: Cursor, kind: Any, notes: Notes) -> Any:
-    content = spot.scalar(str if hasattr(kind, "parse") else kind, *notes)
+def _scalar(cursor: Cursor, kind: Any, notes: Notes) -> Any:
+    content = cursor.scalar(str if hasattr(kind, "parse") else kind, *notes)
     try:
         if content is not None and hasattr(kind, "parse"):
             return kind.parse(content)
     except ValueError as error:
-        spot.no_value(str(error))
+        cursor.no_value(str(error))
         content = None
     if content is None or kind is not str:
-        return blank(kind, spot.value.location) if content is None else content
+        return blank(kind, cursor.value.location) if content is None else content
     if not content.strip() and Mark.MAY_BE_EMPTY not in notes:
-        spot.problem(f"{spot.what} is empty; write its text")
+        cursor.problem(f"{cursor.what} is empty; write its text")
     return content.strip() if Mark.PARAGRAPHS in notes else " ".join(content.split())
 
 
 class _Keys:
     """The keys of one mapping, and the records that are made of them: one, and perhaps others inside it."""
 
-    def __init__(self, spot: Cursor, what: str, kind: Any) -> None:
+    def __init__(self, cursor: Cursor, what: str, kind: Any) -> None:
         leading = first(split(entry(kind))[1], Entry)
-        self.spot, self.kind = spot, kind
-        self.what = leading.what.format(spot.key) if leading else getattr(kind, "CALLED", what)
-        self.written: Mapping[str, Value] = spot.value.content if isinstance(spot.value.content, dict) else {}
+        self.cursor, self.kind = cursor, kind
+        self.what = leading.what.format(cursor.key) if leading else getattr(kind, "CALLED", what)
+        self.written: Mapping[str, Value] = cursor.value.content if isinstance(cursor.value.content, dict) else {}
         self.asked: dict[str, bool] = {}  # whether a key must be written
 
     def whole(self) -> Any:
         """The record that all of them are."""
-        if self.written is not self.spot.value.content:
-            fix = mapping_fix(self.spot.value.content)
-            self.spot.no_value(f"{self.what} must be a mapping, not {self.spot.value.type_name}{fix}")
+        if self.written is not self.cursor.value.content:
+            fix = mapping_fix(self.cursor.value.content)
+            self.cursor.no_value(f"{self.what} must be a mapping, not {self.cursor.value.type_name}{fix}")
         record = self.record(self.kind)
         meant = set()
         for key, value in self.written.items():
@@ -443,31 +443,31 @@ class _Keys:
                 fix = key_fix(key)
                 meant.add(nearest(key.partition(":")[0] if fix else key, self.asked))
                 message = f"unknown key '{key}' in {self.what}{fix or did_you_mean(key, self.asked)}"
-                self.spot.problem(message, value.key_location)
+                self.cursor.problem(message, value.key_location)
         # A key that is there but misspelt, or one of a value that is no mapping, is not missing as well.
-        for key in self.missing() if self.written is self.spot.value.content else ():
+        for key in self.missing() if self.written is self.cursor.value.content else ():
             if key not in meant:
-                self.spot.problem(f"{self.what} lacks the key '{key}'; add it", self.spot.value.key_location)
+                self.cursor.problem(f"{self.what} lacks the key '{key}'; add it", self.cursor.value.key_location)
         return record
 
     def record(self, kind: Any) -> Any:
         """A record of some of them."""
-        before = len(self.spot.unreadable)
-        keys = members(kind, self.spot.variant)
+        before = len(self.cursor.unreadable)
+        keys = members(kind, self.cursor.variant)
         record = kind(
             **{
                 name: self.member(keys[name]) if name in keys else self.other(hint, notes, keys.values())
                 for name, (hint, notes) in _fields(kind).items()
             }
         )
-        if len(self.spot.unreadable) == before and not self.missing():
+        if len(self.cursor.unreadable) == before and not self.missing():
             self.note_mistakes(record)
         return record
 
     def note_mistakes(self, record: Any) -> None:
         """Note what is wrong between the keys of a record."""
         for at, message in record.mistakes(self.what) if hasattr(record, "mistakes") else ():
-            self.spot.problem(message, self.place(at))
+            self.cursor.problem(message, self.place(at))
 
     def missing(self) -> list[str]:
         """Those that must be written and are not."""
@@ -478,30 +478,30 @@ class _Keys:
         key, hint, notes = member.key, member.hint, member.notes
         self.asked[key] = member.is_required
         if key not in self.written:
-            return blank(hint, self.spot.value.location)
-        spot = self.at(key)
-        if spot.value.content in ([], {}) and not member.may_be_empty:
-            spot.problem(f"{spot.what} is empty; write what it holds")
-        found = spot.decode(hint, *notes)
-        if hint is bool and spot.value.content is False:
-            spot.problem(f"{spot.what} is false without the key; remove it")
+            return blank(hint, self.cursor.value.location)
+        cursor = self.at(key)
+        if cursor.value.content in ([], {}) and not member.may_be_empty:
+            cursor.problem(f"{cursor.what} is empty; write what it holds")
+        found = cursor.decode(hint, *notes)
+        if hint is bool and cursor.value.content is False:
+            cursor.problem(f"{cursor.what} is false without the key; remove it")
         return found
 
     def other(self, hint: Any, notes: Notes, members: Iterable["Member"]) -> Any:
         """What a field holds that is no key."""
-        for note in () if Mark.LATER in notes or not _is_of(self.spot.variant, notes) else notes:
+        for note in () if Mark.LATER in notes or not _is_of(self.cursor.variant, notes) else notes:
             match note:
                 case Entry():
-                    return self.spot.key
+                    return self.cursor.key
                 case Mark.VARIANT:
-                    return self.spot.variant
+                    return self.cursor.variant
                 case Mark.KEYS:
                     return {key: value.key_location for key, value in self.written.items()}
                 case Mark.OTHERS:
                     known = {member.key for member in members}
                     rest = {key: value for key, value in self.written.items() if key not in known}
                     self.asked.update(dict.fromkeys(rest, False))
-                    entries = self.spot.inside(dataclasses.replace(self.spot.value, content=rest), owner=self.what)
+                    entries = self.cursor.inside(dataclasses.replace(self.cursor.value, content=rest), owner=self.what)
                     return entries.decode(hint)
                 case Place(key) if hint is Location:
                     return self.place(key)
@@ -512,15 +512,15 @@ class _Keys:
                     return {name: each.location for name, each in content.items()} if isinstance(content, dict) else {}
                 case Mark.INLINE:
                     return self.inline(*options(hint))
-        return self.spot.value.key_location if hint is Location else blank(hint, self.spot.value.location)
+        return self.cursor.value.key_location if hint is Location else blank(hint, self.cursor.value.location)
 
     def at(self, key: str) -> Cursor:
         """The value of one."""
-        return self.spot.inside(self.written[key], key, self.what)
+        return self.cursor.inside(self.written[key], key, self.what)
 
     def inline(self, told: Any, other: Any) -> Any:
         """The one of two records whose first key is there, or else the other one."""
-        key = next(iter(members(told, self.spot.variant).values())).key
+        key = next(iter(members(told, self.cursor.variant).values())).key
         if key in self.written:
             return self.record(told)
         self.asked[key] = False
@@ -529,10 +529,10 @@ class _Keys:
     def place(self, at: str | tuple[str | int | None, ...] | Location) -> Location:
         """Where a mistake is."""
         if isinstance(at, str):
-            return self.written.get(at, self.spot.value).location
+            return self.written.get(at, self.cursor.value).location
         if isinstance(at, Location):
             return at
-        value: Any = self.spot.value
+        value: Any = self.cursor.value
         for step in at:
             value = value if step is None else value.content[step]
         place: Location = value.key_location if at[-1] is None else value.location

@@ -29,14 +29,14 @@ class Edge:
     FORM: ClassVar = Annotated[str, Mark.MAY_BE_EMPTY, Form(type=["number", "string"])]
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "Edge":
+    def decode(cls, cursor: Cursor) -> "Edge":
         """The edge that a key and its value say."""
-        value, place = str(spot.value.content), spot.value.key_location
-        function, arguments = _called(spot.key) or ("", ())
-        if not function or isinstance(spot.value.content, bool | dict | list):
-            spot.problem(f"'{spot.key}: {value}' is no edge of {spot.owner}; {_FORM}", place)
+        value, place = str(cursor.value.content), cursor.value.key_location
+        function, arguments = _called(cursor.key) or ("", ())
+        if not function or isinstance(cursor.value.content, bool | dict | list):
+            cursor.problem(f"'{cursor.key}: {value}' is no edge of {cursor.owner}; {_FORM}", place)
             function = ""
-        return cls(spot.key, function, arguments, value, place)
+        return cls(cursor.key, function, arguments, value, place)
 
     def flaw(self, name: str, operands: Iterable[str], parameters: Mapping[str, float | None] | None) -> str | None:
         """What is wrong with it as one of the functor `name`; its arguments are elements where `parameters` is None."""

@@ -68,22 +68,22 @@ class Values:
         return self.word or f"{_BELOW}{self.bound.text if self.bound is not None else ''}"
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "Values | None":
+    def decode(cls, cursor: Cursor) -> "Values | None":
         """What a text says."""
-        text: str = spot.decode(str)
+        text: str = cursor.decode(str)
         if text.startswith(_BELOW):
             bound = text.removeprefix(_BELOW)
             try:
                 parse_expression(bound)
             except ExpressionError as error:
-                spot.no_value(f"'{bound}' is no expression of Python ({error}); write one over the arguments")
+                cursor.no_value(f"'{bound}' is no expression of Python ({error}); write one over the arguments")
                 return None
-            return cls(None, Expression(bound, spot.value.location), spot.value.location)
+            return cls(None, Expression(bound, cursor.value.location), cursor.value.location)
         if text not in VALUES:
             known = (*VALUES, f"{_BELOW}BOUND")
-            spot.no_value(f"unknown {spot.what} '{text}'{did_you_mean(text, known)}")
+            cursor.no_value(f"unknown {cursor.what} '{text}'{did_you_mean(text, known)}")
             return None
-        return cls(text, None, spot.value.location)
+        return cls(text, None, cursor.value.location)
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class Example:
     FORM: ClassVar = Mapping[Name, object]
 
     @classmethod
-    def decode(cls, spot: Cursor) -> Self:
+    def decode(cls, cursor: Cursor) -> Self:
         """The arguments that a mapping holds."""
-        entries = spot.entries(Name)
+        entries = cursor.entries(Name)
         arguments = {key: _literal(each.value) for key, each in entries.items()}
         places = {key: each.value.location for key, each in entries.items()}
-        return cls(arguments, places, spot.value.location, isinstance(spot.value.content, dict))
+        return cls(arguments, places, cursor.value.location, isinstance(cursor.value.content, dict))
 
     def __str__(self) -> str:
         return ", ".join(f"{name} = {value!r}" for name, value in self.arguments.items())

@@ -186,18 +186,18 @@ class Formula:
     FORM: ClassVar = Annotated[str, Form(type=["number", "string"]), names_of("local", "primitive", "op")]
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "Formula":
+    def decode(cls, cursor: Cursor) -> "Formula":
         """The formula that a text or a number is."""
-        value = spot.value
+        value = cursor.value
         is_number = isinstance(value.content, int | float) and not isinstance(value.content, bool)
-        text = str(value.content) if is_number else spot.scalar(str)
+        text = str(value.content) if is_number else cursor.scalar(str)
         column = value.location.column + value.is_quoted
         formula = cls(Number(0), replace(value.location, column=column))
         try:
             return replace(formula, node=parse(text)) if text is not None else formula
         except FormulaError as error:
-            spot.unreadable.append(value.location)
-            spot.problems.append(formula.problem(error, spot.what))
+            cursor.unreadable.append(value.location)
+            cursor.problems.append(formula.problem(error, cursor.what))
             return formula
 
     def problem(self, error: FormulaError, what: str) -> Problem:
@@ -256,17 +256,17 @@ class Implementation:
         return tuple(dict.fromkeys((self.integer, self.float)))
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "Implementation":
+    def decode(cls, cursor: Cursor) -> "Implementation":
         """An expression, or one of integers and one of floats."""
-        if isinstance(spot.value.content, dict):
-            split: _SplitImplementation = spot.decode(_SplitImplementation)
-            found = cls(split.integer, split.float, spot.value.location)
+        if isinstance(cursor.value.content, dict):
+            split: _SplitImplementation = cursor.decode(_SplitImplementation)
+            found = cls(split.integer, split.float, cursor.value.location)
         else:
-            text = spot.decode(str)
-            found = cls(text, text, spot.value.location)
+            text = cursor.decode(str)
+            found = cls(text, text, cursor.value.location)
         for text in found.texts:
-            for message in _is_expression(spot, text):
-                spot.problem(message)
+            for message in _is_expression(cursor, text):
+                cursor.problem(message)
                 return replace(found, integer="0", float="0")
         return found
 
@@ -283,9 +283,9 @@ def _is_pattern(_: Cursor, text: str) -> Iterator[str]:
         yield f"'{text}' is no primitive; write its name and parameters, as 'exp(x)', or an operator, as 'x + y'"
 
 
-def _is_bool(spot: Cursor, text: str) -> Iterator[str]:
+def _is_bool(cursor: Cursor, text: str) -> Iterator[str]:
     if text != "bool":
-        yield f"{spot.what} must be 'bool', not '{text}'; leave it out where it has the kind of the operands"
+        yield f"{cursor.what} must be 'bool', not '{text}'; leave it out where it has the kind of the operands"
 
 
 @dataclass(frozen=True)

@@ -39,15 +39,15 @@ class Expression:
     OVER: ClassVar = f"{INCOMING} and the operands"
 
     @classmethod
-    def decode(cls, spot: Cursor) -> Self:
+    def decode(cls, cursor: Cursor) -> Self:
         """The text of one."""
-        text: str = spot.decode(str)
+        text: str = cursor.decode(str)
         try:
             parse_expression(text or "0")
         except ExpressionError as error:
-            spot.no_value(f"'{text}' is no expression of Python ({error}); write one over {cls.OVER}")
+            cursor.no_value(f"'{text}' is no expression of Python ({error}); write one over {cls.OVER}")
             text = "0"
-        return cls(text or "0", spot.value.location)
+        return cls(text or "0", cursor.value.location)
 
     @cached_property
     def _nodes(self) -> Sequence[ast.AST]:

@@ -59,10 +59,10 @@ _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\w+(?: \w+)*)\])?")
 _Fields: TypeAlias = Mapping[Annotated[Name, no_cpp_word], tuple[Annotated[str, names_of("group")], Location]]
 
 
-def _element(spot: Cursor) -> str:
-    if isinstance(spot.value.content, list | dict | bool | float | None):
-        spot.no_value(f"{spot.what} must be a name or an integer, not {spot.value.type_name}")
-    return str(spot.value.content)
+def _element(cursor: Cursor) -> str:
+    if isinstance(cursor.value.content, list | dict | bool | float | None):
+        cursor.no_value(f"{cursor.what} must be a name or an integer, not {cursor.value.type_name}")
+    return str(cursor.value.content)
 
 
 _ELEMENTS = names_of("set", "dtype", "kind", "width", "format")
@@ -160,12 +160,12 @@ def _rounded(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def _bytes(spot: Cursor) -> dict[int, int]:
-    for size, entry in spot.entries().items():
+def _bytes(cursor: Cursor) -> dict[int, int]:
+    for size, entry in cursor.entries().items():
         if size not in SIZES:
             message = f"'{size}' is no size of an element in bytes; sizes are {', '.join(SIZES)}"
             entry.problem(message, entry.value.key_location)
-    return {SIZES.get(size, 0): entry.decode(int) for size, entry in spot.entries().items()}
+    return {SIZES.get(size, 0): entry.decode(int) for size, entry in cursor.entries().items()}
 
 
 # A number for each size of an element.
@@ -372,10 +372,10 @@ def _members(
 _Bracketed: TypeAlias = Annotated[tuple[Annotated[str, names_of("tuple")], ...], Form(minItems=1, maxItems=1)]
 
 
-def _item(spot: Cursor) -> tuple[str, Location]:
-    content = spot.value.content
+def _item(cursor: Cursor) -> tuple[str, Location]:
+    content = cursor.value.content
     names = [str(element.content) for element in content] if isinstance(content, list) else []
-    return f"[{', '.join(names)}]" if names else str(content), spot.value.location
+    return f"[{', '.join(names)}]" if names else str(content), cursor.value.location
 
 
 @dataclass(frozen=True)

@@ -30,16 +30,16 @@ class Function:
     ]
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "Function":
+    def decode(cls, cursor: Cursor) -> "Function":
         """The function that a text such as '[pointer, int] -> int' says."""
-        match = _SIGNATURE.fullmatch(str(spot.value.content))
+        match = _SIGNATURE.fullmatch(str(cursor.value.content))
         if match is None:
-            spot.problem(f"'{spot.value.content}' is no signature of '{spot.key}'; write '[pointer, int] -> int'")
+            cursor.problem(f"'{cursor.value.content}' is no signature of '{cursor.key}'; write '[pointer, int] -> int'")
             return cls((), "nothing")
         arguments = tuple(match[1].split(", ")) if match[1] else ()
         for type, types in (*((argument, C_TYPES) for argument in arguments), (match[2], RESULT_TYPES)):
             if type not in types:
-                spot.problem(f"unknown type '{type}' in '{spot.key}'{did_you_mean(type, types)}")
+                cursor.problem(f"unknown type '{type}' in '{cursor.key}'{did_you_mean(type, types)}")
         return cls(arguments, match[2])
 
 

@@ -320,9 +320,9 @@ class _Free:
     noun: str
     taken: tuple[str, ...] = _TAKEN_NAMES
 
-    def __call__(self, spot: Cursor, text: str) -> Iterator[str]:
+    def __call__(self, cursor: Cursor, text: str) -> Iterator[str]:
         if text in self.taken or is_reserved(text):
-            yield f"'{text}' cannot be {self.noun} of {spot.owner}, the name is taken; choose another one"
+            yield f"'{text}' cannot be {self.noun} of {cursor.owner}, the name is taken; choose another one"
 
     def schema(self) -> Mapping[str, object]:
         """No name that is taken."""
@@ -377,12 +377,12 @@ class State:
 _IDENTITY = Annotated[int | float | str, exactly("|".join((*BOUNDS, *_INFINITIES)))]
 
 
-def _identity(spot: Cursor) -> str:
-    content = spot.value.content
+def _identity(cursor: Cursor) -> str:
+    content = cursor.value.content
     is_number = isinstance(content, int | float) and not isinstance(content, bool) and math.isfinite(content)
     if is_number or str(content) in (*BOUNDS, *_INFINITIES):
         return str(content)
-    spot.no_value(f"{spot.what} must be a number, 'inf', '-inf', 'highest' or 'lowest'")
+    cursor.no_value(f"{cursor.what} must be a number, 'inf', '-inf', 'highest' or 'lowest'")
     return "0"
 
 
@@ -472,11 +472,11 @@ class Prefixes:
     ]
 
 
-def _are_as_many(spot: Cursor, names: tuple[str, ...]) -> Iterator[str]:
+def _are_as_many(cursor: Cursor, names: tuple[str, ...]) -> Iterator[str]:
     count = len(names) if len(names) > _NAMED_OPERANDS else len({*names})
     mend = "; compute it in two ops, or write a storage method with kernels of its own"
     if count != _NAMED_OPERANDS:
-        yield f"{spot.what} must be {_NAMED_OPERANDS} names, not {count}{mend if count > _NAMED_OPERANDS else ''}"
+        yield f"{cursor.what} must be {_NAMED_OPERANDS} names, not {count}{mend if count > _NAMED_OPERANDS else ''}"
 
 
 @dataclass(frozen=True)
@@ -499,28 +499,28 @@ class RowOperand:
     ]
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "RowOperand":
+    def decode(cls, cursor: Cursor) -> "RowOperand":
         """The operand that a text is."""
-        text, location = spot.scalar(str) or "", spot.value.location
+        text, location = cursor.scalar(str) or "", cursor.value.location
         match = re.fullmatch(_ROW_OPERAND, text)
         if match is None:
-            spot.no_value(f"'{text}' cannot be an operand of {spot.owner}; write it like 'weight? along row'")
+            cursor.no_value(f"'{text}' cannot be an operand of {cursor.owner}; write it like 'weight? along row'")
             return cls("x", False, False, location)
-        spot.keep_rules(match["name"], str, (module_name, _Free("an operand", _ROW_NAMES)))
+        cursor.keep_rules(match["name"], str, (module_name, _Free("an operand", _ROW_NAMES)))
         is_optional, form = match["optional"] is not None, match["form"]
         return cls(match["name"], is_optional, form == "along row", location, is_index=form == "index")
 
 
-def _are_few(spot: Cursor, operands: tuple[RowOperand, ...]) -> Iterator[str]:
+def _are_few(cursor: Cursor, operands: tuple[RowOperand, ...]) -> Iterator[str]:
     count = len({operand.name for operand in operands})
     if not 2 <= count == len(operands) <= _MAX_ROW_OPERANDS:
-        yield f"{spot.what} must be 2 to {_MAX_ROW_OPERANDS} different names; without the key the operand is x"
+        yield f"{cursor.what} must be 2 to {_MAX_ROW_OPERANDS} different names; without the key the operand is x"
     if operands and (operands[0].is_optional or operands[0].is_vector or operands[0].is_index):
-        yield f"{spot.what} begins with an operand that other calls or rows share; write one such as x first"
+        yield f"{cursor.what} begins with an operand that other calls or rows share; write one such as x first"
     if any(operand.is_index and operand.is_optional for operand in operands):
-        yield f"{spot.what} has an index that calls may leave out; remove the question mark"
+        yield f"{cursor.what} has an index that calls may leave out; remove the question mark"
     if sum(operand.is_index for operand in operands) > 1:
-        yield f"{spot.what} has several indexes; rows have one at most"
+        yield f"{cursor.what} has several indexes; rows have one at most"
 
 
 @dataclass(frozen=True)
@@ -971,9 +971,9 @@ class Check:
     location: Location = field(compare=False)
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "Check":
+    def decode(cls, cursor: Cursor) -> "Check":
         """The check that a text calls."""
-        return cls(spot.decode(Call), spot.value.location)
+        return cls(cursor.decode(Call), cursor.value.location)
 
 
 @dataclass(frozen=True)

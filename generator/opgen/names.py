@@ -20,14 +20,14 @@ class Names:
     )
 
     @classmethod
-    def decode(cls, spot: Cursor) -> "Names":
+    def decode(cls, cursor: Cursor) -> "Names":
         """A group's name, or a list."""
-        content = spot.value.content
+        content = cursor.value.content
         if not content or not isinstance(content, str | list):
             is_empty = content in ([], "")
             wrong = "is empty; write what it holds" if is_empty else "must be a group or a list of dtypes"
-            spot.no_value(f"{spot.what} {wrong}")
+            cursor.no_value(f"{cursor.what} {wrong}")
             return cls((), (), listed=True)
-        elements = spot.elements(Mark.ONE_OR_MORE)
+        elements = cursor.elements(Mark.ONE_OR_MORE)
         places = tuple(element.value.location for element in elements)
         return cls(tuple(element.scalar(str) or "" for element in elements), places, isinstance(content, list))

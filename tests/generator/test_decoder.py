@@ -78,7 +78,7 @@ class Whole:
     either: Annotated[int | Mapping[str, int], Mark.OPTIONAL]
     elements: Annotated[tuple[Element, ...], Mark.OPTIONAL]
     shape: Annotated[Circle | Square, Mark.INLINE]
-    double: Annotated[int | None, Using(lambda spot: 2 * spot.decode(int), int)]
+    double: Annotated[int | None, Using(lambda cursor: 2 * cursor.decode(int), int)]
     of_long: Annotated[str | None, Of(("long",))]
     of_short: Annotated[str | None, Of(("short",))]
     has_note: Annotated[bool, Place("note")]
@@ -256,8 +256,8 @@ def test_a_class_decodes_itself(tmp_path: Path) -> None:
         number: int
 
         @classmethod
-        def decode(cls, spot: Cursor) -> "Doubled":
-            return cls(2 * spot.decode(int))
+        def decode(cls, cursor: Cursor) -> "Doubled":
+            return cls(2 * cursor.decode(int))
 
     (tmp_path / "spec").mkdir()
     (tmp_path / FILE).write_text("key: 4\n", encoding="utf-8")

@@ -135,9 +135,9 @@ def disagreement(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, Any], str]:
     note_mistakes = decoder._Keys.note_mistakes
 
     def note(keys: Any, record: Any) -> None:
-        before = len(keys.spot.problems)
+        before = len(keys.cursor.problems)
         note_mistakes(keys, record)
-        noted.extend(keys.spot.problems[before:])
+        noted.extend(keys.cursor.problems[before:])
 
     monkeypatch.setattr(decoder._Keys, "note_mistakes", note)
 
