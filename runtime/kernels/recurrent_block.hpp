@@ -183,7 +183,8 @@ TALLOW_INLINE void recurrent_block_gradient(const Arguments& arguments) {
                         is_unit ? to_compute(of_products[k]) : 0.0f;
             synchronize_block();
             if (writes)
-                store_gradients<Cell>(reread(arguments), step, row, unit, of_gates, of_products);
+                store_gradients<Cell>(reread(arguments), step, row, unit, of_gates, of_products,
+                                      [](T* address, T value) { *address = value; });
             // Those of the step in front need no products, and operands of the one before it arrive meanwhile.
             slopes = next.slopes();
             of_hidden = next.of_hidden;

@@ -1,105 +1,28 @@
 // All steps of a recurrent layer in one launch, with the recurrent weight in registers. The blocks of a launch run at
-// the same time and exchange what the products of the next step read. A number travels in a word of 8 bytes with the
-// number of the step beside it, as in collective.hpp: whoever finds that has the number too, and waits for nothing
-// else.
+// the same time, and wait for results of the step before. A block computes `group_units` units of a group of rows, of
+// which it takes `rows_together` at a time: while it computes those, the others travel.
 //
-// A block computes `sequence_units` units of a group of rows. Teams of 32 threads split the terms of a product; a team
-// adds up 32 sums together, of which each of its threads gets one.
+// Subgroups of 32 threads split the terms of a product; a subgroup adds up 32 sums together, of which each of its
+// threads gets one.
 #pragma once
 
-#include "access.hpp"
-#include "recurrent_cells.hpp"
-#include "types.hpp"
+#include "recurrent_exchange.hpp"
+#include "recurrent_steps.hpp"
+#include "reread.hpp"
 #include "wave.hpp"
-
-#if defined(TALLOW_HOST)
-#include <sched.h>
-#endif
 
 namespace tallow {
 
-constexpr uint32_t team_lanes = 32;
-constexpr uint32_t teams_per_block = block_size / team_lanes;
-static_assert(teams_per_block == sequence_units, "a team computes a unit");
-static_assert(wave_size % team_lanes == 0, "a team is part of a wave");
+constexpr uint32_t subgroup_lanes = 32;
+constexpr uint32_t subgroups_per_block = block_size / subgroup_lanes;
+constexpr uint32_t units_of_subgroup = 2, group_units = units_of_subgroup * subgroups_per_block;
+constexpr uint32_t rows_together = 8, max_row_groups = 2;
+static_assert(wave_size % subgroup_lanes == 0, "a subgroup is part of a wave");
 
-// Words that other blocks of the launch read and write meanwhile.
-TALLOW_INLINE void send(uint64_t* address, uint32_t turn, float value) {
-    const uint64_t word = uint64_t{turn} << 32 | bit_cast<uint32_t>(value);
-#if defined(TALLOW_NVIDIA)
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(word) : "memory");
-#elif defined(TALLOW_AMD)
-    __hip_atomic_store(address, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-#else
-    __atomic_store_n(address, word, __ATOMIC_RELAXED);
-#endif
-}
-TALLOW_INLINE uint64_t poll(const uint64_t* address) {
-#if defined(TALLOW_NVIDIA)
-    uint64_t word;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(address) : "memory");
-    return word;
-#elif defined(TALLOW_AMD)
-    return __hip_atomic_load(address, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-#else
-    sched_yield(); // blocks may share a core
-    return __atomic_load_n(address, __ATOMIC_RELAXED);
-#endif
-}
-
-// Words that a thread receives together: all are on their way before the first one is looked at.
-template <uint32_t Count> struct StateWords {
-    const uint64_t* addresses[Count];
-    uint64_t values[Count];
-
-    TALLOW_INLINE void load() {
-#pragma unroll
-        for (uint32_t i = 0; i < Count; ++i)
-            values[i] = poll(addresses[i]);
-    }
-    TALLOW_INLINE void await(uint32_t turn) {
-        while (!have_come(turn))
-            load();
-    }
-    TALLOW_INLINE float number(uint32_t i) const {
-        return bit_cast<float>(static_cast<uint32_t>(values[i]));
-    }
-    TALLOW_INLINE bool have_come(uint32_t turn) const {
-        uint32_t earliest = ~0u;
-#pragma unroll
-        for (uint32_t i = 0; i < Count; ++i) {
-            const uint32_t own = static_cast<uint32_t>(values[i] >> 32);
-            earliest = own < earliest ? own : earliest;
-        }
-        return earliest >= turn;
-    }
-};
-
-// Where the numbers of a turn travel, `Width` places for the units of a gate of a row. Those of the turn after the next
-// one take their places: nobody sends these before it has all of the next turn, which are sent by those who have read
-// all of this one.
-template <uint32_t Gates, uint32_t Width, typename Arguments>
-TALLOW_INLINE uint64_t* words_of(const Arguments& arguments, uint32_t turn, uint32_t row) {
-    const uint64_t rows = uint64_t{turn & 1} * arguments.rows + row;
-    return pointer_to<uint64_t>(arguments.words) + rows * Gates * Width;
-}
-
-// Fills the places beyond the units of some rows with zeros of all turns, so that nobody has to tell them apart.
-template <uint32_t Gates, uint32_t Width, typename Arguments>
-TALLOW_INLINE void fill_places(const Arguments& arguments, uint32_t first_row, uint32_t rows) {
-    for (uint32_t number = thread_index(); number < 2 * rows * Gates * Width; number += block_size)
-        if (number % Width >= arguments.units) {
-            const uint32_t row = number / (Gates * Width);
-            send(words_of<Gates, Width>(arguments, row / rows, first_row + row % rows) + number % (Gates * Width), ~0u,
-                 0.0f);
-        }
-    synchronize_block();
-}
-
-// Sum i of a team in its lane i. The width is a parameter of the template: an array with indexes of a loop that the
+// Sum i of a subgroup in its lane i. The width is a parameter of the template: an array with indexes of a loop that the
 // compiler does not unroll is in memory.
-template <uint32_t Width = team_lanes / 2, typename Value>
-TALLOW_INLINE Value join_sums(Value (&sums)[team_lanes], uint32_t lane) {
+template <uint32_t Width = subgroup_lanes / 2, typename Value>
+TALLOW_INLINE Value join_sums(Value (&sums)[subgroup_lanes], uint32_t lane) {
     const bool is_upper = (lane & Width) != 0;
 #pragma unroll
     for (uint32_t i = 0; i < Width; ++i) {
@@ -113,294 +36,296 @@ TALLOW_INLINE Value join_sums(Value (&sums)[team_lanes], uint32_t lane) {
         return sums[0];
 }
 
-// What a block of a sequence computes: some units of a group of rows.
+// What a block computes: some units of a group of rows.
 struct SequencePart {
     uint32_t first_unit;
     uint32_t first_row;
-    uint32_t rows;
 
     template <typename Arguments> TALLOW_INLINE explicit SequencePart(const Arguments& arguments) {
-        const uint32_t blocks = (arguments.units + sequence_units - 1) / sequence_units;
-        first_unit = block_index() % blocks * sequence_units;
+        const uint32_t blocks = (arguments.units + group_units - 1) / group_units;
+        first_unit = block_index() % blocks * group_units;
         first_row = block_index() / blocks * arguments.group_rows;
-        const uint32_t left = arguments.rows - first_row;
-        rows = left < arguments.group_rows ? left : arguments.group_rows;
+    }
+    // Computed each time: AMD's compiler would keep what follows from it for each group of rows, in scalar registers.
+    template <typename Arguments> TALLOW_INLINE uint32_t rows(const Arguments& arguments) const {
+        const Arguments& own = reread(arguments);
+        const uint32_t left = own.rows - first_row;
+        return left < own.group_rows ? left : own.group_rows;
     }
 };
 
-// The number of the key that a lane multiplies as its j-th one.
-template <uint32_t Together> TALLOW_INLINE uint32_t key_of_lane(uint32_t lane, uint32_t j) {
-    return (j / Together * team_lanes + lane) * Together + j % Together;
+// The weight of a gate of a unit by another one; 0 beyond the units. Every lane reads one: branches would take masks.
+template <typename T, typename Arguments>
+TALLOW_INLINE float weight_of(const Arguments& arguments, uint32_t gate, uint32_t unit, uint32_t key) {
+    const uint32_t units = arguments.units, last = units - 1;
+    const uint32_t row = gate * units + (unit < units ? unit : last);
+    const float own = to_compute(pointer_to<const T>(arguments.weight)[row * units + (key < units ? key : last)]);
+    // One after another: AMD's compiler would keep the masks of all of them.
+    return bit_cast<float>(opaque(bit_cast<uint32_t>(unit < units && key < units ? own : 0.0f)));
 }
 
-// The hidden states of some rows before a step, as factors of products; 0 beyond the units.
-template <typename T, uint32_t Rows, uint32_t Width, typename Arguments>
-TALLOW_INLINE void receive_tile(const Arguments& arguments, uint32_t step, uint32_t first_row, uint32_t rows,
-                                float (&tile)[Rows][Width]) {
-    constexpr uint32_t together = 4;
-    if (step == 0) {
-        const T* const initial = pointer_to<const T>(arguments.last_hidden) + uint64_t{first_row} * arguments.units;
-        for (uint32_t number = thread_index(); number < rows * Width; number += block_size) {
-            const uint32_t row = number / Width, key = number % Width;
-            tile[row][key] = key < arguments.units ? to_compute(initial[uint64_t{row} * arguments.units + key]) : 0.0f;
-        }
-        return;
-    }
-    const uint64_t* const words = words_of<1, Width>(arguments, step, first_row);
-    for (uint32_t first = 0; first < rows * Width; first += together * block_size) {
-        uint32_t numbers[together];
-        StateWords<together> received;
-#pragma unroll
-        for (uint32_t i = 0; i < together; ++i) {
-            const uint32_t number = first + i * block_size + thread_index();
-            // Some receive the last word too.
-            numbers[i] = number < rows * Width ? number : rows * Width - 1;
-            received.addresses[i] = words + numbers[i];
-        }
-        received.load();
-        received.await(step);
-#pragma unroll
-        for (uint32_t i = 0; i < together; ++i)
-            tile[numbers[i] / Width][numbers[i] % Width] = received.number(i);
-    }
-}
-
-// Each lane has `Keys` terms of each product. Lane 4 r + k of a team gets gate k of row r.
+// Each lane has `Keys` terms of each product. Lane 8 r + 4 u + k of a subgroup gets gate k of unit u of row r, of four
+// rows.
 template <typename Cell, typename T, uint32_t Keys, typename Arguments>
 TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
-    constexpr uint32_t rows_together = 8, lanes_per_row = team_lanes / rows_together, together = 4;
-    static_assert(Cell::gates <= lanes_per_row && Keys % together == 0, "a lane of a row for each gate");
-    constexpr uint32_t places = Keys * team_lanes;
-    __shared__ float tile[rows_together][places];
+    constexpr uint32_t width = Keys * subgroup_lanes, gate_lanes = 4, row_lanes = units_of_subgroup * gate_lanes;
+    constexpr uint32_t rows_joined = subgroup_lanes / row_lanes, in_pack = 4, in_access = access_bytes / sizeof(T);
+    constexpr uint32_t accesses = rows_together * width / in_access / block_size;
+    static_assert(Cell::gates <= gate_lanes && Keys % in_pack == 0, "a lane for each gate");
+    __shared__ Pack<float, in_pack> tiles[2][rows_together][width / in_pack];
     const SequencePart part(arguments);
-    fill_places<1, places>(arguments, part.first_row, part.rows);
-    const uint32_t lane = thread_index() % team_lanes, unit = part.first_unit + thread_index() / team_lanes;
-    const uint32_t units = arguments.units, gate = lane % lanes_per_row;
+    const uint32_t lane = thread_index() % subgroup_lanes, units = arguments.units;
+    const uint32_t subgroup_unit = part.first_unit + thread_index() / subgroup_lanes * units_of_subgroup;
+    const uint32_t unit = subgroup_unit + lane % row_lanes / gate_lanes, gate = lane % gate_lanes;
     const bool has_gate = unit < units && gate < Cell::gates;
-    float weight[Cell::gates][Keys];
+    float weight[units_of_subgroup][Cell::gates][Keys];
 #pragma unroll
-    for (uint32_t k = 0; k < Cell::gates; ++k)
+    for (uint32_t u = 0; u < units_of_subgroup; ++u)
 #pragma unroll
-        for (uint32_t j = 0; j < Keys; ++j) {
-            const uint32_t key = key_of_lane<together>(lane, j);
-            const T* const own = pointer_to<const T>(arguments.weight) + (uint64_t{k} * units + unit) * units + key;
-            weight[k][j] = unit < units && key < units ? to_compute(*own) : 0.0f;
+        for (uint32_t k = 0; k < Cell::gates; ++k)
+#pragma unroll
+            for (uint32_t j = 0; j < Keys; ++j) {
+                const uint32_t key = opaque((j / in_pack * subgroup_lanes + lane) * in_pack + j % in_pack);
+                weight[u][k][j] = weight_of<T>(arguments, k, subgroup_unit + u, key);
+            }
+    const float bias = has_gate ? bias_of<Cell, T>(arguments, gate, unit) : 0.0f;
+    const uint64_t state_size = uint64_t{arguments.rows} * units;
+    const auto states_before = [&](const Arguments& own, uint64_t state, uint64_t initial, uint32_t step) {
+        return step ? pointer_to<const T>(state) + position_of(own, step - 1) * state_size
+                    : pointer_to<const T>(initial);
+    };
+    Awaited<T, in_access> next[accesses];
+    const auto load = [&](uint32_t step, uint32_t first) {
+        const Arguments& own = reread(arguments);
+        const uint32_t rows = part.rows(arguments);
+        const T* const states = states_before(own, own.hidden, own.last_hidden, step);
+        // The initial states are anywhere.
+        const bool is_aligned = units % in_access == 0 && reinterpret_cast<uint64_t>(states) % access_bytes == 0;
+#pragma unroll
+        for (uint32_t i = 0; i < accesses; ++i) {
+            const uint32_t number = i * block_size + thread_index();
+            const uint32_t row = first + number / (width / in_access), key = number % (width / in_access) * in_access;
+            next[i] = {};
+            if (row < rows)
+                next[i].load(states + uint64_t{part.first_row + row} * units, key, units, is_aligned);
         }
-    const uint64_t own_gate = uint64_t{gate} * units + unit, state_size = uint64_t{arguments.rows} * units;
-    const float bias = arguments.bias && has_gate ? to_compute(pointer_to<const T>(arguments.bias)[own_gate]) : 0.0f;
-    const T* last_cell = pointer_to<const T>(arguments.last_cell);
+    };
+    const auto are_present = [&] {
+        bool result = true;
+#pragma unroll
+        for (uint32_t i = 0; i < accesses; ++i)
+            result = result && next[i].is_present();
+        return result;
+    };
+    load(0, 0);
+    uint32_t item = 0;
     for (uint32_t step = 0; step < arguments.steps; ++step) {
-        const uint32_t position = arguments.reverse ? arguments.steps - 1 - step : step;
-        T* const hidden = pointer_to<T>(arguments.hidden) + position * state_size;
-        T* const cell = pointer_to<T>(arguments.cell) + position * state_size;
-        for (uint32_t first = 0; first < part.rows; first += rows_together) {
-            const uint32_t count = part.rows - first < rows_together ? part.rows - first : rows_together;
-            const uint32_t r = lane / lanes_per_row, row = part.first_row + first + r;
-            const uint64_t offset = uint64_t{row} * units + unit;
-            const bool is_here = has_gate && r < count;
+        const uint64_t position = position_of(arguments, step);
+        const uint32_t rows = part.rows(arguments);
+        for (uint32_t first = 0; first < rows; first += rows_together) {
+            constexpr uint32_t joins = rows_together / rows_joined;
             // What other blocks do not write is read before waiting for them.
-            const T* const gates =
-                pointer_to<const T>(arguments.gates) + position * arguments.gates_step + row * arguments.gates_stride;
-            const float x = is_here ? to_compute(gates[own_gate]) : 0.0f;
-            const T of_cell = Cell::has_cell && is_here ? last_cell[offset] : T{};
-            const bool has_ended =
-                is_here && arguments.lengths && pointer_to<const int64_t>(arguments.lengths)[row] <= position;
-            receive_tile<T>(arguments, step, part.first_row + first, count, tile);
-            synchronize_block();
-            float sums[team_lanes] = {};
+            float x[joins];
+            T cell[joins];
+            bool is_here[joins], has_ended[joins];
+            const Arguments& own = reread(arguments);
+            const T* const cells = states_before(own, own.cell, own.last_cell, step);
 #pragma unroll
-            for (uint32_t i = 0; i < rows_together; ++i) {
-                if (i >= count)
+            for (uint32_t n = 0; n < joins; ++n) {
+                const uint32_t r = first + n * rows_joined + lane / row_lanes, row = part.first_row + r;
+                is_here[n] = has_gate && r < rows;
+                const T* const gates =
+                    pointer_to<const T>(own.gates) + position * own.gates_step + row * own.gates_stride;
+                x[n] = is_here[n] ? to_compute(gates[gate * units + unit]) : 0.0f;
+                cell[n] = Cell::has_cell && is_here[n] ? cells[uint64_t{row} * units + unit] : T{};
+                has_ended[n] = is_here[n] && position >= length_of(own, row);
+            }
+            begin_wait();
+            while (step && !are_present()) {
+                wait_a_moment();
+                load(step, first);
+            }
+            auto& tile = tiles[item++ % 2];
+#pragma unroll
+            for (uint32_t i = 0; i < accesses; ++i) {
+                const uint32_t number = (i * block_size + thread_index()) * (in_access / in_pack);
+#pragma unroll
+                for (uint32_t p = 0; p < in_access / in_pack; ++p)
+                    tile[number / (width / in_pack)][number % (width / in_pack) + p] = {
+                        {next[i].number(in_pack * p), next[i].number(in_pack * p + 1), next[i].number(in_pack * p + 2),
+                         next[i].number(in_pack * p + 3)}};
+            }
+            synchronize_block();
+            const bool is_last = first + rows_together >= rows;
+            if (!is_last || step + 1 < arguments.steps)
+                load(is_last ? step + 1 : step, is_last ? 0 : first + rows_together);
+#pragma unroll
+            for (uint32_t n = 0; n < joins; ++n) {
+                if (first + n * rows_joined >= rows)
                     continue;
-                float own[Cell::gates] = {};
+                float sums[subgroup_lanes] = {};
 #pragma unroll
-                for (uint32_t j = 0; j < Keys; j += together) {
-                    const auto keys = load_whole<together>(&tile[i][key_of_lane<together>(lane, j)]);
+                for (uint32_t i = 0; i < rows_joined; ++i) {
+                    if (first + n * rows_joined + i >= rows)
+                        continue;
 #pragma unroll
-                    for (uint32_t k = 0; k < Cell::gates; ++k)
+                    for (uint32_t j = 0; j < Keys; j += in_pack) {
+                        const auto keys = tile[n * rows_joined + i][j / in_pack * subgroup_lanes + lane];
 #pragma unroll
-                        for (uint32_t n = 0; n < together; ++n)
-                            own[k] = fma(weight[k][j + n], keys.values[n], own[k]);
+                        for (uint32_t u = 0; u < units_of_subgroup; ++u)
+#pragma unroll
+                            for (uint32_t k = 0; k < Cell::gates; ++k) {
+                                float& sum = sums[i * row_lanes + u * gate_lanes + k];
+#pragma unroll
+                                for (uint32_t m = 0; m < in_pack; ++m)
+                                    sum = fma(weight[u][k][j + m], keys.values[m], sum);
+                            }
+                    }
                 }
+                const T product = convert<T>(join_sums(sums, lane));
+                const float of_hidden = to_compute(product) + bias;
+                float both[2][Cell::gates];
 #pragma unroll
-                for (uint32_t k = 0; k < Cell::gates; ++k)
-                    sums[i * lanes_per_row + k] = own[k];
+                for (uint32_t k = 0; k < Cell::gates; ++k) {
+                    const uint32_t from = lane_index() / gate_lanes * gate_lanes + k;
+                    both[0][k] = shuffle_from(x[n], from);
+                    both[1][k] = shuffle_from(of_hidden, from);
+                }
+                if (!is_here[n])
+                    continue;
+                const uint32_t r = n * rows_joined + lane / row_lanes;
+                const uint64_t of_row = position * own.rows + part.first_row + first + r;
+                if (gate == 0) {
+                    const float before = tile[r][unit / in_pack].values[unit % in_pack];
+                    const auto state = Cell::step(both[0], both[1], Cell::has_cell ? to_compute(cell[n]) : before);
+                    publish(pointer_to<T>(own.hidden) + of_row * units + unit,
+                            convert<T>(has_ended[n] ? before : state.hidden));
+                    if constexpr (Cell::has_cell)
+                        pointer_to<T>(own.cell)[of_row * units + unit] =
+                            has_ended[n] ? cell[n] : convert<T>(state.cell);
+                }
+                if (own.products)
+                    pointer_to<T>(own.products)[(of_row * Cell::gates + gate) * units + unit] = product;
             }
-            const T product = convert<T>(join_sums(sums, lane));
-            const float of_hidden = to_compute(product) + bias;
-            float both[2][Cell::gates];
-#pragma unroll
-            for (uint32_t k = 0; k < Cell::gates; ++k) {
-                const uint32_t from = lane_index() / lanes_per_row * lanes_per_row + k;
-                both[0][k] = shuffle_from(x, from);
-                both[1][k] = shuffle_from(of_hidden, from);
-            }
-            if (is_here && gate == 0) {
-                const float before = tile[r][unit];
-                const auto state = Cell::step(both[0], both[1], Cell::has_cell ? to_compute(of_cell) : before);
-                const T made = convert<T>(has_ended ? before : state.hidden);
-                if (step + 1 < arguments.steps)
-                    send(words_of<1, places>(arguments, step + 1, row) + unit, step + 1, to_compute(made));
-                hidden[offset] = made;
-                if constexpr (Cell::has_cell)
-                    cell[offset] = has_ended ? of_cell : convert<T>(state.cell);
-            }
-            if (arguments.products && is_here)
-                pointer_to<T>(
-                    arguments.products)[(uint64_t{position} * arguments.rows + row) * Cell::gates * units + own_gate] =
-                    product;
-            // The tile is free, and what this block sends is sent.
-            synchronize_block();
         }
-        last_cell = cell;
     }
 }
 
-// The gradient of a hidden state through products is computed of those of the products of the step behind it. A team
-// takes half of the terms of a gate; lane 8 r + n gets unit n of row r.
+// The gradient of a hidden state through products is computed of the gradients of the products of the next step. A
+// subgroup takes half of the terms of a gate; lane 16 r + u gets unit u of row r, of two rows.
 template <typename Cell, typename T, uint32_t Keys, typename Arguments>
 TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
-    constexpr uint32_t rows_together = team_lanes / sequence_units, own_keys = Keys / 2;
-    constexpr uint32_t together = own_keys < 4 ? own_keys : 4, parts = 2 * Cell::gates;
-    constexpr uint32_t slots = sequence_rows * sequence_units / block_size;
-    static_assert(parts <= teams_per_block, "two teams for each gate");
-    constexpr uint32_t places = Keys * team_lanes;
-    __shared__ float sums_of_teams[parts][sequence_rows * sequence_units];
+    constexpr uint32_t own_keys = Keys / 2, parts = 2 * Cell::gates, rows_joined = subgroup_lanes / group_units;
+    constexpr uint32_t slots = rows_together * group_units;
+    static_assert(parts <= subgroups_per_block && slots <= block_size,
+                  "two subgroups for each gate, a thread for each unit");
+    __shared__ float sums_of_subgroups[2][parts][slots];
     const SequencePart part(arguments);
-    fill_places<Cell::gates, places>(arguments, part.first_row, part.rows);
-    const uint32_t lane = thread_index() % team_lanes, team = thread_index() / team_lanes;
-    const uint32_t units = arguments.units, width = Cell::gates * units, gate = team / 2;
-    const uint32_t first_key = team % 2 * own_keys * team_lanes;
-    float weight[sequence_units][own_keys];
+    const uint32_t lane = thread_index() % subgroup_lanes, subgroup = thread_index() / subgroup_lanes;
+    const uint32_t units = arguments.units, steps = arguments.steps, gate = subgroup / 2;
+    const uint32_t first_key = (subgroup % 2 * subgroup_lanes + lane) * own_keys;
+    const bool is_aligned = units % own_keys == 0;
+    float weight[group_units][own_keys];
 #pragma unroll
-    for (uint32_t n = 0; n < sequence_units; ++n)
+    for (uint32_t j = 0; j < own_keys; ++j)
 #pragma unroll
-        for (uint32_t j = 0; j < own_keys; ++j) {
-            const uint32_t key = first_key + key_of_lane<together>(lane, j), unit = part.first_unit + n;
-            const bool is_there = team < parts && unit < units && key < units;
-            const T* const own = pointer_to<const T>(arguments.weight) + (uint64_t{gate} * units + key) * units + unit;
-            weight[n][j] = is_there ? to_compute(*own) : 0.0f;
+        for (uint32_t u = 0; u < group_units; ++u) {
+            const uint32_t key = opaque(first_key + j), unit = part.first_unit + u;
+            weight[u][j] = weight_of<T>(arguments, subgroup < parts ? gate : 0, key, unit);
         }
-    const uint64_t state_size = uint64_t{arguments.rows} * units, gates_size = uint64_t{arguments.rows} * width;
-    T direct[slots] = {}, direct_cell[slots] = {};
-    for (uint32_t step = 0; step <= arguments.steps; ++step) {
-        const bool is_step = step < arguments.steps;
-        const uint32_t position = arguments.reverse ? step : arguments.steps - 1 - step;
-        // The state in front of the step.
-        const bool is_first = step + 1 == arguments.steps;
-        const T* const states = is_first ? pointer_to<const T>(arguments.initial)
-                                         : pointer_to<const T>(arguments.states) +
-                                               (arguments.reverse ? position + 1 : position - 1) * state_size;
-        // What other blocks do not write is read before waiting for them.
-        float x[slots][Cell::gates], h[slots][Cell::gates], state[slots], of_hidden[slots], of_cell[slots];
-        bool has_ended[slots];
+    Awaited<T, own_keys> next[rows_joined];
+    // The gradients of the products of a step, of some rows.
+    const auto load = [&](uint32_t step, uint32_t first) {
+        const Arguments& own = reread(arguments);
+        const T* const gradients = pointer_to<const T>(own.of_products) + uint64_t{gate} * units;
+        const uint32_t rows = part.rows(arguments);
 #pragma unroll
-        for (uint32_t slot = 0; slot < slots; ++slot) {
-            const uint32_t number = slot * block_size + thread_index();
-            const uint32_t r = number / sequence_units, unit = part.first_unit + number % sequence_units;
-            const uint32_t row = part.first_row + r;
-            const bool is_here = is_step && r < part.rows && unit < units;
-            const uint64_t offset = uint64_t{row} * units + unit, of_step = position * state_size + offset;
-            const T* const gates =
-                pointer_to<const T>(arguments.gates) + position * arguments.gates_step + row * arguments.gates_stride;
-            const T* const products =
-                pointer_to<const T>(arguments.products) + position * gates_size + uint64_t{row} * width;
-#pragma unroll
-            for (uint32_t k = 0; k < Cell::gates; ++k) {
-                const uint64_t own = uint64_t{k} * units + unit;
-                x[slot][k] = is_here ? to_compute(gates[own]) : 0.0f;
-                h[slot][k] = is_here ? to_compute(products[own]) : 0.0f;
-                if (is_here && arguments.bias)
-                    h[slot][k] += to_compute(pointer_to<const T>(arguments.bias)[own]);
-            }
-            state[slot] = is_here ? to_compute(states[offset]) : 0.0f;
-            of_hidden[slot] = is_here ? to_compute(pointer_to<const T>(arguments.gradient)[of_step]) : 0.0f;
-            const T* const of_cells = pointer_to<const T>(arguments.cell_gradient);
-            of_cell[slot] = is_here && Cell::has_cell ? to_compute(of_cells[of_step]) : 0.0f;
-            has_ended[slot] =
-                is_here && arguments.lengths && pointer_to<const int64_t>(arguments.lengths)[row] <= position;
+        for (uint32_t i = 0; i < rows_joined; ++i) {
+            const uint64_t row = position_of(own, step) * own.rows + part.first_row + first + i;
+            next[i] = {};
+            if (first + i < rows)
+                next[i].load(gradients + row * Cell::gates * units, first_key, units, is_aligned);
         }
-        if (step > 0 && team < parts) {
-            const uint64_t* const words = words_of<Cell::gates, places>(arguments, step, part.first_row) +
-                                          gate * places + first_key + key_of_lane<together>(lane, 0);
-            const auto words_of_row = [&](uint32_t r) {
-                // Behind the last row it is that one again.
-                const uint32_t row = r < part.rows ? r : part.rows - 1;
-                StateWords<own_keys> row_words;
+    };
+    const auto are_present = [&] {
+        bool result = true;
 #pragma unroll
-                for (uint32_t j = 0; j < own_keys; ++j)
-                    row_words.addresses[j] = words + row * (Cell::gates * places) + key_of_lane<together>(0, j);
-                row_words.load();
-                return row_words;
-            };
-            // Those of the next row are on their way meanwhile.
-            StateWords<own_keys> next = words_of_row(0);
-            for (uint32_t first = 0; first < part.rows; first += rows_together) {
-                float sums[team_lanes] = {};
+        for (uint32_t i = 0; i < rows_joined; ++i)
+            result = result && next[i].is_present();
+        return result;
+    };
+    CarriedGradient<Cell, T> carried[max_row_groups];
+    uint32_t item = 0;
+    // The last iteration is that of the initial state.
+    for (uint32_t left = steps + 1; left-- > 0;) {
 #pragma unroll
-                for (uint32_t i = 0; i < rows_together; ++i) {
-                    if (first + i >= part.rows)
-                        continue;
-                    StateWords<own_keys> factors = next;
-                    next = words_of_row(first + i + 1);
-                    factors.await(step);
-                    float own[sequence_units] = {};
+        for (uint32_t group = 0; group < max_row_groups; ++group) {
+            const uint32_t begin = group * rows_together, rows = part.rows(arguments);
+            if (begin >= rows)
+                continue;
+            const uint32_t thread = opaque(thread_index()), slot_row = thread / group_units;
+            const uint32_t row = part.first_row + begin + slot_row, unit = part.first_unit + thread % group_units;
+            const bool is_slot = thread < slots && begin + slot_row < rows && unit < units;
+            GradientOperands<Cell, T> operands{};
+            // What other blocks do not write is read before waiting for them.
+            if (is_slot && left)
+                operands.load(reread(arguments), left - 1, row, unit);
+            const auto slopes = operands.slopes();
+            auto& sums_of_item = sums_of_subgroups[item++ % 2];
+            begin_wait();
+            if (left < steps && subgroup < parts) {
+                const uint32_t end = rows < begin + rows_together ? rows : begin + rows_together;
+                for (uint32_t first = begin; first < end; first += rows_joined) {
+                    while (!are_present()) {
+                        wait_a_moment();
+                        load(left, first);
+                    }
+                    Awaited<T, own_keys> factors[rows_joined];
 #pragma unroll
-                    for (uint32_t j = 0; j < own_keys; ++j)
+                    for (uint32_t i = 0; i < rows_joined; ++i)
+                        factors[i] = next[i];
+                    // Those of the next rows arrive meanwhile.
+                    if (first + rows_joined < end)
+                        load(left, first + rows_joined);
+                    float sums[subgroup_lanes] = {};
 #pragma unroll
-                        for (uint32_t n = 0; n < sequence_units; ++n)
-                            own[n] = fma(weight[n][j], factors.number(j), own[n]);
+                    for (uint32_t i = 0; i < rows_joined; ++i) {
+                        if (first + i >= end)
+                            continue;
 #pragma unroll
-                    for (uint32_t n = 0; n < sequence_units; ++n)
-                        sums[i * sequence_units + n] = own[n];
+                        for (uint32_t j = 0; j < own_keys; ++j)
+#pragma unroll
+                            for (uint32_t u = 0; u < group_units; ++u) {
+                                float& sum = sums[i * group_units + u];
+                                sum = fma(weight[u][j], factors[i].number(j), sum);
+                            }
+                    }
+                    sums_of_item[subgroup][(first - begin) * group_units + lane] = join_sums(sums, lane);
                 }
-                sums_of_teams[team][first * sequence_units + lane] = join_sums(sums, lane);
             }
-        }
-        synchronize_block();
-        T* const of_gates = pointer_to<T>(arguments.of_gates) + position * gates_size;
-        T* const of_products = pointer_to<T>(arguments.of_products) + position * gates_size;
-#pragma unroll
-        for (uint32_t slot = 0; slot < slots; ++slot) {
-            const uint32_t number = slot * block_size + thread_index();
-            const uint32_t r = number / sequence_units, unit = part.first_unit + number % sequence_units;
-            const uint32_t row = part.first_row + r;
-            if (r >= part.rows || unit >= units)
+            const bool is_last = begin + rows_together >= rows;
+            if (subgroup < parts && (left || !is_last) && (left < steps || is_last))
+                load(is_last ? left - 1 : left, is_last ? 0 : begin + rows_together);
+            synchronize_block();
+            if (!is_slot)
                 continue;
             float sum = 0;
-            if (step > 0)
+            if (left < steps)
 #pragma unroll
                 for (uint32_t k = 0; k < parts; ++k)
-                    sum += sums_of_teams[k][number];
-            const float by_products = to_compute(convert<T>(sum));
-            const uint64_t offset = uint64_t{row} * units + unit;
-            if (!is_step) {
-                T* const of_initial = pointer_to<T>(arguments.of_initial);
-                of_initial[offset] = convert<T>(by_products + to_compute(direct[slot]));
-                if constexpr (Cell::has_cell)
-                    of_initial[state_size + offset] = direct_cell[slot];
+                    sum += sums_of_item[k][thread];
+            carried[group].by_products = to_compute(convert<T>(sum));
+            if (left == 0) {
+                carried[group].store(reread(arguments), row, unit);
                 continue;
             }
-            const float total = of_hidden[slot] + by_products + to_compute(direct[slot]);
-            const float total_cell = of_cell[slot] + to_compute(direct_cell[slot]);
-            const auto gradients = Cell::gradients(Cell::slopes(x[slot], h[slot], state[slot]), total, total_cell);
-            const bool keeps_state = has_ended[slot];
-            uint64_t* const words = words_of<Cell::gates, places>(arguments, step + 1, row) + unit;
-#pragma unroll
-            for (uint32_t k = 0; k < Cell::gates; ++k) {
-                const uint64_t own = uint64_t{row} * width + uint64_t{k} * units + unit;
-                const T of_product = keeps_state ? T{} : convert<T>(gradients.of_hidden[k]);
-                send(words + k * places, step + 1, to_compute(of_product));
-                of_gates[own] = keeps_state ? T{} : convert<T>(gradients.of_input[k]);
-                if constexpr (!Cell::has_cell)
-                    of_products[own] = of_product;
-            }
-            direct[slot] = keeps_state ? convert<T>(total) : Cell::has_cell ? T{} : convert<T>(gradients.of_state);
-            if constexpr (Cell::has_cell)
-                direct_cell[slot] = convert<T>(keeps_state ? total_cell : gradients.of_state);
+            const Arguments& own = reread(arguments);
+            T of_gates[Cell::gates], of_products[Cell::gates];
+            const bool keeps_state = position_of(own, left - 1) >= length_of(own, row);
+            carried[group].step(slopes, operands.of_hidden, operands.of_cell, keeps_state, of_gates, of_products);
+            store_gradients<Cell>(own, left - 1, row, unit, of_gates, of_products,
+                                  [](T* address, T value) { publish(address, value); });
         }
-        // The sums are free, and what this block sends is sent.
-        synchronize_block();
     }
 }
 

@@ -101,16 +101,16 @@ template <typename Cell, typename T> struct CarriedGradient {
     }
 };
 
-// Writes the gradients of the gates of a unit and, of a GRU, those of its products.
-template <typename Cell, typename T, typename Arguments>
+// Writes the gradients of the gates of a unit and, of a GRU, those of its products, by store(address, value).
+template <typename Cell, typename T, typename Arguments, typename Store>
 TALLOW_INLINE void store_gradients(const Arguments& arguments, uint32_t step, uint32_t row, uint32_t unit,
-                                   const T (&of_gates)[Cell::gates], const T (&of_products)[Cell::gates]) {
+                                   const T (&of_gates)[Cell::gates], const T (&of_products)[Cell::gates], Store store) {
     const uint64_t own = (position_of(arguments, step) * arguments.rows + row) * Cell::gates * arguments.units + unit;
 #pragma unroll
     for (uint32_t k = 0; k < Cell::gates; ++k) {
-        pointer_to<T>(arguments.of_gates)[own + k * arguments.units] = of_gates[k];
+        store(pointer_to<T>(arguments.of_products) + own + k * arguments.units, of_products[k]);
         if constexpr (!Cell::has_cell)
-            pointer_to<T>(arguments.of_products)[own + k * arguments.units] = of_products[k];
+            pointer_to<T>(arguments.of_gates)[own + k * arguments.units] = of_gates[k];
     }
 }
 

@@ -38,6 +38,10 @@ PARTS = re.compile(r"^TALLOW_KERNEL\(((\w+?)(?:_((?:b|bf|f|i|u)\d+(?:e4m3)?)\w*)
 CUDA_STACK = (3, 40)
 # The same of kernels of 64 bits whose registers are bounded, so that enough blocks are resident.
 CUDA_STACKS = {
+    # The compiler keeps to 128 registers here.
+    "gru_sequence_gradient_f32_8": (11, 24),
+    "lstm_sequence_gradient_bf16_8": (7, 24),
+    "lstm_sequence_gradient_f16_8": (7, 24),
     "silu_mul_f64_number_contiguous": (12, 16),
     "gelu_mul_f64_number_contiguous": (12, 16),
     # On sm_100 its divisions save what is live across them.

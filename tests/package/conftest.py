@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -82,10 +83,7 @@ def run_python() -> Callable[..., str]:
     def run(script: str, **settings: str) -> str:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | settings
         command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-        assert not done.stderr, done.stdout + done.stderr
-        assert done.returncode == 0
-        return done.stdout
+        return _output_of(subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300))
 
     return run
 
@@ -103,9 +101,14 @@ def run_forked(forks: Forks) -> Callable[..., str]:
     """Runs a script in a process of its own, which has the module's IMPORTS, and returns what it printed."""
 
     def run(script: str, **settings: str) -> str:
-        done = forks.run(textwrap.dedent(script), settings)
-        assert not done.stderr, done.stdout + done.stderr
-        assert done.returncode == 0
-        return done.stdout
+        return _output_of(forks.run(textwrap.dedent(script), settings))
 
     return run
+
+
+def _output_of(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the output of a script that neither fails nor warns. A busy machine compiles outdated kernels slowly."""
+    errors = re.sub("^tallow compiles kernels at their first use: .*\n", "", done.stderr, flags=re.MULTILINE)
+    assert not errors, done.stdout + errors
+    assert done.returncode == 0
+    return done.stdout

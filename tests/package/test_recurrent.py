@@ -312,8 +312,10 @@ def test_a_step_on_a_gpu_is_a_product_and_a_kernel(kind: str) -> None:
         (64, 100, 64, 0),
         (8 * 132, 1, 132, 0),
         (8 * 132 + 1, 1, 118, 8),  # more than 8 sequences after another: 9 are a group
-        (9, 129, 5 * 17, 8),
-        (64, 512, 2 * 64, 16),
+        (16 * 132 + 1, 1, 0, 0),
+        (1, 129, 9, 8),  # 16 units are those of a block
+        (64, 256, 8 * 16, 8),  # 8 groups of 8 sequences
+        (64, 512, 4 * 32, 16),
         (65, 512, 0, 0),  # more sequences than so many blocks take
         (1, 513, 0, 0),  # more weights than registers hold
     ],

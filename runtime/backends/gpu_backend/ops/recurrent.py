@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, SEQUENCE_ROWS, SEQUENCE_UNITS
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE
 from .....op import BinaryOp
 from ....base.error import InvalidArgument
 from ....program.builder import Facts, ProgramBuilder
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 # Consecutive units per thread, by the bytes of an element.
 _UNITS: Final = {2: 4, 4: 4, 8: 2}
-# The terms of a product that a thread of a sequence has: as many as registers hold weights.
+# The terms of a product that a thread of a sequence has: as many as registers hold weights. The units of a block, and
+# the most sequences that it computes.
 _KEYS: Final = (8, 16)
 _TEAM: Final = 32
+_SEQUENCE_UNITS: Final = 16
+_SEQUENCE_ROWS: Final = 16
 # The most units of which one block computes all, and the most sequences that it does one after another.
 _BLOCK_UNITS: Final = BLOCK_SIZE // 2
 _SEQUENCES_OF_BLOCK: Final = 8
@@ -129,11 +132,10 @@ def _together(
         gates=gates.address, weight=kernels.contiguous(weight).address,
         bias=address_of(shared.optional_contiguous(kernels, bias)), last_hidden=last_hidden.address,
         last_cell=address_of(last_cell), lengths=address_of(shared.optional_contiguous(kernels, lengths)),
-        words=_words(build, grid, rows) if grid.keys else NULL, gates_step=gates.strides[0],
-        gates_stride=gates.strides[1], steps=steps,
+        gates_step=gates.strides[0], gates_stride=gates.strides[1], steps=steps,
         rows=rows, units=units, group_rows=grid.rows, reverse=reverse,
     )  # fmt: skip
-    _launch(build, grid, f"{kind.name}_{{}}_{gates.dtype.value}", packed)
+    _launch(build, grid, f"{kind.name}_{{}}_{gates.dtype.value}", packed, hidden)
     return result.storage, products
 
 
@@ -155,19 +157,12 @@ def _gradient_together(
         bias=address_of(shared.optional_contiguous(kernels, bias)), initial=last.address, states=after.address,
         products=kernels.contiguous(products).address,
         lengths=address_of(shared.optional_contiguous(kernels, lengths)), gradient=of_hidden.address,
-        cell_gradient=address_of(of_cell),
-        words=_words(build, grid, rows * kind.gates) if grid.keys else NULL, gates_step=gates.strides[0],
+        cell_gradient=address_of(of_cell), gates_step=gates.strides[0],
         gates_stride=gates.strides[1], steps=steps, rows=rows, units=units, group_rows=grid.rows, reverse=reverse,
     )  # fmt: skip
-    _launch(build, grid, f"{kind.name}_{{}}_gradient_{gates.dtype.value}", packed)
+    exchanged = dense(of_products, gates.shape)
+    _launch(build, grid, f"{kind.name}_{{}}_gradient_{gates.dtype.value}", packed, exchanged)
     return (of_gates, of_initial) if of_products is of_gates else (of_gates, of_products, of_initial)
-
-
-def _words(build: ProgramBuilder, grid: _Grid, rows: int) -> Address:
-    """The words in which blocks exchange the numbers of so many rows of units in each step."""
-    words = build.empty(DType.U64, 2 * rows * grid.keys * _TEAM)
-    build.zero(words)
-    return words.address
 
 
 class _Grid(NamedTuple):
@@ -178,8 +173,10 @@ class _Grid(NamedTuple):
     keys: int
 
 
-def _launch(build: ProgramBuilder, grid: _Grid, name: str, packed: KernelArguments) -> None:
+def _launch(build: ProgramBuilder, grid: _Grid, name: str, packed: KernelArguments, exchanged: Operand) -> None:
+    """Launch all steps. Blocks exchange elements of a result, which the kernel expects to have no value yet."""
     if grid.keys:
+        build.fill(exchanged.address, 255, exchanged.layout.elem_count * exchanged.itemsize)
         build.launch("recurrent_sequence", f"{name.format('sequence')}_{grid.keys}", grid.blocks, packed)
     else:
         build.launch("recurrent_sequence", name.format("block"), grid.blocks, packed, _BLOCK_SHARED)
@@ -189,7 +186,7 @@ def _grid(facts: Facts, gates: Operand, initial: Operand) -> _Grid | None:
     """The grid of a launch of all steps; None if registers cannot hold the weight, or too few blocks run at once."""
     steps, (rows, units) = gates.shape[0], initial.shape[1:]
     keys = next((keys for keys in _KEYS if units <= keys * _TEAM), None)
-    across = ceil_divide(units, SEQUENCE_UNITS)
+    across = ceil_divide(units, _SEQUENCE_UNITS)
     if keys is None or gates.dtype is DType.F64 or 0 in (steps, rows, units):
         return None
     if units <= _BLOCK_UNITS and rows <= _SEQUENCES_OF_BLOCK * facts.concurrent_blocks and steps < LIMIT:
@@ -197,7 +194,7 @@ def _grid(facts: Facts, gates: Operand, initial: Operand) -> _Grid | None:
     if facts.concurrent_blocks < across:
         return None
     of_group = ceil_divide(rows, facts.concurrent_blocks // across)
-    if of_group > SEQUENCE_ROWS or steps >= LIMIT:
+    if of_group > _SEQUENCE_ROWS or steps >= LIMIT:
         return None
     return _Grid(across * ceil_divide(rows, of_group), of_group, keys)
 
