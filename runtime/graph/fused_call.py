@@ -54,7 +54,8 @@ def record(
             for layout, result in zip(function.computed_layouts, function.results, strict=True)
         ]
     )
-    if gradient_of(function, wanted, layouts, numbers) is None:
+    variables = tuple([position for position in wanted if nodes[position].rule is None])
+    if gradient_of(function, wanted, variables, layouts, numbers) is None:
         return None
     results = [*map(Storage._new, launch(function, [value.inner for value in values], numbers))]
     inputs = tuple([part for node, tensor in zip(nodes, tensors, strict=True) for part in (node, tensor._layout)])
@@ -72,7 +73,8 @@ def _gradients(node: Node, parts: Any) -> Contributions:
     wanted = tuple([place for place in range(len(call.function.tensors)) if node.takes(place)])
     layouts = tuple([None if gradient is None else gradient._layout for gradient in gradients])
     is_wrapped = any(gradient is not None and gradient._storage.is_wrapped for gradient in gradients)
-    fused = None if is_wrapped else gradient_of(call.function, wanted, layouts, call.numbers)
+    variables = tuple([position for position in wanted if node.inputs[2 * position].rule is None])
+    fused = None if is_wrapped else gradient_of(call.function, wanted, variables, layouts, call.numbers)
     if mode().keeps_graph or fused is None:
         yield from _by_ops(node, call, gradients)
         return

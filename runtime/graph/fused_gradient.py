@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -21,7 +22,7 @@ from ..program.fused_kernels import excess, kernels_of
 from .traced import Trace, TracedStorage, TracedTensor, operand_names, vector_along
 from .traced_number import TracedNumber
 
-_Key: TypeAlias = "tuple[FusedFunction, tuple[int, ...], tuple[Layout | None, ...]]"
+_Key: TypeAlias = "tuple[FusedFunction, tuple[int, ...], tuple[int, ...], tuple[Layout | None, ...]]"
 _DERIVATIVES: Final = {**DERIVATIVES, **SECOND_DERIVATIVES}
 # The number of a call of which nothing is known but that it differs between calls.
 _ANY: Final = frozenset((-1,))
@@ -45,14 +46,25 @@ _gradients: Final[BoundedCache[_Key, tuple[FusedGradient | None]]] = BoundedCach
 
 
 def gradient_of(
-    function: FusedFunction, wanted: tuple[int, ...], layouts: tuple[Layout | None, ...], numbers: Sequence[float]
+    function: FusedFunction,
+    wanted: tuple[int, ...],
+    variables: tuple[int, ...],
+    layouts: tuple[Layout | None, ...],
+    numbers: Sequence[float],
 ) -> FusedGradient | None:
     """The gradients of the arguments at the positions `wanted`; None if they cannot be fused.
 
-    `layouts` are those of the gradients of the results, None for a result that has no gradient.
+    Gradients of arguments at the positions `variables`, which the caller gets, share no memory. `layouts` are those of
+    the gradients of the results, None for a result that has no gradient.
     """
-    key = function, wanted, layouts
-    known = _gradients.get(key) or _gradients.keep(key, (_find(function, wanted, layouts, numbers),))
+    key = function, wanted, variables, layouts
+    known = _gradients.get(key)
+    if known is None:
+        found = _find(function, wanted, variables, layouts, numbers)
+        if found is None and variables:
+            # Where a kernel cannot write all of them, equal gradients are copied.
+            found = _find(function, wanted, (), layouts, numbers)
+        known = _gradients.keep(key, (found,))
     return known[0]
 
 
@@ -61,13 +73,17 @@ class _NotFused(Exception):
 
 
 def _find(
-    function: FusedFunction, wanted: tuple[int, ...], layouts: tuple[Layout | None, ...], numbers: Sequence[float]
+    function: FusedFunction,
+    wanted: tuple[int, ...],
+    variables: tuple[int, ...],
+    layouts: tuple[Layout | None, ...],
+    numbers: Sequence[float],
 ) -> FusedGradient | None:
     """The cheaper variant: it computes results again, or reads them."""
     variants = []
     for reads_results in (True, False):
         try:
-            variants.append(_Derivation(function, wanted, layouts, numbers, reads_results).gradient())
+            variants.append(_Derivation(function, wanted, layouts, numbers, reads_results).gradient(variables))
         except (_NotFused, EmptyRowError, FusionError):
             return None
     return min(variants, key=_cost)
@@ -359,12 +375,17 @@ class _Derivation:
                 shown = gradient.source_layout
         return source, Result(gradient._storage.named(shown), gradient.dtype, shown)
 
-    def gradient(self) -> FusedGradient:
-        """The function that computes the gradients, of the tensors that it needs."""
+    def gradient(self, variables: Sequence[int]) -> FusedGradient:
+        """The function that computes the gradients, of the tensors that it needs.
+
+        Two `variables` with the same gradient have a result each: a kernel writes it twice in less time than a copy of
+        it takes.
+        """
         if self._trace.read:
             raise _NotFused
         gradients: list[tuple[Source, int | None, int]] = []
         results: list[Result] = []
+        taken: Counter[Result] = Counter()
         for name, source in self._function.sources.items():
             gradient = self._gradients.get(name)
             if gradient is None:
@@ -374,9 +395,14 @@ class _Derivation:
             if place is not None and own is source:
                 gradients.append((own, place, 0))
                 continue
-            if result not in results:
+            equal = [index for index, other in enumerate(results) if other == result]
+            is_variable = source.position in variables
+            number = taken[result] if is_variable else 0
+            taken[result] += is_variable
+            if number == len(equal):
+                equal.append(len(results))
                 results.append(result)
-            gradients.append((own, None, results.index(result)))
+            gradients.append((own, None, equal[number]))
         if not results:
             return FusedGradient(None, [], gradients)
         function = self._trace.function_of(results)

@@ -300,7 +300,7 @@ def composed_gradient() -> row_formula.RowFormula:
     operands = [tl.Tensor(np.zeros(shape), dtype="bf16") for shape in shapes]
     x, y, weight, bias = trace.stand_ins(operands)
     function = trace.function([x.layer_norm(weight, bias).gelu() * y])
-    gradient = gradient_of(function, (0, 1, 2, 3), tuple(function.layouts), ())
+    gradient = gradient_of(function, (0, 1, 2, 3), (), tuple(function.layouts), ())
     assert gradient is not None
     assert gradient.function is not None
     ((kernel, shape, _, rows),) = kernels_of(gradient.function)
@@ -318,7 +318,7 @@ def composed_loss() -> row_formula.RowFormula:
     ]
     x, index, bias = trace.stand_ins(operands)
     function = trace.function([(x + bias).log_softmax(-1).gather(index, -1)])
-    gradient = gradient_of(function, (0, 2), tuple(function.layouts), ())
+    gradient = gradient_of(function, (0, 2), (), tuple(function.layouts), ())
     assert gradient is not None
     assert gradient.function is not None
     ((kernel, shape, _, rows),) = kernels_of(gradient.function)

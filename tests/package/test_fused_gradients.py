@@ -47,10 +47,35 @@ def cast(x: Tensor, y: Tensor) -> Tensor:
 @pytest.mark.parametrize("function", [*GRADIENTS, cast])
 def test_gradients_of_maps_rows_and_reductions_are_one_kernel(function: Compute) -> None:
     of = traced(function, ROWS_OF_64, ROWS_OF_64)
-    gradient = gradient_of(of, (0, 1), tuple(of.layouts), ())
+    gradient = gradient_of(of, (0, 1), (), tuple(of.layouts), ())
     assert gradient is not None
     assert gradient.function is not None
     assert len(launched(gradient.function)) == 1
+
+
+@pytest.mark.parametrize("function", GRADIENTS)
+def test_gradients_of_variables_are_results_of_their_own(function: Compute) -> None:
+    of = traced(function, ROWS_OF_64, ROWS_OF_64)
+    for variables in ((0, 1), (1,), ()):
+        gradient = gradient_of(of, (0, 1), variables, tuple(of.layouts), ())
+        assert gradient is not None
+        assert gradient.function is not None
+        assert len(launched(gradient.function)) == 1
+        results = gradient.function.results
+        if len(variables) > 1:
+            assert len({(position, number) for _, position, number in gradient.gradients}) == 2
+        else:
+            assert len(results) == len({*results})
+
+
+def test_gradients_of_variables_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = variables()
+    result = tl.fuse(lambda x, y: (x + y).layer_norm())(x, y)
+    monkeypatch.setattr(Tensor, "copy", None)
+    found = result.backward(Tensor(np.ones((3, 8))))
+    np.testing.assert_array_equal(found[x].numpy(), found[y].numpy())
+    found[x].zero_()
+    assert found[y].numpy().any()
 
 
 SUMS_OVER_ROWS: Final[list[tuple[Compute, int]]] = [
@@ -68,7 +93,7 @@ def test_gradients_of_vectors_along_rows_are_summed_by_the_kernel_of_the_others(
     function: Compute, launches: int
 ) -> None:
     of = traced(function, ROWS_OF_64, ROWS_OF_64, (64,), (64,))
-    gradient = gradient_of(of, (0, 1, 2, 3), tuple(of.layouts), ())
+    gradient = gradient_of(of, (0, 1, 2, 3), (), tuple(of.layouts), ())
     if not launches:
         assert gradient is None
         return
@@ -86,7 +111,7 @@ def variables() -> tuple[tl.Var, tl.Var]:
 def test_what_gradients_need_is_read_or_computed_again_whichever_reads_less() -> None:
     def positions(function: Compute) -> list[int]:
         of = traced(function, ROWS_OF_64, ROWS_OF_64)
-        gradient = gradient_of(of, (0, 1), tuple(of.layouts), ())
+        gradient = gradient_of(of, (0, 1), (), tuple(of.layouts), ())
         assert gradient is not None
         return gradient.positions
 

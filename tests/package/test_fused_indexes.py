@@ -118,7 +118,7 @@ def launched(function: FusedFunction) -> list[str]:
 def test_a_loss_of_classes_is_one_kernel_and_so_is_its_gradient(function: Compute) -> None:
     of = traced(function)
     assert launched(of) == ["vector2"]
-    gradient = gradient_of(of, (0,), tuple(of.layouts), ())
+    gradient = gradient_of(of, (0,), (), tuple(of.layouts), ())
     assert gradient is not None
     assert gradient.function is not None
     assert launched(gradient.function) == ["vector2"]
