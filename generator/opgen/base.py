@@ -15,7 +15,8 @@ from opgen.loader import Document, load_file
 from opgen.problem import Problem, did_you_mean
 
 # What describes a runtime: the functions that formulas and cells call, and the numbers that its kernels share.
-_FILES = ("primitives.yaml", *(f"kernels/{name}.yaml" for name in ("widths", "constants", "groups", "tuples")))
+_OF_KERNELS = ("widths", "constants", "targets", "groups", "tuples")
+_FILES = ("primitives.yaml", *(f"kernels/{name}.yaml" for name in _OF_KERNELS))
 _FOLDERS = ("families", "libraries")
 
 

@@ -1,6 +1,6 @@
 """Builds the model from the loaded files, noting every mistake that one file shows by itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -33,6 +33,7 @@ from opgen.model import (
 from opgen.problem import Location, Problem, unknown_dtype
 from opgen.row_methods import with_row_gradient
 from opgen.scans import with_scans
+from opgen.targets import Target, Targets
 
 Record = TypeVar("Record")
 
@@ -58,13 +59,14 @@ def _kind(path: str, record: type[Record], variant: str = "") -> FileKind[Record
 _PACKAGE, _DTYPES, _DEVICE = _kind("package", Package), _kind("dtypes", DTypes), _kind("device", Device, DEVICE)
 _FORMATS, _PRIMITIVES = _kind("formats", Formats), _kind("primitives", PrimitiveFile)
 _WIDTHS, _CONSTANTS = _kind("kernels/widths", Widths), _kind("kernels/constants", Constants)
+_TARGETS = _kind("kernels/targets", Targets)
 _GROUPS, _TUPLES = _kind("kernels/groups", FieldGroups), _kind("kernels/tuples", TupleTypes)
 _STORAGE, _FAMILIES = _kind("storage/*", Family, STORAGE), _kind("families/*", BackendFamily)
 _BACKENDS, _LIBRARIES = _kind("backends/*", Backend), _kind("libraries/*", CLibrary)
 _KERNELS = _kind("kernels/*", KernelFamily)
 _FUNCTORS = {kind: _kind(f"functors/{kind}", FunctorKind, kind) for kind in FUNCTOR_KINDS}
 _TOP: tuple[FileKind[Any], ...] = (_PACKAGE, _DTYPES, _DEVICE, _FORMATS, _PRIMITIVES)
-_OF_KERNELS: tuple[FileKind[Any], ...] = (_WIDTHS, _CONSTANTS, _GROUPS, _TUPLES)
+_OF_KERNELS: tuple[FileKind[Any], ...] = (_WIDTHS, _CONSTANTS, _TARGETS, _GROUPS, _TUPLES)
 FILE_KINDS: tuple[FileKind[Any], ...] = (
     *(*_TOP, *_FUNCTORS.values(), _STORAGE, _FAMILIES, _BACKENDS),
     *(*_OF_KERNELS, _KERNELS, _LIBRARIES),
@@ -106,7 +108,8 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     device = file(_DEVICE)
     functors = {kind.name: kind for kind in (_functor_kind(file, problems) for file in by_folder["functors"])}
     functors = with_scans(functors, problems)
-    backends = folder(_BACKENDS)
+    targets = file(_TARGETS).by_backend
+    backends = [_with_targets(backend, targets.get(backend.name, ())) for backend in folder(_BACKENDS)]
     primitives = file(_PRIMITIVES)
     _check_distinct(primitives, problems)
     groups = file(_GROUPS).groups
@@ -127,6 +130,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         tuples=file(_TUPLES).tuples,
         widths=file(_WIDTHS).widths,
         constants=file(_CONSTANTS).constants,
+        targets=targets,
     )
     functors = with_gradients(spec)
     rooms = {kind.name: Room(kind.most_operands, kind.max_results, kind.max_parameters) for kind in functors.values()}
@@ -150,6 +154,20 @@ def _check_distinct(file: PrimitiveFile, problems: list[Problem]) -> None:
         if first is not primitive:
             message = f"primitive '{primitive.name}' stands twice, first at line {first.location.line}; keep one"
             problems.append(Problem(primitive.location, message))
+
+
+def _with_targets(backend: Backend, targets: Sequence[Target]) -> Backend:
+    """The backend, whose code objects are for these targets unless it lists its own."""
+    built = backend.code_objects
+    if built is None or not targets:
+        return backend
+    ahead = {target.name: target.location for target in targets if not target.at_run_time}
+    constants = {name: number for target in targets for name, number in target.constants.items()}
+    listed = [
+        replace(each, device_libraries=each.device_libraries and replace(each.device_libraries, constants=constants))
+        for each in built.listed
+    ]
+    return replace(backend, code_objects=replace(built, targets=built.targets or ahead, listed=tuple(listed)))
 
 
 def _numbered(formats: tuple[Format, ...], problems: list[Problem]) -> tuple[Format, ...]:

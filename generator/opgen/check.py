@@ -184,15 +184,29 @@ def _check_backends(spec: Spec, problems: Problems) -> None:
             if owners.setdefault(target, backend.name) != backend.name:
                 message = f"target '{target}' is one of backend '{owners[target]}' too; remove it from one of the two"
                 problems.note(location, message)
-    for family in spec.kernels:
-        for target, location in family.targets.items():
-            if target not in owners:
-                message = f"kernels are for target '{target}', which is one of no backend"
-                problems.note(location, message + did_you_mean(target, owners))
+    _check_targets(spec, problems)
     for backend in spec.backends:
         for library in backend.libraries:
             if library.dtypes is not None:
                 are_known(spec, library.dtypes, (), problems)
+
+
+def _check_targets(spec: Spec, problems: Problems) -> None:
+    """Note targets of no backend, backends without targets, and kernels that need what no target has."""
+    names = [backend.name for backend in spec.backends]
+    for name, targets in spec.targets.items():
+        if name not in names and not targets[0].location.is_of_base:
+            problems.unknown(targets[0].location, f"targets are of unknown backend '{name}'", name, names)
+    for backend in spec.backends:
+        if backend.code_objects is not None and not backend.code_objects.targets:
+            message = f"'code_objects' of {backend} have no targets; write 'targets', or the backend's"
+            problems.note(backend.place("code_objects"), f"{message} to spec/kernels/targets.yaml")
+    features = dict.fromkeys(feature for each in spec.targets.values() for target in each for feature in target.has)
+    for family in spec.kernels:
+        for feature, location in family.needs.items():
+            if feature not in features:
+                message = f"kernels need '{feature}', which no target has"
+                problems.note(location, message + did_you_mean(feature, features))
 
 
 def _check_names(spec: Spec, problems: Problems) -> None:

@@ -4,11 +4,12 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from opgen.model import Spec
+from opgen.model import Backend, Spec
 from opgen.problem import Refusal
 
 _INCLUDE = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
@@ -67,8 +68,13 @@ def code_objects(spec: Spec, kernels: Path, headers: Iterable[Path], code: Path)
         if backend.code_objects is not None
         for target in backend.code_objects.targets
         for family in families
-        if family.host == backend.code_objects.host and (not family.targets or target in family.targets)
+        if family.host == backend.code_objects.host and family.needs.keys() <= features(spec, backend, target)
     )
+
+
+def features(spec: Spec, backend: Backend, name: str) -> AbstractSet[str]:
+    """The features of a target that kernels may need."""
+    return next((target.has.keys() for target in spec.targets.get(backend.name, ()) if target.name == name), set())
 
 
 def _read(file: Path) -> tuple[str, Sequence[str]] | None:

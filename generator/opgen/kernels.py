@@ -28,7 +28,6 @@ from opgen.decoder import (
 from opgen.launches import Launch
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.reserved import no_cpp_word
-from opgen.toolchains import TARGET
 
 # The types of an argument's fields: the C++ type, the letter of Python's struct module, the bytes of one, and what
 # launchers pack.
@@ -237,10 +236,10 @@ class KernelFamily:
     name: Annotated[str, Entry("{}.yaml")]
     doc: Annotated[str, "What the kernels do: the comment at the top of their source."]
     host: Annotated[bool, "True if the kernels are C++ for the host; otherwise they are HIP for GPUs."]
-    targets: Annotated[
-        Mapping[Annotated[str, names_of("target", token=TARGET.pattern)], Location],
+    needs: Annotated[
+        Mapping[Annotated[Name, names_of("feature")], Location],
         Mark.OPTIONAL,
-        "The only targets that have the kernels, whose instructions they need; without this key all of GPUs have them.",
+        "What a target must have for the kernels, of `has` in spec/kernels/targets.yaml.",
     ]
     early: Annotated[
         bool,

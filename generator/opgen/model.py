@@ -48,6 +48,7 @@ from opgen.problem import Location, did_you_mean, nearest
 from opgen.reserved import is_reserved, no_cpp_word, not_reserved
 from opgen.results import Result
 from opgen.signature import Call, Signature, is_optional
+from opgen.targets import Target
 from opgen.toolchains import CodeObjects
 
 if TYPE_CHECKING:
@@ -1385,6 +1386,7 @@ class Spec:
     tuples: tuple[TupleType, ...]  # what Python gives to make plans of the host's kernels
     widths: Mapping[str, tuple[str, Location]]  # the C++ types of elements that kernels only move, by name
     constants: tuple[Constant, ...]  # the numbers that kernels and launchers share
+    targets: Mapping[str, Sequence[Target]]  # the GPU architectures of each backend
     # What `lower` finds: by backend, by method and op, and by dtype, what the backend does; and the subpackages in
     # which it looks for what it calls.
     lowerings: Mapping[str, Lowerings] = field(default_factory=dict)

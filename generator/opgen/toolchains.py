@@ -1,23 +1,16 @@
 """The toolchains' part of the model: what a backend's kernels are compiled for ahead of time, and with what."""
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Cursor, Entry, Key, Mark, Mistakes, Name, Placeholders, defines, like, names_of
+from opgen.decoder import Entry, Key, Mark, Mistakes, Name, Placeholders, defines, like, names_of
 from opgen.problem import Location, did_you_mean
+from opgen.targets import TARGET, is_target
 
-# The name of a folder too.
-TARGET = re.compile(r"[a-z][a-z0-9_.-]*")
 _FLAG = Placeholders(("target", "device_libraries"), among_braces=True)
 _LIBRARIES = "{device_libraries}"
-
-
-def _target(_: Cursor, text: str) -> Iterator[str]:
-    if not TARGET.fullmatch(text):
-        yield f"'{text}' cannot be a target's name; use small letters, digits, dots, underscores and hyphens"
 
 
 @dataclass(frozen=True)
@@ -27,7 +20,7 @@ class DeviceLibraries:
     folders: Annotated[tuple[str, ...], "Folders that may hold the libraries; the first that is there is taken."]
     constants: Annotated[
         Mapping[str, int],
-        "By the name of a file that holds nothing but a constant, the constant; a missing one is made.",
+        Mark.LATER,  # those of the targets
     ]
     text: Annotated[
         str,
@@ -86,8 +79,10 @@ class CodeObjects:
 
     host: Annotated[bool, "True if the kernels are those for the host: the files of spec/kernels with `host: true`."]
     targets: Annotated[
-        Mapping[Annotated[str, _target, like(TARGET.pattern), defines("target", token=TARGET.pattern)], Location],
-        "The targets, each the name of a folder of code objects.",
+        Mapping[Annotated[str, is_target, like(TARGET.pattern), defines("target", token=TARGET.pattern)], Location],
+        Mark.OPTIONAL,
+        "The targets, each the name of a folder of code objects; without this key those that spec/kernels/targets.yaml "
+        "has for the backend, but for those that are compiled at run time.",
     ]
     flags: Annotated[
         tuple[Annotated[str, Placeholders(("target",), among_braces=True)], ...],
@@ -117,7 +112,7 @@ class CodeObjects:
             yield ("probe",) if self.probe else ("host",), f"kernels for the host {mend}"
         for toolchain in self.listed:
             path, what = ("toolchains", toolchain.name), f"toolchain '{toolchain.name}'"
-            for target in toolchain.targets:
+            for target in toolchain.targets if self.targets else ():
                 if target not in self.targets:
                     message = f"{what} builds '{target}', which is no target of the backend"
                     yield (*path, "targets", target), message + did_you_mean(target, self.targets)

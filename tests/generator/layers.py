@@ -20,7 +20,7 @@ PACKAGE, RUNTIME = REPOSITORY / "generated/tallow", REPOSITORY / "runtime"
 FACTS = {
     *("array_functors", "array_library", "dtype", "ggml_dtype", "host_blocks", "limits", "op", "promotion"),
     "results",
-    *("kernels.arguments", "kernels.constants", "kernels.host_arguments", "kernels.toolchains"),
+    *("kernels.arguments", "kernels.constants", "kernels.host_arguments", "kernels.targets", "kernels.toolchains"),
     *("kernels.launches", "kernels.host_launches"),
     *("cpu_backend.library", "libraries.miopen", "libraries.onednn", "support_table"),
 }

@@ -435,12 +435,14 @@ def libraries(compilation: Compilation, tmp_path: Path, monkeypatch: pytest.Monk
         "flags": ["--libraries={device_libraries}"],
         "device_libraries": {
             "folders": ["$NOTHING/libraries", "/nowhere", "$TOOLS/share/libraries"],
-            "constants": {"version_one.bc": 1, "version_two.bc": 2},
             "text": "the constant {constant}",
             "flags": ["-assemble"],
         },
     }
     compilation.settings(toolchains={"first": toolchain})
+    facts = "wave_size: 32, shared_bytes: 1, constants: {version_one.bc: 1, version_two.bc: 2}"
+    targets = compilation.project.root / "spec/kernels/targets.yaml"
+    targets.write_text(f"targets: {{accelerator: {{one: {{{facts}}}}}}}", encoding="utf-8")
     return folder
 
 

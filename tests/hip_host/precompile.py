@@ -69,7 +69,7 @@ def write(code: Path, data: bytes, checksums: dict[str, str]) -> None:
 
 def main() -> None:
     # The largest first, so that the last ones to finish are short.
-    everywhere = [SOURCES / f"{family}.hip" for family, targets in FAMILIES.items() if not targets]
+    everywhere = [SOURCES / f"{family}.hip" for family, needs in FAMILIES.items() if not needs]
     families = [path.stem for path in sorted(everywhere, key=lambda path: -path.stat().st_size)]
     with ProcessPoolExecutor() as pool:
         for number, line in enumerate(pool.map(compile_family, families), 1):

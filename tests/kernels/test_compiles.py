@@ -28,9 +28,10 @@ SPEC = own_spec.read()
 GPUS = [backend.code_objects for backend in SPEC.backends if backend.code_objects and not backend.code_objects.host]
 TARGETS = [target for code_objects in GPUS for target in code_objects.targets]
 ON_GPUS = [family for family in SPEC.kernels if family.kernels and not family.host]
-OBJECTS = [(target, family.name) for target in TARGETS for family in ON_GPUS if target in (family.targets or TARGETS)]
+HAS = {target.name: target.has.keys() for targets in SPEC.targets.values() for target in targets}
+OBJECTS = [(target, family.name) for target in TARGETS for family in ON_GPUS if family.needs.keys() <= HAS[target]]
 # What every target has.
-FAMILIES = [family.name for family in ON_GPUS if not family.targets]
+FAMILIES = [family.name for family in ON_GPUS if not family.needs]
 # A kernel, its op, which is its name before the first dtype or width, that dtype, and the function that it calls.
 PARTS = re.compile(r"^TALLOW_KERNEL\(((\w+?)(?:_((?:b|bf|f|i|u)\d+(?:e4m3)?)\w*)?), \w+, (\w+)", re.MULTILINE)
 # The registers and the bytes that CUDA's own subroutines may take of the stack: those of its divisions save registers

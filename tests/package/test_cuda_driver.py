@@ -81,7 +81,7 @@ def test_what_there_is(on_cuda):
 assert (device_count(), is_available(), runtime_version()) == (2, True, "13.2")
 driver = CudaDevice(1).driver
 assert (driver.label, driver.name, driver.target) == ("cuda:1", "CUDA on the CPU", "sm_90a")
-assert (driver.wave_size, driver.multiprocessors) == (32, 132)
+assert (driver.facts.wave_size, driver.multiprocessors) == (32, 132)
 assert driver.memory_info() == (1 << 34, 1 << 35)
 assert isinstance(driver.stream, int)
 with pytest.raises(InvalidArgument, match="ordinal 2 is out of range; use one from 0 to 1"):

@@ -77,7 +77,7 @@ def test_what_there_is(gpu):
     assert GpuDevice.is_available()
     assert all(part.isdecimal() for part in package().runtime_version().split("."))
     assert gpu.driver.label == f"{NAME}:0"
-    assert gpu.driver.wave_size in (32, 64)
+    assert gpu.driver.facts.wave_size in (32, 64)
     assert gpu.driver.multiprocessors >= 1
 
 

@@ -193,6 +193,9 @@ def _of_kernels(spec: Spec) -> _Described:
             seen[kernel.name] += 1
             number = f" ({seen[kernel.name]})" if seen[kernel.name] > 1 else ""
             yield "kernel", f"{family.name}.{kernel.name}{number}", kernel.location, _whole_kernel(spec, kernel)
+    for backend, targets in spec.targets.items():
+        for target in targets:
+            yield "target", f"{backend}.{target.name}", target.location, [target]
     for group in spec.field_groups:
         yield "group of fields", group.name, group.location, [group]
     for described in spec.tuples:

@@ -33,6 +33,7 @@ from opgen.views import (
     package,
     results,
     support,
+    targets,
     toolchains,
 )
 
@@ -55,6 +56,7 @@ _MODULES = (
     package,
     results,
     support,
+    targets,
     toolchains,
 )
 View: TypeAlias = Callable[[Spec], object]

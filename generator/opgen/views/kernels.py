@@ -556,7 +556,7 @@ def _arguments(spec: Spec, *, host: bool) -> View:
             if backend.code_objects is not None and backend.code_objects.host == host
             for target in backend.code_objects.targets
         ],
-        families={family.name: tuple(family.targets) for family in families if family.kernels},
+        families={family.name: tuple(family.needs) for family in families if family.kernels},
         cooperative=[family.name for family in families if family.cooperative],
         tuples=list(map(_tuple, spec.tuples)),
     )

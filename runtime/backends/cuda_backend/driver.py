@@ -58,10 +58,7 @@ class Driver(GpuDriver):
         self.label = device.label
         self.name = device.name
         major, minor = (device.attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
-        target = f"sm_{major}{minor}"
-        # With the instructions that no later GPU has.
-        self.target = "sm_90a" if target == "sm_90" else target
-        self.wave_size = device.attribute("WARP_SIZE")
+        self.identify(Nvrtc.targets, f"sm_{major}{minor}", device.attribute("WARP_SIZE"))
         self.multiprocessors = device.attribute("MULTIPROCESSOR_COUNT")
         self.concurrent_blocks = self.multiprocessors if device.attribute("COOPERATIVE_LAUNCH") else 1
         self.compiler = Nvrtc()

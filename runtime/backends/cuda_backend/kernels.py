@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cuda.bindings import nvrtc as _binding
 
+from ....kernels.targets import TARGETS
 from ...base.error import BackendUnavailable
 from ..gpu_backend.driver.run_time_compiler import RunTimeCompiler
 
@@ -19,6 +20,8 @@ class Nvrtc(RunTimeCompiler):
     prefix = "nvrtc"
     code = "CUBIN"
     advice = "install an NVRTC of the CUDA that cuda-python is for"
+
+    targets = TARGETS["cuda"]
 
     def __init__(self, library: Any = nvrtc) -> None:
         super().__init__(library)
@@ -43,5 +46,5 @@ class Nvrtc(RunTimeCompiler):
         return ("--minimal",) if int(self.version.split()[1].partition(".")[0]) >= 13 else ()
 
     def options(self, target: str) -> tuple[str, ...]:
-        """What NVRTC is told, for the target of a device."""
+        """The options of NVRTC for the target of a device."""
         return "--std=c++17", "--fmad=false", f"--gpu-architecture={target}"

@@ -75,7 +75,7 @@ class GpuDevice(GpuBase):
         self.facts = Facts(
             driver.label,
             driver.multiprocessors,
-            driver.wave_size,
+            driver.facts.wave_size,
             self.counters,
             self.kernels.has,
             driver.concurrent_blocks,
@@ -86,7 +86,7 @@ class GpuDevice(GpuBase):
     def description(self) -> str:
         driver = self.driver
         size = f"{driver.multiprocessors} multiprocessors, {driver.memory_info()[1] / (1 << 30):.0f} GiB"
-        return f"{driver.name} ({driver.target}), waves of {driver.wave_size}, {size}"
+        return f"{driver.name} ({driver.target}), waves of {driver.facts.wave_size}, {size}"
 
     def __reduce__(self) -> tuple[type[GpuDevice], tuple[int]]:
         return type(self), (self.ordinal,)

@@ -46,8 +46,7 @@ class Driver(GpuDriver):
         self.queue = HipStream(device)
         self.label = device.label
         self.name = properties.name
-        self.target = properties.target
-        self.wave_size = properties.wave_size
+        self.identify(Hiprtc.targets, properties.target, properties.wave_size)
         self.multiprocessors = properties.multi_processor_count
         self.concurrent_blocks = self.multiprocessors if properties.cooperative_launch else 1
         self.compiler = Hiprtc()

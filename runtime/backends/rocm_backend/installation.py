@@ -12,7 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ....kernels.targets import TARGETS
 from ...doctor.finding import Finding
+from ..gpu_backend.driver.target import find_target
 
 ROOT: Final = Path("/")
 OVERRIDE: Final = "HSA_OVERRIDE_GFX_VERSION"
@@ -20,9 +22,6 @@ _HIDING: Final = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_D
 _AMD: Final = "0x1002"
 # Display controllers and processing accelerators, by the first byte of their class on the PCI bus.
 _GPU_CLASSES: Final = ("0x03", "0x12")
-# GPUs whose instructions are those of one that ROCm's libraries have kernels for: how the targets begin, that target,
-# and what makes the runtime report it.
-_ALIKE: Final = (("gfx103", "gfx1030", "10.3.0"), ("gfx1103", "gfx1100", "11.0.0"), ("gfx90c", "gfx900", "9.0.0"))
 
 
 def examine(target: str, root: Path = ROOT) -> Iterator[Finding]:
@@ -34,11 +33,11 @@ def examine(target: str, root: Path = ROOT) -> Iterator[Finding]:
     if override:
         yield Finding("target", None, f"{OVERRIDE}={override} makes the runtime report {target}")
         return
-    for start, alike, number in _ALIKE:
-        if target.startswith(start) and target != alike:
-            text = f"rocBLAS and MIOpen may have no kernels for {target}; tallow's own are compiled for it"
-            fix = f"if a library fails, set {OVERRIDE}={number}, by which the GPU is taken for {alike}"
-            yield Finding("target", None, text, fix)
+    facts = find_target(TARGETS["rocm"], target)
+    if facts is not None and facts.override is not None:
+        text = f"rocBLAS and MIOpen may have no kernels for {target}; tallow's own are compiled for it"
+        fix = f"if a library fails, set {OVERRIDE}={facts.override}, by which the GPU is taken for {facts.taken_for}"
+        yield Finding("target", None, text, fix)
 
 
 def rocm_version(root: Path = ROOT) -> str | None:

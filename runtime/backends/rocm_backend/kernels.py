@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from hip import hiprtc as _binding
 
+from ....kernels.targets import TARGETS
 from ...base.error import BackendUnavailable, CompilationFailed
 from ..gpu_backend.driver.run_time_compiler import RunTimeCompiler
+from ..gpu_backend.driver.target import find_target
 from .hip import runtime_version
 
 hiprtc: Final[Any] = _binding
@@ -25,23 +27,6 @@ _REQUIRED: Final = (
     "hiprtcVersion",
 )
 
-# What LLVM calls a family of GPUs, by how their targets begin: code for it runs on all of them. Not all GPUs have one.
-_GENERIC: Final = {
-    "gfx900": "gfx9-generic",
-    "gfx902": "gfx9-generic",
-    "gfx904": "gfx9-generic",
-    "gfx906": "gfx9-generic",
-    "gfx909": "gfx9-generic",
-    "gfx90c": "gfx9-generic",
-    "gfx94": "gfx9-4-generic",
-    "gfx95": "gfx9-4-generic",
-    "gfx101": "gfx10-1-generic",
-    "gfx103": "gfx10-3-generic",
-    "gfx110": "gfx11-generic",
-    "gfx115": "gfx11-generic",
-    "gfx120": "gfx12-generic",
-}
-
 
 class Hiprtc(RunTimeCompiler):
     """ROCm's compiler. For a target that it does not know it compiles what runs on the whole family of the GPU."""
@@ -49,6 +34,7 @@ class Hiprtc(RunTimeCompiler):
     prefix = "hiprtc"
     code = "Code"
     advice = "install a ROCm whose hiprtc and HIP belong together"
+    targets = TARGETS["rocm"]
 
     def __init__(self, library: Any = hiprtc) -> None:
         super().__init__(library)
@@ -69,10 +55,10 @@ class Hiprtc(RunTimeCompiler):
         return f"hiprtc {major}.{minor} of HIP {'.'.join(map(str, runtime_version()))}"
 
     def options(self, target: str) -> tuple[str, ...]:
-        """What hiprtc is told, for the target of a device."""
-        told = "-O3", "-std=c++17", "-ffp-contract=off", f"--offload-arch={target}"
+        """The options of hiprtc for the target of a device."""
+        options = "-O3", "-std=c++17", "-ffp-contract=off", f"--offload-arch={target}"
         # Before ROCm 6.4 an older format is the default, which has no generic targets.
-        return (*told, "-mcode-object-version=6") if target.endswith("-generic") else told
+        return (*options, "-mcode-object-version=6") if target.endswith("-generic") else options
 
     def compile(
         self, source: str, name: str, headers: Mapping[str, str], target: str, options: Sequence[str] = ()
@@ -81,7 +67,8 @@ class Hiprtc(RunTimeCompiler):
         try:
             return super().compile(source, name, headers, self._generic.get(target, target), options)
         except CompilationFailed:
-            generic = next((generic for start, generic in _GENERIC.items() if target.startswith(start)), None)
+            facts = find_target(self.targets, target)
+            generic = None if facts is None else facts.generic
             if generic is None or target in self._generic or self._knows(target) or not self._knows(generic):
                 raise
         self._generic[target] = generic

@@ -17,8 +17,10 @@ from .error import DriverError
 from .launch import Launcher
 from .protocols import Region
 from .stream import Direction, Event, Recorded, Stream, settled
+from .target import target_of
 
 if TYPE_CHECKING:
+    from .....kernels.targets import Target
     from ....doctor.finding import Finding
     from .buffer import DeviceBuffer, HostBuffer
     from .loader import Loader
@@ -66,8 +68,8 @@ class GpuDriver(ABC):
     """What its makers call it."""
     target: str
     """What code objects for it are built for, such as "sm_90a"."""
-    wave_size: int
-    """The threads that run in step."""
+    facts: Target
+    """The facts of its architecture."""
     multiprocessors: int
     concurrent_blocks: int
     """How many blocks of one launch surely run at the same time, so that they can wait for each other."""
@@ -89,6 +91,11 @@ class GpuDriver(ABC):
         self._capture_stream: Stream[Any] | None = None
         self.recorded: weakref.WeakSet[Recorded] = weakref.WeakSet()
         """What was recorded and is not collected."""
+
+    def identify(self, targets: Sequence[Target], reported: str, wave_size: int) -> None:
+        """Look up the architecture that the vendor's driver reports."""
+        self.facts = target_of(targets, reported, wave_size)
+        self.target = self.facts.name if reported == self.facts.reported else reported
 
     def examine(self) -> Iterator[Finding]:
         """Yield what the vendor's system says of the device, for `tallow.doctor`."""

@@ -48,9 +48,8 @@ class Kernels:
         function(blocks if blocks < MAX_BLOCKS else MAX_BLOCKS, arguments)
 
     def has(self, family: str) -> bool:
-        """Whether the device has the kernels of a family: of some, other targets lack the instructions."""
-        targets = FAMILIES[family]
-        return not targets or self._driver.target in targets
+        """Return True if the device has what the kernels of a family need."""
+        return set(self._driver.facts.has).issuperset(FAMILIES[family])
 
     def function(self, family: str, name: str, argument_size: int, shared_bytes: int = 0) -> Function:
         """What enqueues a kernel on at most MAX_BLOCKS blocks: see `launch`."""
