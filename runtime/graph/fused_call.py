@@ -48,10 +48,11 @@ def record(
     """Compute a function and record the call as one; None if its gradients cannot be fused."""
     values, nodes = zip(*[opened(tensor._storage) for tensor in tensors], strict=True)
     wanted = tuple([position for position, node in enumerate(nodes) if node is not None])
+    count, function = len(function.results), function.with_saved
     layouts = tuple(
         [
-            layout if result.dtype.is_float else None
-            for layout, result in zip(function.computed_layouts, function.results, strict=True)
+            layout if result.dtype.is_float and place < count else None
+            for place, (layout, result) in enumerate(zip(function.computed_layouts, function.results, strict=True))
         ]
     )
     variables = tuple([position for position in wanted if nodes[position].rule is None])
@@ -60,7 +61,7 @@ def record(
     results = [*map(Storage._new, launch(function, [value.inner for value in values], numbers))]
     inputs = tuple([part for node, tensor in zip(nodes, tensors, strict=True) for part in (node, tensor._layout)])
     saved = *map(watched, values), _Call(function, numbers, again), results
-    return [*record_each(results, Rule(function.name, _gradients), inputs, saved)]
+    return [*record_each(results, Rule(function.name, _gradients), inputs, saved)][:count]
 
 
 def _gradients(node: Node, parts: Any) -> Contributions:
@@ -108,7 +109,7 @@ def _by_ops(node: Node, call: _Call, gradients: Sequence[Tensor | None]) -> Iter
     order = inverse(call.function.order)
     if order:
         gradients = [None if gradient is None else gradient.permute(order) for gradient in gradients]
-    for result, gradient in zip(results, gradients, strict=True):
+    for result, gradient in zip(results, gradients[: len(results)], strict=True):
         source = opened(result._storage)[1]
         if gradient is not None and source is not None:
             yield Use(source, result._layout), gradient

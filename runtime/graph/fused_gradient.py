@@ -17,10 +17,11 @@ from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..program.fused_function import EmptyRowError, FusedFunction, IndexOp, Result, Source, Step
+from ..program.fused_function import ALL, EmptyRowError, FusedFunction, IndexOp, Result, Source, Step, TotalOp
 from ..program.fused_kernels import excess, kernels_of
-from .traced import Trace, TracedStorage, TracedTensor, operand_names, vector_along
+from .traced import Trace, TracedStorage, TracedTensor
 from .traced_number import TracedNumber
+from .traced_rows import operand_names, vector_along
 
 _Key: TypeAlias = "tuple[FusedFunction, tuple[int, ...], tuple[int, ...], tuple[Layout | None, ...]]"
 _DERIVATIVES: Final = {**DERIVATIVES, **SECOND_DERIVATIVES}
@@ -132,12 +133,12 @@ class _Derivation:
         count, results = len(function.tensors), function.results
         self._sources = dict(function.sources)
         whole = [self._whole(result) for result in results]
-        if reads_results:
-            self._sources |= {
-                result.name: Source(count + len(results) + k, result.dtype, layout)
-                for k, (result, layout) in enumerate(zip(results, whole, strict=True))
-                if layout is not None
-            }
+        first_saved = len(results) - function.saved
+        self._sources |= {
+            result.name: Source(count + len(results) + k, result.dtype, layout)
+            for k, (result, layout) in enumerate(zip(results, whole, strict=True))
+            if layout is not None and (reads_results or k >= first_saved)
+        }
         gradients = {
             f"g{k}": Source(count + k, result.dtype, layout if own is None else _shaped(layout, own.shape))
             for k, (result, layout, own) in enumerate(zip(results, layouts, whole, strict=True))
@@ -151,7 +152,8 @@ class _Derivation:
         }
         for step in function.steps:
             if step.dtype.is_float and not self._needed.isdisjoint(step.operands):
-                self._needed.update(step.names)
+                # Further results have no gradient.
+                self._needed.add(step.names[0])
         self._gradients: dict[str, TracedTensor] = {}
         # What elements add to the totals of row ops.
         self._added: set[str] = set()
@@ -209,7 +211,7 @@ class _Derivation:
         gradients = [self._gradients.get(name) for name in step.names]
         if gradients == [None] * len(gradients):
             return
-        if len(gradients) > 1:
+        if gradients[1:] != [None] * (len(gradients) - 1):
             raise _NotFused
         for place, gradient in self._contributions(step, gradients[0]):
             self._add(step.operands[place], step.layouts[place], gradient)
@@ -217,8 +219,14 @@ class _Derivation:
     def _contributions(self, step: Step, g: Any) -> Iterator[tuple[int, Any]]:
         if step.op is MethodOp.TO_DTYPE:
             yield 0, g.to_dtype(step.operand_dtype)
-        elif step.row_index is not None:
+        elif isinstance(step.op, IndexOp):
             yield 0, self._scattered(step, g)
+        elif step.op is TotalOp.RATIO_OF_SUMS:
+            if step.operands[1] in self._needed:
+                raise _NotFused
+            yield 0, (g / self._value(step.names[1], Layout.contiguous(step.result_shape))).broadcast_as(step.shape)
+        elif step.is_of_rows and step.facts.number_results:
+            yield 0, self._of_numbers(step, g)
         elif step.is_reduction:
             yield from self._of_reduction(step, g)
         elif step.dim is not None:
@@ -259,14 +267,16 @@ class _Derivation:
             return
         x = self._value(step.operands[0], step.layouts[0])
         x = x.to_dtype(x.dtype.compute)
+        assert step.dim is not None
+        dims = (*range(x.rank),) if step.dim == ALL else (step.dim,)
 
         def part(name: str) -> Any:
             if name == "x":
                 return x
             if name == "result":
                 numbers = [self._number(number) for number in step.parameters]
-                return x._reduce(step.op, step.dim, True, None, None, *numbers)
-            known = {"dims": (step.dim,), "count": x.shape[step.dim]}
+                return x._reduce(step.op, dims, True, None, None, *numbers)
+            known = {"dims": dims, "count": math.prod([x.shape[dim] for dim in dims])}
             return known[name] if name in known else self._part(step, [], name)
 
         gradient = g
@@ -285,6 +295,20 @@ class _Derivation:
         operands, layouts = (g._storage.named(g.source_layout), step.operands[1]), (g.source_layout, step.layouts[1])
         made = self._trace.step(Step("", IndexOp.SCATTER, operands, layouts, (), step.dtype, step.dtype, step.dim))
         return g._new(self._trace.storage_of(made.name), Layout.contiguous(step.shape))
+
+    def _of_numbers(self, step: Step, g: Any) -> Any:
+        """The gradient of the elements of which an op gives a number for each row, by its gradient op."""
+        op, trace, names = MethodOp(f"{step.op.value}_gradient"), self._trace, step.operands
+        if ROWS[op.value].passes or not self._needed.isdisjoint(names[1:]):
+            raise _NotFused
+        x = self._value(names[0], step.layouts[0])
+        saved = [self._value(name, Layout.contiguous(step.result_shape)) for name in step.saved]
+        parts = [x, *[each.broadcast_as(step.shape) for each in (g, *saved)]]
+        count = len(step.facts.absent)
+        operands = *[part._storage.named(part.source_layout) for part in parts], *names[count:]
+        layouts = *[part.source_layout for part in parts], *step.layouts[count:]
+        made = trace.step(step._replace(name="", op=op, operands=operands, layouts=layouts, results=1))
+        return x._new(trace.storage_of(made.name), Layout.contiguous(step.shape))
 
     def _require_no_rounding(self, step: Step, derivatives: Mapping[str, Derivative | None]) -> None:
         """Refuse what reads a result that was rounded, where the op of both gradients does not."""

@@ -38,11 +38,11 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
 
     The function takes tensors and numbers, and gives a tensor or a tuple or list of tensors, of elementwise ops:
     arithmetic and comparisons with tensors and numbers on either side, `where`, `to_dtype`, and the methods that are
-    such ops; of ops of rows; of reductions of floats along one dim, whose results it may compute with; and of `gather`
-    with one index for each row, as losses of classes need. Rows along several dims or of several shapes or dtypes are
-    kernels of their own, each with the elementwise ops around it. Its arguments may be views, broadcast, and viewed
-    inside of it. Each op rounds its result to its dtype, so that the bits are those of the ops one by one, but for the
-    order in which a GPU adds up rows in reductions. The results are new tensors.
+    such ops; of ops of rows; of reductions of floats along one dim, whose results it may compute with; of `gather` with
+    one index for each row and of losses of classes; and of reductions of the numbers of all rows. Rows along several
+    dims or of several shapes or dtypes are kernels of their own, each with the elementwise ops around it. Its arguments
+    may be views, broadcast, and viewed inside of it. Each op rounds its result to its dtype, so that the bits are those
+    of the ops one by one, but for the order in which a GPU adds up rows in reductions. The results are new tensors.
 
     A GPU compiles a kernel for the ops, dtypes and ranks, and keeps it on disk. For that the function is run with what
     stands for its arguments, once for each combination of their layouts and dtypes: it should do nothing but compute.

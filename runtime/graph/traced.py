@@ -11,30 +11,39 @@ from operator import itemgetter
 from typing import Any, Final, NoReturn
 
 from ...device import Device
-from ...dtype import INDEX, DType
-from ...kernels.constants import ELEMENTWISE_METHODS, ROW_REDUCTIONS, ROWS
-from ...op import BinaryOp, MethodOp
+from ...dtype import DType
+from ...kernels.constants import ELEMENTWISE_METHODS, ROWS
+from ...op import MethodOp
 from ...storage import Storage
-from ..base.error import FusionError, ShapeMismatch, UnsupportedDType
+from ..base.error import FusionError, ShapeMismatch
 from ..core import argument, check
-from ..core.conversion import conversion
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..program.fused_function import (
-    EmptyRowError,
     FusedFunction,
     IndexOp,
     Number,
     Result,
     Source,
     Step,
-    reduced_shape,
+    TotalOp,
 )
 from ..storage.calls import TRACED, require_same_dtype
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from ..tensor.number import as_number
 from .traced_number import TracedNumber
+from .traced_rows import (
+    CHANGES_SHAPE,
+    FOREIGN,
+    require_dtype,
+    traced_gather,
+    traced_ratio,
+    traced_reduction,
+    traced_row,
+    with_dims,
+    without,
+)
 
 _PACKAGE: Final = __name__.partition(".")[0]
 _READS: Final = ("reads elements", "use where in place of if, or compute the number before and pass it")
@@ -47,23 +56,6 @@ _REASONS: Final = {
     ),
 }
 _OTHER: Final = ("is no elementwise op", "call it outside of the fused function")
-_OUTSIDE: Final = "reduce outside of the fused function, and pass the result"
-_SEVERAL_DIMS: Final = ("joins elements of several dims", _OUTSIDE)
-_NO_ROW: Final = ("joins elements in a way for which rows have no kernel", _OUTSIDE)
-# Reductions of dims, which are in kernels of rows where there is one dim.
-_REDUCTIONS: Final = ("reduce_op", "var", "std")
-_OTHER_GATHER: Final = ("chooses other elements than one float of each row", "call it outside of the fused function")
-_CHANGES_SHAPE: Final = (
-    "gives what was computed another shape",
-    "do it to the arguments of the function or to its result",
-)
-_FOREIGN: Final = ("is given a tensor that is no argument of the function", "make it one")
-
-
-def operand_names(method: str) -> list[str]:
-    """The names of the operands of a storage method, of which the first one is the storage itself."""
-    names = inspect.signature(getattr(Storage, method)).parameters
-    return [name for name in names if name == "self" or f"{name}_layout" in names]
 
 
 class Trace:
@@ -152,7 +144,7 @@ class Trace:
         step = next((step for step in self.steps if name in step.names), None)
         if step is None:
             return TracedStorage.made(self, self.numbers[name].dtype, name=name)
-        return TracedStorage.made(self, step.dtype, name=name, shape=step.result_shape)
+        return TracedStorage.made(self, step.dtype_of(name), name=name, shape=step.result_shape)
 
     def parameters(self, op: MethodOp, dtype: DType, numbers: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of the parameters of an op of operands of a dtype."""
@@ -192,7 +184,7 @@ class _Inner:
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "device":  # of which a storage asks that is none of the function's
-            self.trace.refuse(_FOREIGN)
+            self.trace.refuse(FOREIGN)
         raise AttributeError(name)
 
 
@@ -259,7 +251,7 @@ class TracedStorage(Storage):
 
     def shows(self, layout: Layout) -> bool:
         """Whether a layout shows what was computed, or that broadcast; of an argument it may show anything."""
-        if self.place is not None or self._is_without_dims(layout):
+        if self.place is not None or self.is_without_dims(layout):
             return True
         try:
             whole = Layout.contiguous(self.shape).broadcast_as(layout.shape)
@@ -267,12 +259,12 @@ class TracedStorage(Storage):
             return False
         return _steps(layout) == _steps(whole)
 
-    def _is_without_dims(self, layout: Layout) -> bool:
+    def is_without_dims(self, layout: Layout) -> bool:
         """Return True for a layout of what was computed without the dims that were reduced."""
         is_whole = layout.is_contiguous and not layout.start_offset
         return bool(self.dims) and is_whole and layout.shape == without(self.shape, self.dims)
 
-    def _traced(self, method: str, arguments: Mapping[str, Any]) -> Any:
+    def traced_map(self, method: str, arguments: Mapping[str, Any]) -> Any:
         """The result of an elementwise storage method, after the checks that the method makes."""
         trace = self.inner.trace
         storages: list[TracedStorage] = [self]
@@ -284,7 +276,7 @@ class TracedStorage(Storage):
             if isinstance(value, TracedStorage):
                 storages.append(value)
             elif isinstance(value, Storage):
-                trace.refuse(_FOREIGN)
+                trace.refuse(FOREIGN)
             elif isinstance(value, Layout):
                 layouts.append(value)
             elif isinstance(value, DType):
@@ -293,9 +285,9 @@ class TracedStorage(Storage):
                 numbers[name] = value
         first, *others = storages[1:] if op.moves else storages
         dims, layouts = self._with_dims(storages, layouts)
-        first._require_dtype(op, op.dtypes)
+        require_dtype(first, op, op.dtypes)
         if op.moves:
-            self._require_dtype(op, op.conditions)
+            require_dtype(self, op, op.conditions)
         if target is not None:
             check.keeps_parts(op.value, self, target)
         require_same_dtype(op.value, first, *others)
@@ -310,13 +302,13 @@ class TracedStorage(Storage):
         """Return the dims of a result that were reduced, and the layouts with them where operands lack them."""
         pairs = [*zip(storages, layouts, strict=True)]
         for storage, layout in pairs:
-            if storage._is_without_dims(layout):
+            if storage.is_without_dims(layout):
                 storages[:] = [other._lifted(storage.dims) for other in storages]
-                pairs = [(other, _with_dims(each, storage.dims)) for other, each in zip(storages, layouts, strict=True)]
+                pairs = [(other, with_dims(each, storage.dims)) for other, each in zip(storages, layouts, strict=True)]
                 break
         for storage, layout in pairs:
             if storage.dims and not storage.shows(layout):
-                self.inner.trace.refuse(_CHANGES_SHAPE)
+                self.inner.trace.refuse(CHANGES_SHAPE)
         dims = next((it.dims for it, layout in pairs if it.dims and layout.shape == it.shape), ())
         return dims, [layout for _, layout in pairs]
 
@@ -327,134 +319,12 @@ class TracedStorage(Storage):
         if self.dims == dims or step is None:
             return self
         if self.dims or step.dim is not None:
-            trace.refuse(_CHANGES_SHAPE)
+            trace.refuse(CHANGES_SHAPE)
         storages = [trace.storage_of(name)._lifted(dims) for name in step.operands]
-        layouts = [_with_dims(layout, dims) for layout in step.layouts]
+        layouts = [with_dims(layout, dims) for layout in step.layouts]
         operands = [storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)]
         lifted = trace.step(step._replace(name="", operands=tuple(operands), layouts=tuple(layouts)))
         return self.made(trace, self.dtype, name=lifted.name, shape=lifted.shape, dims=dims)
-
-    def _traced_reduction(self, method: str, arguments: Mapping[str, Any]) -> Any:
-        """The result of a reduction along one dim."""
-        trace, numbers = self.inner.trace, dict(arguments)
-        layout, dims = numbers.pop("layout"), numbers.pop("dims")
-        op: Any = numbers.pop("op", None) or MethodOp(method)
-        if self._is_without_dims(layout):
-            own = [dim for dim in range(len(self.shape)) if dim not in self.dims]
-            dims, layout = tuple([own[dim] for dim in dims]), _with_dims(layout, self.dims)
-        if op.value not in ROW_REDUCTIONS or not self.dtype.is_float or self.dtype.itemsize == 1:
-            trace.refuse(_NO_ROW)
-        if len(dims) != 1:
-            trace.refuse(_SEVERAL_DIMS)
-        (dim,) = dims
-        if layout.shape[dim] == 0:
-            raise EmptyRowError
-        operands = (self.named(layout),)
-        parameters = trace.parameters(op, self.dtype, numbers)
-        step = trace.step(Step("", op, operands, (layout,), parameters, self.dtype, self.dtype, dim))
-        return self.made(trace, self.dtype, name=step.name, shape=step.result_shape, dims=(*self.dims, dim))
-
-    def _traced_gather(self, method: str, arguments: Mapping[str, Any]) -> Any:
-        """The element of each row along a dim that an index names, after the checks that the method makes."""
-        trace, (layout, indexes, shown, dim) = self.inner.trace, arguments.values()
-        if not isinstance(indexes, TracedStorage):
-            trace.refuse(_FOREIGN)
-        if indexes.dtype not in INDEX:
-            advice = conversion(indexes.dtype, INDEX)
-            reason = "indexes have an integer dtype"
-            raise UnsupportedDType(method, indexes.dtype, self.device.backend, reason, advice)
-        check.dim_in_range(method, layout, dim)
-        check.gather_shapes(method, layout, shown, dim)
-        is_float = self.dtype.is_float and self.dtype.itemsize > 1
-        if not is_float or shown.shape != reduced_shape(layout.shape, dim):
-            trace.refuse(_OTHER_GATHER)
-        if self._is_without_dims(layout):
-            trace.refuse(_CHANGES_SHAPE)
-        if layout.shape[dim] == 0:
-            raise EmptyRowError
-        row = shown.broadcast_as(layout.shape)
-        operands = self.named(layout), indexes.named(row)
-        step = trace.step(Step("", IndexOp.GATHER, operands, (layout, row), (), self.dtype, self.dtype, dim))
-        return self.made(trace, self.dtype, name=step.name, shape=step.result_shape, dims=(*self.dims, dim))
-
-    def _traced_row(self, method: str, arguments: Mapping[str, Any]) -> Any:
-        """The result of an op of rows, or a tuple of several, after the checks that the method makes."""
-        trace, op, facts, numbers = self.inner.trace, MethodOp(method), ROWS[method], dict(arguments)
-        x, layout = self, numbers.pop("layout")
-        if self._is_without_dims(layout):
-            trace.refuse(_CHANGES_SHAPE)
-        others = [(numbers.pop(name), numbers.pop(f"{name}_layout")) for name in operand_names(method)[1:]]
-        storages = [storage for storage, _ in others if storage is not None]
-        if not all(isinstance(storage, TracedStorage) for storage in storages):
-            trace.refuse(_FOREIGN)
-        x._require_dtype(op, op.dtypes)
-        require_same_dtype(op.value, x, *storages)
-        vectors = [shown for k, (_, shown) in enumerate(others, 1) if facts.vectors >> k & 1]
-        check.same_shape(
-            op.value, layout, *[shown for _, shown in others if shown is not None and shown not in vectors]
-        )
-        if facts.last_dim:
-            check.has_last_dim(op.value, layout)
-            dim = layout.rank - 1
-        else:
-            dim = argument.integer(op.value, "dim", numbers.pop("dim"))
-            check.dim_in_range(op.value, layout, dim)
-        for vector in vectors:
-            check.along_dim(op.value, layout, vector, dim)
-        asked = [numbers.pop(name) for name in [*numbers][: facts.totals]]
-        adds_up = any(asked)
-        if adds_up and not trace.adds_up_rows:
-            trace.refuse(("adds up rows", "do it outside of the fused function"))
-        sums: list[TracedStorage] = []
-        if facts.adds_residual:
-            residual, residual_layout = others.pop()
-            if residual is not None:
-                x = x._traced("binary_impl", {"op": BinaryOp.ADD, "rhs": residual, "l": layout, "r": residual_layout})
-                layout = layout.dense
-                sums.append(x)
-        names, layouts = [x.named(layout)], [layout]
-        for (storage, shown), absent in zip(others, facts.absent[1:], strict=True):
-            if storage is None:
-                # The number that changes nothing.
-                names.append(trace.number(absent, x.dtype, float))
-                layouts.append(layout.repeated)
-            else:
-                names.append(storage.named(shown := _along(shown, layout.shape, dim)))
-                layouts.append(shown)
-        parameters = trace.parameters(op, x.dtype, numbers)
-        results = facts.results + facts.totals * adds_up
-        step = trace.step(Step("", op, tuple(names), tuple(layouts), parameters, x.dtype, x.dtype, dim, results))
-        made = tuple([self.made(trace, step.dtype_of(name), name=name, shape=step.shape) for name in step.names])
-        return (*made, *sums) if facts.outputs > 1 else made[0]
-
-    def _require_dtype(self, op: Any, dtypes: frozenset[DType]) -> None:
-        if self.dtype not in dtypes:
-            advice = conversion(self.dtype, dtypes)
-            raise UnsupportedDType(op.value, self.dtype, self.device.backend, op.unsupported, advice)
-
-
-def _along(layout: Layout, shape: Shape, dim: int) -> Layout:
-    """A layout in a shape of rows along a dim, where it may be that of a vector along them."""
-    if layout.rank == len(shape):
-        return layout
-    return Layout(shape, [layout.strides[0] if axis == dim else 0 for axis in range(len(shape))], layout.start_offset)
-
-
-def vector_along(layout: Layout, dim: int) -> Layout:
-    """The layout of a vector that `_along` repeats."""
-    return Layout(layout.shape[dim : dim + 1], layout.strides[dim : dim + 1], layout.start_offset)
-
-
-def without(shape: Shape, dims: tuple[int, ...]) -> Shape:
-    """Return a shape without some of its dims."""
-    return Shape([size for dim, size in enumerate(shape) if dim not in dims])
-
-
-def _with_dims(layout: Layout, dims: tuple[int, ...]) -> Layout:
-    """Return a layout with dims of size 1 that it lacks."""
-    for dim in sorted(dims):
-        layout = layout.unsqueeze(dim)
-    return layout.dense if layout.is_contiguous and not layout.start_offset else layout
 
 
 def _steps(layout: Layout) -> tuple[Shape, list[int], int]:
@@ -463,17 +333,19 @@ def _steps(layout: Layout) -> tuple[Shape, list[int], int]:
     return layout.shape, steps, layout.start_offset
 
 
+# What computes rows besides the ops of rows.
+_TRACED: Final = {
+    **dict.fromkeys(("reduce_op", "var", "std"), traced_reduction),
+    IndexOp.GATHER.value: traced_gather,
+    TotalOp.RATIO_OF_SUMS.value: traced_ratio,
+}
+
+
 def _kept(method: str) -> Callable[..., Any]:
     code = getattr(Storage, method).__code__
     names = code.co_varnames[1 : code.co_argcount]
-    trace = (
-        TracedStorage._traced_row
-        if method in ROWS
-        else TracedStorage._traced_reduction
-        if method in _REDUCTIONS
-        else TracedStorage._traced_gather
-        if method == IndexOp.GATHER.value
-        else TracedStorage._traced
+    trace: Callable[[TracedStorage, str, Mapping[str, Any]], Any] = _TRACED.get(method) or (
+        traced_row if method in ROWS else TracedStorage.traced_map
     )
 
     def kept(self: TracedStorage, *given: Any) -> Any:
@@ -494,9 +366,9 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 
 for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
-        # A function has no operands or results with an element for each row.
-        _is_row = _name in ROWS and not ROWS[_name].has_numbers
-        _is_kept = _name in ELEMENTWISE_METHODS or _is_row or _name in (*_REDUCTIONS, IndexOp.GATHER.value)
+        # Gradients are of functions as a whole.
+        _is_row = _name in ROWS and not ROWS[_name].numbers
+        _is_kept = _name in ELEMENTWISE_METHODS or _is_row or _name in _TRACED
         setattr(TracedStorage, _name, (_kept if _is_kept else _refused)(_name))
 
 
@@ -534,7 +406,7 @@ class TracedTensor(Tensor):
         if not isinstance(storage, TracedStorage):  # refused where it meets what is traced
             return Tensor._new(storage, layout)
         if not storage.shows(layout):
-            storage.inner.trace.refuse(_CHANGES_SHAPE)
+            storage.inner.trace.refuse(CHANGES_SHAPE)
         return super()._new(storage, layout)
 
     def _view(self, layout: Layout) -> Any:

@@ -40,6 +40,12 @@ template <typename Functor, typename T> struct RowResults {
     compute_type<T> values[output_slots<Functor>];
 };
 
+// The numbers that an op gives for a row, and behind the first of them 1 if the index of the row counts; all are 0 if
+// it does not.
+template <typename Functor, typename T> struct RowConclusion {
+    compute_type<T> values[number_results<Functor> + (has_row_index<Functor> ? 1 : 0)];
+};
+
 // A row formula in a composed one: its known numbers and parameters are the ones of these positions there.
 template <typename Functor, typename Known, typename Parameters> struct ComposedRow;
 template <typename Functor, uint32_t... Known, uint32_t... Parameter>
@@ -48,6 +54,7 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
     template <typename T, typename Row> static TALLOW_INLINE RowOf<T, Functor> row_of(const Row& row) {
         RowOf<T, Functor> own{};
         own.count = row.count;
+        own.index = row.index;
         uint32_t i = 0, j = 0;
         ((own.known[i++] = row.known[Known]), ...);
         ((own.parameters[j++] = row.parameters[Parameter]), ...);
@@ -79,6 +86,21 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
         compute_type<T> result[1];
         Functor::template compute<T>(row_of<T>(row), elements, compute_type<T>{0}, result);
         return convert<T>(result[0]);
+    }
+    // The numbers of the row.
+    template <typename T, typename Row> static TALLOW_INLINE RowConclusion<Functor, T> concluded(const Row& row) {
+        using Value = compute_type<T>;
+        constexpr bool has_index = has_row_index<Functor>;
+        const bool counts = !has_index || row.index != no_index;
+        Value made[number_results<Functor>];
+        Functor::template conclude<T>(row_of<T>(row), made);
+        RowConclusion<Functor, T> numbers;
+#pragma unroll
+        for (uint32_t r = 0; r < number_results<Functor>; ++r)
+            numbers.values[r + (has_index && r > 0 ? 1 : 0)] = counts ? made[r] : Value{0};
+        if constexpr (has_index)
+            numbers.values[1] = counts ? Value{1} : Value{0};
+        return numbers;
     }
     template <typename T, typename Row, typename Position, typename... Elements>
     static TALLOW_INLINE RowResults<Functor, T> compute(const Row& row, Position position, Elements... elements) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from ...dtype import DType
@@ -27,6 +28,14 @@ class IndexOp(Enum):
     """The number of each row at its index, and 0 elsewhere: the gradient of a gather."""
 
 
+class TotalOp(Enum):
+    """An op of all numbers of rows, besides reductions."""
+
+    RATIO_OF_SUMS = "ratio_of_sums"
+
+
+ALL: Final = -1
+"""In the place of a dim, what reduces all dims."""
 _INDEX_FACTS: Final = RowFacts(results=1, passes=(), rescaled=0, absent=(None, None), has_index=True)
 
 
@@ -35,7 +44,7 @@ class Step(NamedTuple):
 
     name: str
     op: Any
-    """An ElementwiseOp, a ReduceOp or an IndexOp."""
+    """An ElementwiseOp, a ReduceOp, an IndexOp or a TotalOp."""
     operands: tuple[str, ...]
     layouts: tuple[Layout, ...]
     """Those of the operands, which have one shape; of a number that of its one element, repeated."""
@@ -44,10 +53,12 @@ class Step(NamedTuple):
     """That of the last operand, in which the op computes."""
     dtype: DType
     dim: int | None = None
-    """That along which a row op computes, or a reduction."""
+    """That along which a row op computes, or a reduction; ALL of what reduces all dims."""
     results: int = 1
     """How many results it has, all of the shape. Those behind the ones of a row op itself are what elements add to the
     sums over rows that are its totals."""
+    ignored: int | None = None
+    """The index of rows that do not count, of a row op with an index."""
 
     @property
     def shape(self) -> Shape:
@@ -55,26 +66,49 @@ class Step(NamedTuple):
         return self.layouts[-1].shape
 
     @property
+    def is_of_rows(self) -> bool:
+        """Whether it computes along a dim."""
+        return self.dim is not None and self.dim != ALL
+
+    @property
     def is_reduction(self) -> bool:
-        """Whether it has one number a row."""
-        return self.dim is not None and (self.op is IndexOp.GATHER or self.op.value in ROW_REDUCTIONS)
+        """Whether it has one number a row, or one of all."""
+        if not self.is_of_rows:
+            return self.dim == ALL
+        return self.op is IndexOp.GATHER or self.op.value in ROW_REDUCTIONS or self.facts.number_results > 0
+
+    @property
+    def row_position(self) -> tuple[str, int | None] | None:
+        """The operand that is an index of each row, and the one that does not count."""
+        return (self.operands[-1], self.ignored) if self.is_of_rows and self.facts.has_index else None
 
     @property
     def row_index(self) -> str | None:
         """The operand that is an index of each row."""
-        return self.operands[1] if isinstance(self.op, IndexOp) else None
+        return None if self.row_position is None else self.row_position[0]
 
     @property
     def of_elements(self) -> tuple[str, ...]:
         """The operands of which each element is computed."""
-        return {IndexOp.GATHER: (), IndexOp.SCATTER: self.operands[:1]}.get(self.op, self.operands)
+        if self.row_position is None:
+            return self.operands
+        return () if self.is_reduction else self.operands[:-1]
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """The results that only a gradient reads, of which it computes none again."""
+        if self.op is TotalOp.RATIO_OF_SUMS:
+            return self.names[1:2]
+        if not self.is_of_rows or not self.facts.number_results:
+            return ()
+        return self.names[1 + self.facts.has_index :]
 
     @property
     def facts(self) -> RowFacts:
         """What is known of the row op or reduction."""
-        if self.row_index is not None:
+        if isinstance(self.op, IndexOp):
             return _INDEX_FACTS
-        return (ROW_REDUCTIONS if self.is_reduction else ROWS)[self.op.value]
+        return ROW_REDUCTIONS[self.op.value] if self.op.value in ROW_REDUCTIONS else ROWS[self.op.value]
 
     @property
     def result_shape(self) -> Shape:
@@ -82,9 +116,11 @@ class Step(NamedTuple):
         return reduced_shape(self.shape, self.dim) if self.is_reduction else self.shape
 
     def dtype_of(self, name: str) -> DType:
-        """The dtype of a result; what is added up is not rounded before."""
+        """The dtype of a result; numbers of rows and what is added up are not rounded."""
+        if not self.is_of_rows:
+            return self.dtype
         is_added = self.results > 1 and name in self.names[self.facts.results :]
-        return self.dtype.compute if is_added else self.dtype
+        return self.dtype.compute if is_added or self.facts.number_results else self.dtype
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,6 +130,8 @@ class Step(NamedTuple):
 
 def reduced_shape(shape: Shape, dim: int | None) -> Shape:
     """Return a shape of size 1 along one dim."""
+    if dim == ALL:
+        return Shape((1,) * len(shape))
     return shape if dim is None else Shape((*shape[:dim], 1, *shape[dim + 1 :]))
 
 
@@ -149,6 +187,7 @@ class FusedFunction:
         steps: Iterable[Step],
         results: Sequence[Result],
         order: tuple[int, ...] = (),
+        saved: int = 0,
     ) -> None:
         """Keep the steps, sources and numbers that the results need. `tensors` are the layouts of the arguments.
 
@@ -167,11 +206,24 @@ class FusedFunction:
         self.results = tuple(results)
         self.computed_numbers = [number.value for number in self.numbers.values() if callable(number.value)]
         """The functions that compute the numbers which differ between calls from those of the call."""
+        self.saved = saved
+        """How many of the last results are for the gradient alone."""
         self.order = order
         self.computed_layouts = [Layout.contiguous(result.shape) for result in results]
         """Those of the results, in the dims of the steps."""
         self.layouts = [it.permute(inverse(order)) if order else it for it in self.computed_layouts]
         """Those of the results for the caller."""
+
+    @cached_property
+    def with_saved(self) -> FusedFunction:
+        """The function that also gives what its gradient reads: numbers that would take another pass to compute."""
+        known = {result.name for result in self.results}
+        own = [(step, name) for step in self.steps for name in step.saved if name not in known]
+        saved = [Result(name, step.dtype_of(name), Layout.contiguous(step.result_shape)) for step, name in own]
+        results = [*self.results, *saved]
+        return FusedFunction(
+            self.name, self.tensors, self.sources, self.numbers, self.steps, results, self.order, len(saved)
+        )
 
     def of_tensors(self, positions: Sequence[int]) -> FusedFunction:
         """Leave out the tensors that it does not read: those are at other positions."""

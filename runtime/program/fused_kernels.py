@@ -8,11 +8,18 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ...dtype import DType
-from ...kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_ROW_RESULTS, FUSED_ROW_SOURCES, FUSED_SOURCES
+from ...kernels.constants import (
+    FUSED_NUMBERS,
+    FUSED_RESULTS,
+    FUSED_ROW_RESULTS,
+    FUSED_ROW_SOURCES,
+    FUSED_SOURCES,
+    ROW_REDUCTIONS,
+)
 from ...op import MethodOp
 from ..core.layout import Layout
 from ..core.shape import Shape
-from .fused_function import FusedFunction, Result, Source, Step, reduced_shape
+from .fused_function import ALL, FusedFunction, Result, Source, Step, reduced_shape
 
 # Of so many elements at least, what so many of them share has a kernel of its own.
 _MIN_ELEMENTS: Final = 1 << 18
@@ -29,10 +36,13 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, step: Step, dtypes: Iterable[DType]) -> Rows | None:
-        """The rows of a row op; None of a map. Reductions choose the shortest float among the dtypes that they read."""
+        """The rows of a row op; None of a map.
+
+        What promises no order chooses the shortest float among the dtypes that it reads.
+        """
         if step.dim is None:
             return None
-        dtype, is_free = step.dtype, step.is_reduction or step.row_index is not None
+        dtype, is_free = step.dtype, not step.facts.passes or step.op.value in ROW_REDUCTIONS
         if is_free:
             dtype = min((it for it in dtypes if it.compute is dtype.compute), key=_itemsize, default=dtype)
         return cls(step.dim, dtype, is_free)
@@ -67,7 +77,13 @@ class FusedKernel(NamedTuple):
     """The positions of its results among those of the whole function and, behind these, the values. Sources of the
     kernel with positions behind the tensors are these."""
     rows: Rows | None
-    """What it reduces; None of maps alone."""
+    """What it reduces; None of maps alone, and of an op of all numbers of rows."""
+
+    @property
+    def total(self) -> Step | None:
+        """The op of all numbers of rows, which has a kernel of its own; None of other kernels."""
+        last = self.function.steps[-1:]
+        return last[0] if last and last[0].dim == ALL else None
 
 
 @lru_cache(maxsize=1024)
@@ -105,6 +121,11 @@ class _Part:
         """The parts that it depends on, also through others."""
         self.outputs: list[tuple[int, Result]] = []
         """What it writes, by the positions of FusedKernel.outputs."""
+
+    @property
+    def is_total(self) -> bool:
+        """Whether it is an op of all numbers of rows, which no other joins."""
+        return any(step.dim == ALL for step in self.steps)
 
     @property
     def max_results(self) -> int:
@@ -150,14 +171,16 @@ class _Division:
             count = max(step.shape.elem_count, *[largest.get(name, 0) for name in step.names])
             for name in step.operands:
                 largest[name] = max(largest.get(name, 0), count)
-            if step.dim is None and step.op is not MethodOp.TO_DTYPE and count >= _MIN_ELEMENTS:
+            # A single number costs less than a launch.
+            is_map = step.dim is None and step.op is not MethodOp.TO_DTYPE and step.shape.elem_count > 1
+            if is_map and count >= _MIN_ELEMENTS:
                 repeated |= {name for name in step.names if step.shape.elem_count * _MIN_REPEATS <= count}
         return repeated
 
     def _write(self, name: str) -> None:
         """Have a value written to memory for other parts: as a result, if it is one."""
         part, step = self._part_of[name], self._steps[name]
-        dtype, layout = step.dtype, Layout.contiguous(step.result_shape)
+        dtype, layout = step.dtype_of(name), Layout.contiguous(step.result_shape)
         written = [
             position
             for position, result in part.outputs
@@ -174,6 +197,12 @@ class _Division:
         before = self._parts_before(step)
         if step.dim is None and not before:
             return None
+        if step.dim == ALL:
+            for name in dict.fromkeys(step.operands):
+                operand = self._steps.get(name)
+                if operand is not None and name not in self._part_of:
+                    self._join(self._new_part(operand.shape, None), operand)
+            return self._join(self._new_part(step.shape, None), step)
         sources = self._function.sources
         rows = Rows.of(step, [sources[name].dtype for name in self._closure([step]) if name in sources])
         if step.row_index in self._steps and step.row_index not in self._part_of:
@@ -229,7 +258,7 @@ class _Division:
     def _may_join(self, part: _Part, step: Step, rows: Rows | None) -> bool:
         """Return True if a part can compute a step too, with what rows it has then."""
         others = self._parts_before(step) - {part}
-        if any(part in other.before for other in others):
+        if part.is_total or any(part in other.before for other in others):
             return False
         joined = _Part(part.shape, rows)
         joined.steps = [*part.steps, step]
@@ -239,9 +268,10 @@ class _Division:
         if rows is None:
             return len(sources) <= FUSED_SOURCES and words <= FUSED_NUMBERS
         steps = [*[self._steps[name] for name in self._closure(joined.steps) if name in self._steps], *joined.steps]
-        indexes = {each.row_index for each in steps if each.row_index is not None}
+        positions = {each.row_position for each in steps if each.row_position is not None}
+        indexes = {name for name, _ in positions}
         steps = [each for each in steps if indexes.isdisjoint(each.names)]
-        if len(indexes) > 1 or part in map(self._part_of.get, indexes):
+        if len(positions) > 1 or part in map(self._part_of.get, indexes):
             return False
         elements = {name for each in steps for name in each.operands if name != each.row_index}
         dtypes = {dtype for each in steps for dtype in (each.dtype, each.operand_dtype)}

@@ -178,7 +178,7 @@ def test_traced_methods_have_the_dtypes_and_the_errors_of_calls(device: tl.Devic
     dtypes = matrix.dtypes_of(device.backend)
     for cell in tl.support():
         facts = ROWS.get(cell.method)
-        is_fused = cell.method in ELEMENTWISE_METHODS or (facts is not None and not facts.has_numbers)
+        is_fused = cell.method in ELEMENTWISE_METHODS or (facts is not None and not facts.numbers)
         if not is_fused or cell.backend != device.backend or str(cell.dtype) not in dtypes:
             continue
         storage, method, arguments = calls.storage_call(cell, make)

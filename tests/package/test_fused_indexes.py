@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -52,7 +54,26 @@ def case(device: tl.Device, shape: tuple[int, ...], dtype: str, index: DType) ->
     return Tensor(normal.standard_normal(shape), device=device).to_dtype(dtype), indexes.to_device(device)
 
 
-def check(device: tl.Device, function: Compute, case: tuple[Tensor, Tensor], *, is_exact: bool) -> None:
+def losses() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each loss of classes, by the methods that take `ignore_index`, and arguments of every kind of theirs."""
+    for name, method in inspect.getmembers(Tensor, inspect.isfunction):
+        parameters = inspect.signature(method).parameters
+        if "ignore_index" in parameters and name != "nll_loss":
+            smoothed: Sequence[dict[str, Any]] = (
+                ({}, {"label_smoothing": 0.1}) if "label_smoothing" in parameters else ({},)
+            )
+            for reduction, more in itertools.product(("mean", "sum", "none"), smoothed):
+                yield name, {"ignore_index": 1, "reduction": reduction, **more}
+
+
+def check(
+    device: tl.Device,
+    function: Compute,
+    case: tuple[Tensor, Tensor],
+    *,
+    is_exact: bool,
+    has_exact_gradient: bool = False,
+) -> None:
     x, index = case
     found = []
     for of in (tl.fuse(function), function):
@@ -63,6 +84,8 @@ def check(device: tl.Device, function: Compute, case: tuple[Tensor, Tensor], *, 
         found.append([each.to_dtype("f64").numpy() for each in (of(x, index), result.detach(), gradient)])
     (plain, recorded, gradient), (expected, _, derivative) = found
     np.testing.assert_array_equal(plain, recorded)
+    if has_exact_gradient:
+        np.testing.assert_array_equal(gradient, derivative)
     tolerance = {"f64": 1e-13, "f32": 1e-5, "f16": 4e-3, "bf16": 3e-2}[x.dtype.value]
     if is_exact:
         np.testing.assert_array_equal(plain, expected)
@@ -96,11 +119,72 @@ def test_gathered_elements_are_those_of_the_op(gpu: Any, shape: tuple[int, ...],
             check(device, function, case(device, shape, dtype, DType(index)), is_exact=is_exact)
 
 
+def check_losses(
+    device: tl.Device, shape: tuple[int, ...], dtype: str, cases: Iterable[tuple[str, dict[str, Any]]]
+) -> None:
+    normal = np.random.default_rng(0)
+    targets = normal.integers(0, shape[1], (shape[0], *shape[2:]))
+    targets.flat[0] = 1
+    x = Tensor(normal.standard_normal(shape), device=device).to_dtype(dtype)
+    for name, arguments in cases:
+        function = lambda x, y, name=name, more=arguments: getattr(x * 2, name)(y, **more) * 1.5  # noqa: E731
+        check(device, function, (x, Tensor(targets, device=device)), is_exact=True, has_exact_gradient=True)
+
+
+@pytest.mark.parametrize("has_kernels", [False, True])
+def test_losses_of_classes_have_the_bits_of_the_ops_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, has_kernels: bool
+) -> None:
+    monkeypatch.setattr(CpuDevice, "has_fused_kernels", has_kernels)
+    for shape in ((5, 33), (4, 7, 3, 2), (2, 300)):
+        for dtype in ("f32", "bf16", "f64"):
+            check_losses(tl.Device.cpu(), shape, dtype, losses())
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((4, 64), "bf16"),
+        *[
+            pytest.param(shape, dtype, marks=pytest.mark.full)
+            for shape in ((5, 33), (4, 7, 3, 2), (2, 70_001), (3, 5000))
+            for dtype in ("f32", "bf16", "f64")
+        ],
+    ],
+)
+def test_losses_of_classes_have_the_bits_of_the_ops(gpu: Any, shape: tuple[int, ...], dtype: str, full: bool) -> None:
+    means = {name: arguments for name, arguments in losses() if arguments["reduction"] == "mean"}
+    check_losses(tl.Device(gpu), shape, dtype, losses() if full else means.items())
+
+
+def test_a_loss_is_a_kernel_of_rows_and_one_of_all_of_them() -> None:
+    for name, arguments in losses():
+        trace = Trace("loss", tl.Device.cpu(), ())
+        given = Tensor(np.zeros((128, 64)), dtype="f32"), Tensor(np.zeros(128), dtype="i64")
+        x, targets = trace.stand_ins(given)
+        of = trace.function([getattr(x * 2, name)(targets, **arguments)])
+        assert len(launched(of)) == (1 if arguments["reduction"] == "none" else 2)
+        recorded = of.with_saved
+        layouts = tuple([layout if k == 0 else None for k, layout in enumerate(recorded.computed_layouts)])
+        gradient = gradient_of(recorded, (0,), layouts, ())
+        assert gradient is not None
+        assert gradient.function is not None
+        # It reads the targets, and computes no number of a row again.
+        assert 1 in gradient.positions
+        assert [step.op.value for step in gradient.function.steps if step.is_of_rows] == [
+            f"{step.op.value}_gradient" for step in of.steps if step.is_of_rows
+        ]
+        dtypes = [DType.I64 if k == gradient.positions.index(1) else DType.F32 for k in range(len(gradient.positions))]
+        assert len(launched(gradient.function, dtypes)) == 1
+
+
 def test_an_index_out_of_range_raises(gpu: Any) -> None:
     device = tl.Device(gpu)
     x, index = Tensor(np.ones((4, 64)), device=device).to_dtype("bf16"), Tensor([[0], [64], [1], [2]], device=device)
     with pytest.raises(InvalidIndex, match="gather: index 64 is out of range"):
         tl.fuse(EXACT[0])(x, index).numpy()
+    with pytest.raises(InvalidIndex, match="cross_entropy: index 64 is out of range"):
+        tl.fuse(lambda x, index: x.cross_entropy(index.squeeze(-1)))(x, index).numpy()
 
 
 def traced(function: Compute, shape: tuple[int, int] = (128, 64)) -> FusedFunction:
@@ -109,8 +193,9 @@ def traced(function: Compute, shape: tuple[int, int] = (128, 64)) -> FusedFuncti
     return trace.function([function(*trace.stand_ins(arguments))])
 
 
-def launched(function: FusedFunction) -> list[str]:
-    stored = [Operand(Stored(DType.I64 if k == 1 else DType.F32, 1 << 13), it) for k, it in enumerate(function.tensors)]
+def launched(function: FusedFunction, dtypes: Sequence[DType] = (DType.F32, DType.I64, DType.F32)) -> list[str]:
+    tensors = zip(dtypes, function.tensors, strict=False)
+    stored = [Operand(Stored(dtype, 1 << 13), layout) for dtype, layout in tensors]
     return [name.rpartition("_")[2] for name in kernels(built(fused.fused, function, *stored))]
 
 

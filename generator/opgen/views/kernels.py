@@ -134,6 +134,11 @@ def _given_numbers(functor: Functor, found: Passes) -> list[str]:
     return [*functor.numbers, *(name for name in map(element_at, functor.operands) if name in read)]
 
 
+def _at_index(functor: Functor, given: Sequence[str]) -> int:
+    """A bit for each operand of which the element that an index names is given."""
+    return _bits(element_at(name) in given for name in functor.operands)
+
+
 @memoize(decisive)
 def _row_facts(spec: Spec, functor: Functor) -> View:
     """What launches of an op of rows depend on."""
@@ -151,6 +156,7 @@ def _row_facts(spec: Spec, functor: Functor) -> View:
         has_index=functor.index is not None,
         numbers=len(functor.numbers),
         number_results=len(found.results) if functor.per_row else 0,
+        at_index=_at_index(functor, _given_numbers(functor, found)),
     )
 
 
@@ -208,7 +214,6 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
     passes: list[View] = []
     padding = found.padding(functor.operands)
     first = len(given)
-    at_index = {name for name in given if name not in functor.numbers}
     for each, contributions in zip(found.passes, stages.nodes, strict=False):
         numbers = [f"numbers[{place}]" for place in range(len(each.joins))]
         behind = first + len(each.joins)
@@ -239,7 +244,7 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
         totals=len(functor.totals),
         has_index=functor.index is not None,
         numbers=len(functor.numbers),
-        at_index=_bits(element_at(name) in at_index for name in functor.operands),
+        at_index=_at_index(functor, given),
         number_results=len(found.results) if functor.per_row else 0,
         parameters=len(functor.parameters),
         optional=_bits(name in functor.optional for name in functor.operands),

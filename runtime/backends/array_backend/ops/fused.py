@@ -11,17 +11,17 @@ from .....op import ElementwiseOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.numbers import numbers
 from ....program.builder import ProgramBuilder
-from ....program.fused_function import IndexOp
+from ....program.fused_function import ALL, IndexOp, TotalOp
 from ....program.program import HostCall
 from ....program.values import Buffer, Parameter
-from . import index
+from . import index, loss
 from .elementwise import elementwise
 from .operand import Operand
 from .reduce import reduce
 from .row import row
 
 if TYPE_CHECKING:
-    from ....program.fused_function import FusedFunction
+    from ....program.fused_function import FusedFunction, Step
 
 
 class FusedOps:
@@ -53,6 +53,21 @@ class FusedOps:
         return tuple(
             [build.buffer_of(result, x.dtype, length) for result, length in zip(results, lengths, strict=True)]
         )
+
+    def row_numbers(
+        self, build: ProgramBuilder, op: Any, operands: Sequence[Any], others: Sequence[Any]
+    ) -> tuple[Buffer, ...]:
+        """The results of a row op that takes or gives numbers of rows; the dim, an index and numbers are behind."""
+        facts, x, dim = ROWS[op.value], operands[0], others[0]
+        rows = x.layout.elem_count // x.shape[dim]
+        kinds = [(x.dtype.compute, rows)] * facts.outputs_of_rows or [(x.dtype, x.layout.elem_count)]
+        results = [build.host(_row, number, op, *operands, *others) for number in range(len(kinds))]
+        return tuple([build.buffer_of(result, *kind) for result, kind in zip(results, kinds, strict=True)])
+
+    def ratio_of_sums(self, build: ProgramBuilder, x: Any, divisor: Any) -> tuple[Buffer, ...]:
+        """The ratio of two sums, the divisor, and one over it."""
+        results = [build.host(_ratio_of_sums, number, x, divisor) for number in range(3)]
+        return tuple([build.buffer_of(result, x.dtype, 1) for result in results])
 
     def reduce(
         self, build: ProgramBuilder, op: Any, x: Any, dims: tuple[int, ...], numbers: Sequence[Any] = ()
@@ -107,6 +122,16 @@ def _row_numbers(x: Operand, dim: int) -> tuple[list[int], list[int]]:
     return [1 if axis == dim else size for axis, size in enumerate(x.shape)], [*x.strides]
 
 
+def _without_row(x: Operand, dim: int) -> Operand:
+    """Numbers of rows, of what all elements of a row share, in the shape without the dim of the row."""
+    return x.relaid([*x.shape[:dim], *x.shape[dim + 1 :]], [*x.strides[:dim], *x.strides[dim + 1 :]])
+
+
+def _ratio_of_sums(number: int, x: Operand, divisor: Operand) -> Any:
+    """A result of a ratio of sums."""
+    return loss.ratio_of_sums(x, divisor)[number]
+
+
 def _row(number: int, op: MethodOp, *arguments: Any) -> Any:
     """A result of a row op."""
     made = row(op, *arguments)
@@ -133,6 +158,11 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
         made = ops.elementwise(build, op, *operands, *parameters, result=result)
         return build.buffer_of(made, dtype, operands[0].layout.elem_count)
 
+    def row_operands(step: Step) -> list[Any]:
+        """The operands of a row op; a number stands for one that was left out."""
+        pairs = zip(step.operands, step.layouts, strict=True)
+        return [None if name in function.numbers else operand(name, layout) for name, layout in pairs]
+
     summed = {result.name for result in function.results if result.along is not None}
     added_up: set[str] = set()
     for step in function.steps:
@@ -140,7 +170,23 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
         if step.dim is None:
             operands = [*map(operand, step.operands, step.layouts)]
             buffers[step.name] = compute(step.op, operands, parameters, step.dtype)
-        elif step.row_index is not None:
+        elif step.op is TotalOp.RATIO_OF_SUMS:
+            buffers |= zip(
+                step.names, ops.ratio_of_sums(build, *map(operand, step.operands, step.layouts)), strict=True
+            )
+        elif step.dim == ALL:
+            x = operand(step.operands[0], step.layouts[0])
+            reduced = ops.reduce(build, step.op, x, (*range(len(x.shape)),), parameters)
+            buffers[step.name] = build.buffer_of(reduced, step.dtype, 1)
+        elif step.facts.has_numbers and not isinstance(step.op, IndexOp):
+            count = len(step.facts.absent)
+            parts = row_operands(step)
+            of_rows = [_without_row(part, step.dim) for part in parts[count:]]
+            others = [] if step.facts.last_dim else [step.dim]
+            others += [step.ignored] * step.facts.has_index + [False] * (step.facts.numbers > 0)
+            made = ops.row_numbers(build, step.op, [*parts[:count], *of_rows], [*others, *parameters])
+            buffers |= zip(step.names, made, strict=True)
+        elif isinstance(step.op, IndexOp):
             x, indexes = map(operand, step.operands, step.layouts)
             indexes = indexes.relaid(*_row_numbers(indexes, step.dim))
             if step.op is IndexOp.SCATTER:
@@ -151,9 +197,7 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
             reduced = ops.reduce(build, step.op, x, (step.dim,), parameters)
             buffers[step.name] = build.buffer_of(reduced, step.dtype, step.result_shape.elem_count)
         else:
-            # A number stands for an operand that was left out.
-            pairs = zip(step.operands, step.layouts, strict=True)
-            parts = [None if name in function.numbers else operand(name, layout) for name, layout in pairs]
+            parts = row_operands(step)
             totals = step.names[step.facts.results :]
             asked = [name in summed for name in totals]
             names = [name for name in step.names if name in summed or name not in totals]

@@ -46,6 +46,21 @@ class HostOps(FusedOps):
             return super().row(build, op, operands, dim, numbers, asked)
         return (made,) if isinstance(made, Buffer) else made
 
+    def row_numbers(
+        self, build: ProgramBuilder, op: Any, operands: Sequence[Any], others: Sequence[Any]
+    ) -> tuple[Buffer, ...]:
+        kernels, made = self._kernels, None
+        if kernels is not None:
+            made = native_row.row(build, kernels, op, *operands, *others)
+        if made is None:
+            return super().row_numbers(build, op, operands, others)
+        return (made,) if isinstance(made, Buffer) else made
+
+    def ratio_of_sums(self, build: ProgramBuilder, x: Any, divisor: Any) -> tuple[Buffer, ...]:
+        kernels = self._kernels
+        made = None if kernels is None else native_reduce.ratio_of_sums(build, kernels, x, divisor)
+        return super().ratio_of_sums(build, x, divisor) if made is None else made
+
     def reduce(
         self, build: ProgramBuilder, op: Any, x: Any, dims: tuple[int, ...], numbers: Sequence[Any] = ()
     ) -> Buffer | HostCall:

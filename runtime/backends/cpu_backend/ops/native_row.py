@@ -88,7 +88,7 @@ def _with_numbers(
     rows = math.prod(x.shape[:dim]) * math.prod(x.shape[dim + 1 :])
     if not is_exact or not kernels.has(_FAMILY, kernel) or rows == 0:
         return None
-    made = facts.number_results + (facts.number_results > 0 and facts.has_index)
+    made = facts.outputs_of_rows
     results = [build.empty(x.dtype.compute, rows) for _ in range(made)]
     elements = [build.empty(x.dtype, rows * length) for _ in range(facts.results)]
     numbers: list[Operand] = [_evenly_spaced(build, each) for each in others]

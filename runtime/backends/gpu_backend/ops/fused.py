@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,15 +12,16 @@ from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES
 from .....limits import MAX_RANK
 from .....op import ReduceOp
 from ....program.builder import ProgramBuilder
+from ....program.fused_function import TotalOp
 from ....program.fused_kernels import kernels_of
 from ....program.values import NULL, Buffer, KernelArguments, Number, Operand, Pointer, filled
-from . import fused_rows, reduce
+from . import fused_rows, loss, reduce
 from .elementwise import Kernels, several
 from .fused_source import Statements, composed
 from .scalar import element_words
 
 if TYPE_CHECKING:
-    from ....program.fused_function import FusedFunction
+    from ....program.fused_function import FusedFunction, Step
 
 _SOURCE: Final = """
 namespace tallow {{
@@ -57,7 +58,8 @@ def fused(build: ProgramBuilder, function: FusedFunction, *given: Any) -> tuple[
     """The results of a fused function for its tensors, which are operands, and numbers that differ between calls."""
     tensors, values = given[: len(function.tensors)], function.named_numbers(given[len(function.tensors) :])
     outputs: dict[int, Buffer] = {}
-    for kernel, shape, positions, rows in kernels_of(function):
+    for launch in kernels_of(function):
+        kernel, shape, positions, rows = launch
         operands = [
             Operand(
                 tensors[it.position].storage if it.position < len(tensors) else outputs[it.position - len(tensors)],
@@ -75,7 +77,11 @@ def fused(build: ProgramBuilder, function: FusedFunction, *given: Any) -> tuple[
             0,
         )
         along = [result.along for result in kernel.results]
-        if rows is None:
+        if launch.total is not None:
+            results = _total(build, launch.total, dict(zip(kernel.sources, operands, strict=True)), values)
+            names = dict(zip(launch.total.names, results, strict=True))
+            results = tuple([names[result.name] for result in kernel.results])
+        elif rows is None:
             results = _maps(build, kernel, operands, numbers)
         else:
             along = [None if dim == rows.dim else dim for dim in along]
@@ -91,6 +97,17 @@ def fused(build: ProgramBuilder, function: FusedFunction, *given: Any) -> tuple[
         )
         outputs.update(zip(positions, results, strict=True))
     return tuple([outputs[position] for position in range(len(function.results))])
+
+
+def _total(
+    build: ProgramBuilder, step: Step, operands: Mapping[str, Operand], numbers: Mapping[str, Any]
+) -> tuple[Buffer, ...]:
+    """An op of all numbers of rows."""
+    x, *others = [operands[name] for name in step.operands]
+    if step.op is TotalOp.RATIO_OF_SUMS:
+        return loss.ratio_of_sums(build, x, *others)
+    parameters = [numbers[name] for name in step.parameters]
+    return (reduce.reduce(build, step.op, x, tuple(range(len(step.shape))), *parameters),)
 
 
 def _maps(

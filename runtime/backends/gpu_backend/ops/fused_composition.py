@@ -4,132 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from .....kernels.constants import STRUCTS
+from .....kernels.constants import ROW_REDUCTIONS, STRUCTS
 from .....op import BinaryOp, CmpOp
 from ....base.row_facts import RowFacts
 from ....program.fused_function import IndexOp
-from . import row_formula, row_launches
+from . import fused_source, row_formula, row_launches
+from .fused_passes import (
+    Pass,
+    gathered_operands,
+    given_operands,
+    indexed_step,
+    of_elements_or_rows,
+    schedule,
+    totals_of,
+)
 from .fused_source import Statements, composed
 
 if TYPE_CHECKING:
     from ....core.shape import Shape
-    from ....program.fused_function import FusedFunction, Result, Source, Step
+    from ....program.fused_function import FusedFunction, Source, Step
     from ....program.fused_kernels import Rows
 
-_SOURCE: Final = """
-namespace tallow {{
-
-struct Composition {{
-    {types}static constexpr bool is_composed = true;
-    {index}static constexpr uint32_t operands = {operands};
-    static constexpr uint32_t results = {results};
-    static constexpr uint32_t totals = {totals};
-    static constexpr uint32_t parameters = {parameters};
-    static constexpr uint32_t passes = {passes};
-    static constexpr uint32_t known = {known};
-    static constexpr uint32_t in_registers = {in_registers};
-    static constexpr uint32_t rescaled = {rescaled};
-    static constexpr uint32_t row_results = {row_results};
-    {derived}template <uint32_t Pass> struct Joined;
-    template <uint32_t Pass, typename T, typename Number>
-    static TALLOW_INLINE void contribute(const RowOf<T, Composition>& row,
-                                         const compute_type<T> (&elements)[{elements}], uint32_t position,
-                                         Number (&numbers)[Joined<Pass>::count]) {{
-        {contributions}
-    }}
-    template <uint32_t Pass, typename T> static TALLOW_INLINE void finish(RowOf<T, Composition>& row) {{
-        {finish}
-    }}
-    template <typename T>
-    static TALLOW_INLINE void compute(const RowOf<T, Composition>& row, const compute_type<T> (&elements)[{elements}],
-                                      uint32_t position, compute_type<T> (&outputs)[results + totals]) {{
-        {compute}
-    }}
-}};
-{joins}
-
-{kernels}
-
-}} // namespace tallow
-"""
-
-
-_INDEX: Final = """static constexpr bool has_index = true;
-    static constexpr uint32_t at_index = {};
-    """
-_DERIVED: Final = """static constexpr uint32_t derived = {count};
-    using Derived = Types<{types}>;
-    template <uint32_t Stage> static constexpr uint32_t derives = {stages};
-    template <uint32_t Pass, typename T>
-    static TALLOW_INLINE void derive(const RowOf<T, Composition>& row, compute_type<T> (&elements)[operands + derived],
-                                     uint32_t position) {{
-        {derive}
-    }}
-    """
 # Maps of an instruction or two, which take no more time than registers that keep their results would cost.
-# The value of an element at the index of its row, of operands that are loaded there before the first pass.
-_GATHERED: Final = """const auto {name} = [&] {{
-                compute_type<T> elements[{elements}] = {{}};
-                {loads}
-                [[maybe_unused]] const uint64_t position = row.index;
-                {values}
-                return row.index == no_index ? convert<{cpp}>(compute_type<{cpp}>{{0}}) : {value};
-            }}();"""
 _CHEAP_OPS: Final = frozenset(
     ["add", "sub", "mul", "maximum", "minimum", "neg", "abs", "sqr", "affine", "to_dtype", "where_cond"]
     + [op.value for op in CmpOp]
 )
 _MAX_DERIVED: Final = 4
-
-
-def index_of(kernel: FusedFunction) -> str | None:
-    """The source that is an index of each row."""
-    return next((step.row_index for step in kernel.steps if step.row_index is not None), None)
-
-
-def of_elements_or_rows(kernel: FusedFunction) -> list[Result]:
-    """The results of a kernel that are no sums over rows."""
-    return [result for result in kernel.results if result.along is None]
-
-
-def totals_of(kernel: FusedFunction) -> list[Result]:
-    """The results of a kernel that are sums over rows."""
-    return [result for result in kernel.results if result.along is not None]
-
-
-class Pass(NamedTuple):
-    """A pass over a row: passes of ops that are made together."""
-
-    ops: list[tuple[Step, int]]
-    is_rescaled: bool = False
-    """Whether it is made with the pass before in long rows."""
-    is_shared: bool = True
-    """Whether other ops may take part."""
-
-
-def schedule(steps: Iterable[Step]) -> list[Pass]:
-    """The fewest passes of row ops in which each finds what it depends on.
-
-    What is rescaled shares no pass: so kernels of long rows rescale it too, and give the bits of the op alone.
-    """
-    passes: list[Pass] = []
-    done: dict[str, int] = {}
-    for step in steps:
-        first = max([done.get(name, 0) for name in step.operands], default=0)
-        if step.dim is not None:
-            own, rescaled = step.facts.passes, step.facts.rescaled
-            for number in range(len(own)):
-                is_last, is_first = rescaled >> number & 1, rescaled >> number + 1 & 1
-                free = (place for place in range(first, len(passes)) if passes[place].is_shared)
-                place = len(passes) if is_first or is_last else next(free, len(passes))
-                if place == len(passes):
-                    passes.append(Pass([], bool(is_last), not (is_first or is_last)))
-                passes[place].ops.append((step, number))
-                first = place + 1
-        done |= dict.fromkeys(step.names, first)
-    return passes
 
 
 @lru_cache(maxsize=1024)
@@ -149,7 +52,8 @@ class _Composition:
         self._shape = shape
         self._rows = rows
         self._dtype = rows.dtype
-        self._index = index_of(kernel)
+        indexed = indexed_step(kernel)
+        self._index = None if indexed is None else indexed.row_index
         self._sources = {name: source for name, source in kernel.sources.items() if name != self._index}
         self._statements = Statements(kernel, "bits_of(row.parameters[{}])".format)
         self._steps = {name: step for step in kernel.steps for name in step.names}
@@ -162,11 +66,20 @@ class _Composition:
         self._joins = [sum(step.facts.passes[number][0] for step, number in each.ops) for each in self._passes]
         self._after = self._numbers_of_rows()
         self._of_row: dict[str, int] = {}
-        """By reduction and map of a row's numbers, the known number that it is."""
+        """By number of a row that a step computes, the known number that it is."""
         self._finished: list[list[Step]] = []
         """By pass, those that are known once it is over."""
         self._at_index = self._needed_at_index()
+        self._given: dict[str, list[int]] = {}
+        """By op, the known numbers that it is given before its first pass."""
         known = len(self._at_index)
+        for step in kernel.steps:
+            count = len(given_operands(step))
+            if count:
+                self._given[step.name] = [*range(known, known + count)]
+                known += count
+        self._known |= {name: [*given] for name, given in self._given.items()}
+        self._begin = known
         for each, joins in zip(self._passes, self._joins, strict=True):
             self._joined.append(known)
             first, constants = 0, known + joins
@@ -177,10 +90,12 @@ class _Composition:
                 positions += range(known + first, known + first + own)
                 positions += range(constants, constants + finished)
                 first, constants = first + own, constants + finished
-            self._finished.append([step for step in kernel.steps if self._after.get(step.name) == len(self._finished)])
+            after = len(self._finished)
+            self._finished.append([step for step in kernel.steps if self._after.get(step.names[0]) == after])
             for step in self._finished[-1]:
-                self._of_row[step.name] = constants
-                constants += 1
+                for name in step.names:
+                    self._of_row[name] = constants
+                    constants += 1
             known = constants
         self._known_count = known
 
@@ -197,21 +112,21 @@ class _Composition:
             is_map_of_numbers = step.dim is None and operands and all(name in found for name in operands)
             # What is gathered of operands alone is computed where it is read.
             if is_map_of_numbers or (step.is_reduction and after >= 0):
-                found[step.name] = after
+                found |= dict.fromkeys(step.names, after)
         return found
 
     def _needed_at_index(self) -> list[str]:
         """The sources of values that are gathered."""
-        gathered = [step for step in self._kernel.steps if step.op is IndexOp.GATHER]
         needed: set[str] = set()
-        for step in gathered:
-            needed |= self._needed_for(step)
+        for step in self._kernel.steps:
+            for name in gathered_operands(step):
+                needed |= self._needed_for(name)
         return [name for name in self._sources if name in needed]
 
-    def _needed_for(self, step: Step) -> set[str]:
+    def _needed_for(self, name: str) -> set[str]:
         """What is read and computed for a value that is gathered, down to numbers of the row."""
         found: set[str] = set()
-        left = [step.operands[0]]
+        left = [name]
         while left:
             name = left.pop()
             if name not in found:
@@ -254,9 +169,11 @@ class _Composition:
         family = composed(
             "fused_rows",
             kernel.name,
-            _SOURCE.replace("{kernels}", "\n".join(self._kernels_text())),
+            fused_source.ROWS.replace("{kernels}", "\n".join(self._kernels_text())),
             types="".join(f"{line}\n    " for line in types),
-            index="" if self._index is None else _INDEX.format(_bits(name in self._at_index for name in self._sources)),
+            index=""
+            if self._index is None
+            else fused_source.INDEX.format(_bits(name in self._at_index for name in self._sources)),
             operands=len(sources),
             results=len(results),
             totals=len(totals),
@@ -289,7 +206,7 @@ class _Composition:
         )
         facts = RowFacts(
             len(results), passes, rescaled, (None,) * len(sources), totals=len(totals),
-            has_index=self._index is not None, numbers=len(self._at_index),
+            has_index=self._index is not None, numbers=self._begin,
         )  # fmt: skip
         of_rows = tuple([self._is_of_row(name) for name, *_ in own])
         return row_formula.RowFormula(family, family, facts, of_rows)
@@ -365,7 +282,7 @@ class _Composition:
                 f"elements[{count + names.index(name)}] = convert<compute_type<T>>(to_compute({name}));" for name in own
             ]
             blocks.append([*self._values(needed, own), *stores] if own else [])
-        return _DERIVED.format(
+        return fused_source.DERIVED.format(
             count=len(names),
             types=", ".join(self._steps[name].dtype.cpp for name in names),
             stages="".join(f"Stage == {stage} ? {mask} : " for stage, mask in enumerate(masks) if mask) + "0",
@@ -383,8 +300,8 @@ class _Composition:
         for step in self._kernel.steps:
             if needed.isdisjoint(step.names):
                 continue
-            if step.name in self._of_row:
-                lines.append(self._known_number(step))
+            if step.names[0] in self._of_row:
+                lines += [self._known_number(name) for name in step.names if name in needed]
                 continue
             derived = [name for name in step.names if name in self._derived and name in needed and name not in computed]
             lines += [
@@ -393,32 +310,65 @@ class _Composition:
             ]
             if needed.intersection(step.names).issubset(derived):
                 continue
-            if step.dim is None or step.row_index is not None:
+            if step.dim is None or isinstance(step.op, IndexOp):
                 lines.append(self._statement(step))
                 continue
-            operands = ", ".join(["row", "position", *self._statements.operands(step)])
+            if step.is_reduction:
+                lines += self._numbers(step)
+                continue
+            row, given = self._row_with_given(step)
+            operands = ", ".join([row, "position", *self._elements(step)])
             call = f"{self._op(step)}::template compute<{step.dtype.cpp}>"
-            lines.append(f"const auto {step.name}_made = {call}({operands});")
+            lines += [*given, f"const auto {step.name}_made = {call}({operands});"]
             lines += [
-                f"const auto {name} = convert<{step.dtype_of(name).cpp}>({step.name}_made.values[{place}]);"
+                f"const auto {name} = {self._counted(step, name, place)};"
                 for place, name in enumerate(step.names)
                 if name not in derived
             ]
         return lines
 
+    def _counted(self, step: Step, name: str, place: int) -> str:
+        """A result of a row op, which is 0 where the index of the row does not count."""
+        cpp = step.dtype_of(name).cpp
+        value = f"convert<{cpp}>({step.name}_made.values[{place}])"
+        return value if step.row_position is None else f"row.index == no_index ? convert<{cpp}>(0.0f) : {value}"
+
+    def _elements(self, step: Step) -> list[str]:
+        """The operands of a row op that have elements along the row."""
+        return self._statements.operands(step)[: len(step.facts.absent)]
+
+    def _row_with_given(self, step: Step, row: str = "") -> tuple[str, list[str]]:
+        """Return the row with the numbers that an op is given, and the statements that set them.
+
+        Without a name for it, it is a copy.
+        """
+        given = given_operands(step)
+        if not given:
+            return row or "row", []
+        name = row or f"{step.name}_row"
+        lines = [] if row else [f"auto {name} = row;"]
+        for (operand, is_gathered), position in zip(given, self._given[step.name], strict=True):
+            value = self._statements.terms.get(operand, operand)
+            if is_gathered and operand not in self._kernel.numbers:
+                value = f"{step.name}_{operand}"
+                lines.append(self._gathered(value, operand, step.dtype.cpp))
+            lines.append(f"{name}.known[{position}] = convert<compute_type<T>>(to_compute({value}));")
+        return name, lines
+
+    def _numbers(self, step: Step, row: str = "") -> list[str]:
+        """The statements of what a step with a number for each row gives."""
+        if step.op.value in ROW_REDUCTIONS:
+            return [f"const auto {step.name} = {self._op(step)}::template reduced<{step.dtype.cpp}>(row);"]
+        # Its first pass has set what it is given.
+        name, given = (row, []) if row and step.facts.passes else self._row_with_given(step, row)
+        call = f"{self._op(step)}::template concluded<{step.dtype.cpp}>({name})"
+        numbers = [f"const auto {each} = {step.name}_made.values[{k}];" for k, each in enumerate(step.names)]
+        return [*given, f"const auto {step.name}_made = {call};", *numbers]
+
     def _statement(self, step: Step) -> str:
         """The statement of a map, or of an op with an index."""
         if step.op is IndexOp.GATHER:
-            names, needed = [*self._sources], self._needed_for(step)
-            loads = [f"elements[{names.index(name)}] = row.known[{k}];" for k, name in enumerate(self._at_index)]
-            return _GATHERED.format(
-                name=step.name,
-                elements="operands + derived" if self._derived else "operands",
-                loads="\n                ".join(loads),
-                values="\n                ".join(self._values(needed, self._derived)),
-                cpp=step.dtype.cpp,
-                value=self._statements.operands(step)[0],
-            )
+            return self._gathered(step.name, step.operands[0], step.dtype.cpp)
         if step.op is IndexOp.SCATTER:
             cpp, (number, _) = step.dtype.cpp, self._statements.operands(step)
             zero = f"convert<{cpp}>(compute_type<{cpp}>{{0}})"
@@ -428,8 +378,22 @@ class _Composition:
             return f"const auto {step.name} = divide_by_number({', '.join(self._statements.operands(step))});"
         return self._statements.of_map(step)
 
-    def _known_number(self, step: Step) -> str:
-        return f"const auto {step.name} = narrow<{step.dtype.cpp}>(row.known[{self._of_row[step.name]}]);"
+    def _gathered(self, name: str, operand: str, cpp: str) -> str:
+        """The statement that computes an operand at the index of the row."""
+        sources = [*self._sources]
+        loads = [f"elements[{sources.index(source)}] = row.known[{k}];" for k, source in enumerate(self._at_index)]
+        return fused_source.GATHERED.format(
+            name=name,
+            elements="operands + derived" if self._derived else "operands",
+            loads="\n                ".join(loads),
+            values="\n                ".join(self._values(self._needed_for(operand), self._derived)),
+            cpp=cpp,
+            value=self._statements.terms.get(operand, operand),
+        )
+
+    def _known_number(self, name: str) -> str:
+        cpp = self._steps[name].dtype_of(name).cpp
+        return f"const auto {name} = narrow<{cpp}>(row.known[{self._of_row[name]}]);"
 
     def _op(self, step: Step) -> str:
         """A row op in the functor."""
@@ -441,23 +405,28 @@ class _Composition:
         """The statements of a pass, which needs the operands of its ops."""
         lines = self._values(needed)
         for step, own in self._passes[number].ops:
-            operands = ", ".join(["row", "position", "numbers", *self._statements.operands(step)])
+            row, given = self._row_with_given(step)
+            operands = ", ".join([row, "position", "numbers", *self._elements(step)])
+            lines += given
             call = f"{self._op(step)}::template contribute<{own}, {self._first[step.name, own]}, {step.dtype.cpp}>"
             lines.append(f"{call}({operands});")
         return lines
 
     def _finish(self, each: Pass, of_row: Sequence[Step]) -> list[str]:
-        lines = [f"{self._op(step)}::template finish<{number}, {step.dtype.cpp}>(row);" for step, number in each.ops]
-        own = {step.name for step in of_row}
+        lines = []
+        for step, number in each.ops:
+            if number == 0:
+                lines += self._row_with_given(step, "row")[1]
+            lines.append(f"{self._op(step)}::template finish<{number}, {step.dtype.cpp}>(row);")
+        own = {name for step in of_row for name in step.names}
         read = dict.fromkeys(name for step in of_row for name in step.of_elements if name not in own)
-        lines += [self._known_number(self._steps[name]) for name in read if name in self._of_row]
+        lines += [self._known_number(name) for name in read if name in self._of_row]
         for step in of_row:
-            if step.is_reduction and step.row_index is None:
-                lines.append(f"const auto {step.name} = {self._op(step)}::template reduced<{step.dtype.cpp}>(row);")
-            else:
-                lines.append(self._statement(step))
-            number = f"row.known[{self._of_row[step.name]}]"
-            lines.append(f"{number} = convert<compute_type<T>>(to_compute({step.name}));")
+            is_formula = step.is_reduction and not isinstance(step.op, IndexOp)
+            lines += self._numbers(step, "row") if is_formula else [self._statement(step)]
+            for name in step.names:
+                known = f"row.known[{self._of_row[name]}]"
+                lines.append(f"{known} = convert<compute_type<T>>(to_compute({name}));")
         return lines
 
     def _computed(self, needed: set[str]) -> list[str]:

@@ -11,7 +11,8 @@ from ....program.builder import ProgramBuilder
 from ....program.fused_function import IndexOp
 from ....program.values import Buffer, Number, Operand
 from . import row, row_formula
-from .fused_composition import formula_of, index_of, of_elements_or_rows, totals_of
+from .fused_composition import formula_of
+from .fused_passes import indexed_step, of_elements_or_rows, totals_of
 
 if TYPE_CHECKING:
     from ....core.shape import Shape
@@ -35,12 +36,15 @@ def fused_rows(
 ) -> tuple[Buffer, ...]:
     """Launch a kernel of row ops and reductions along one dim, and of maps around them."""
     formula = formula_of(kernel, shape, rows)
-    index, indexed = index_of(kernel), None
-    if index is not None:
+    step, indexed = indexed_step(kernel), None
+    if step is not None and step.row_position is not None:
+        name, ignored = step.row_position
         by_name = dict(zip(kernel.sources, operands, strict=True))
-        outer = [[*each[: rows.dim], *each[rows.dim + 1 :]] for each in (shape, by_name[index].strides)]
-        positions = by_name.pop(index).relaid(*outer)
-        indexed = row.RowNumbers().indexed(build, IndexOp.GATHER.value, positions, shape[rows.dim], _NEVER)
+        outer = [[*each[: rows.dim], *each[rows.dim + 1 :]] for each in (shape, by_name[name].strides)]
+        positions = by_name.pop(name).relaid(*outer)
+        op = IndexOp.GATHER.value if isinstance(step.op, IndexOp) else step.op.value
+        ignored = _NEVER if ignored is None else ignored
+        indexed = row.RowNumbers().indexed(build, op, positions, shape[rows.dim], ignored)
         operands = [*by_name.values()]
         build.expect_error()
     results, totals = of_elements_or_rows(kernel), totals_of(kernel)

@@ -17,6 +17,64 @@ if TYPE_CHECKING:
     from ....program.fused_function import FusedFunction, Step
 
 _LONGEST_NAME: Final = 64
+ROWS: Final = """
+namespace tallow {{
+
+struct Composition {{
+    {types}static constexpr bool is_composed = true;
+    {index}static constexpr uint32_t operands = {operands};
+    static constexpr uint32_t results = {results};
+    static constexpr uint32_t totals = {totals};
+    static constexpr uint32_t parameters = {parameters};
+    static constexpr uint32_t passes = {passes};
+    static constexpr uint32_t known = {known};
+    static constexpr uint32_t in_registers = {in_registers};
+    static constexpr uint32_t rescaled = {rescaled};
+    static constexpr uint32_t row_results = {row_results};
+    {derived}template <uint32_t Pass> struct Joined;
+    template <uint32_t Pass, typename T, typename Number>
+    static TALLOW_INLINE void contribute(const RowOf<T, Composition>& row,
+                                         const compute_type<T> (&elements)[{elements}], uint32_t position,
+                                         Number (&numbers)[Joined<Pass>::count]) {{
+        {contributions}
+    }}
+    template <uint32_t Pass, typename T> static TALLOW_INLINE void finish(RowOf<T, Composition>& row) {{
+        {finish}
+    }}
+    template <typename T>
+    static TALLOW_INLINE void compute(const RowOf<T, Composition>& row, const compute_type<T> (&elements)[{elements}],
+                                      uint32_t position, compute_type<T> (&outputs)[results + totals]) {{
+        {compute}
+    }}
+}};
+{joins}
+
+{kernels}
+
+}} // namespace tallow
+"""
+
+
+INDEX: Final = """static constexpr bool has_index = true;
+    static constexpr uint32_t at_index = {};
+    """
+DERIVED: Final = """static constexpr uint32_t derived = {count};
+    using Derived = Types<{types}>;
+    template <uint32_t Stage> static constexpr uint32_t derives = {stages};
+    template <uint32_t Pass, typename T>
+    static TALLOW_INLINE void derive(const RowOf<T, Composition>& row, compute_type<T> (&elements)[operands + derived],
+                                     uint32_t position) {{
+        {derive}
+    }}
+    """
+# The value of an element at the index of its row, of operands that are loaded there before the first pass.
+GATHERED: Final = """const auto {name} = [&] {{
+                compute_type<T> elements[{elements}] = {{}};
+                {loads}
+                [[maybe_unused]] const uint64_t position = row.index;
+                {values}
+                return row.index == no_index ? convert<{cpp}>(compute_type<{cpp}>{{0}}) : {value};
+            }}();"""
 
 
 class Statements:

@@ -102,7 +102,7 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[An
     overwrites = rest.pop(0) if facts.numbers else False
     shape, length = x.shape, x.shape[dim]
     rows = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
-    made = facts.number_results + (facts.number_results > 0 and facts.has_index)
+    made = facts.outputs_of_rows
     numbers = RowNumbers(
         [_evenly_spaced(build, each, (0, 1)) for each in others],
         [build.empty(x.dtype.compute, rows) for _ in range(made)],
