@@ -30,6 +30,9 @@ SOME = (
 )
 CONFORMANCE = REPOSITORY / "tests/conformance"
 CELLS = f"{CONFORMANCE / 'test_cells.py'}::test_cell"
+# Tests of what an array library does. The others are of the package's own code above it, which metal runs too, or take
+# most of the time.
+DEPENDS_ON_LIBRARY = ("aliasing", "array_libraries", "edges", "errors", "independence", "sharing", "sums")
 # What a library is known to fail. CuPy compiles its kernels so that subnormal f32 count as 0, and computes f16 in f32.
 # Of NumPy's f64, which is under array_api_strict, one logarithm in 16,705 is off by more where it is next to 0.
 LEFT_OUT = {
@@ -105,24 +108,15 @@ def test_some_of_its_cells_agree_with_the_oracle(project: Path) -> None:
 
 
 def test_all_but_its_cells_conforms(project: Path, pytestconfig: pytest.Config, full: bool) -> None:
-    # Three files are about the spec and the oracle themselves.
-    others = {"test_cells", "test_formula_mutations", "test_matrix", "test_oracle"}
-    if not is_whole(pytestconfig, full):
-        # They take most of the time, and metal, of the same family, has them too, or NumPy does their work.
-        others |= {
-            "test_blocks",
-            "test_calls",
-            "test_fusion",
-            "test_hostile",
-            "test_properties",
-            "test_refusals",
-            "test_threads",
-        }
-    files = [file for file in CONFORMANCE.glob("test_*.py") if file.stem not in others]
+    files = (f"test_{name}.py" for name in DEPENDS_ON_LIBRARY)
+    if is_whole(pytestconfig, full):
+        # Three files are about the spec and the oracle themselves.
+        others = {"test_cells.py", "test_formula_mutations.py", "test_matrix.py", "test_oracle.py"}
+        files = (path.name for path in CONFORMANCE.glob("test_*.py") if path.name not in others)
     # What chance finds there is of the whole package, and metal has it too.
     hostile = "tests/conformance/test_hostile.py::test_hostile_arguments_meet_errors_of_tallow"
     also = ALSO_LEFT_OUT.get(project.name, hostile)
-    conform(project, *map(str, files), "--deselect", hostile, "--deselect", also)
+    conform(project, *[str(CONFORMANCE / name) for name in files], "--deselect", hostile, "--deselect", also)
 
 
 def test_all_of_its_cells_agree_with_the_oracle(project: Path, pytestconfig: pytest.Config, full: bool) -> None:
