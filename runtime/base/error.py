@@ -9,39 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
-
-class HasName(Protocol):
-    """A dtype or a format of weights, as messages show it."""
-
-    @property
-    def value(self) -> Any:
-        """Its name."""
-
-
-class LayoutLike(Protocol):
-    """A layout, as messages show it: see `tallow.Layout`."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes of the dims."""
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """The step along each dim, in elements."""
-
-    @property
-    def start_offset(self) -> int:
-        """The position of the first element."""
-
-    @property
-    def elem_count(self) -> int:
-        """The number of elements."""
-
-    @property
-    def end(self) -> int:
-        """The position behind the last element."""
+if TYPE_CHECKING:
+    from .protocols import HasName, LayoutLike
 
 
 class TallowError(Exception):
@@ -52,6 +23,18 @@ class TallowError(Exception):
         if hasattr(self, "op"):
             self.op = op
             self.args = (op, *self.args[1:])
+
+
+class _OpError(TallowError):
+    """An error that consists of the op that was called and a reason."""
+
+    def __init__(self, op: str, reason: str) -> None:
+        super().__init__(op, reason)
+        self.op = op
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.reason}"
 
 
 class BackendUnavailable(TallowError, RuntimeError):
@@ -196,7 +179,7 @@ class InvalidLayout(TallowError, ValueError):
         )
 
 
-class InvalidArgument(TallowError, ValueError):
+class InvalidArgument(_OpError, ValueError):
     """An argument has a value that the op does not accept; `reason` says which ones it does.
 
     >>> tl.Tensor([1.0, 2.0]).item()
@@ -204,14 +187,6 @@ class InvalidArgument(TallowError, ValueError):
         ...
     tallow.InvalidArgument: item: a tensor of shape (2,) does not have one element; index it, reduce it or use tolist()
     """
-
-    def __init__(self, op: str, reason: str) -> None:
-        super().__init__(op, reason)
-        self.op = op
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.op}: {self.reason}"
 
 
 class FileFormatError(InvalidArgument):
@@ -252,7 +227,7 @@ class UnsupportedOperand(InvalidArgument, TypeError):
     """An operand is of a type that no op takes, or a function of NumPy's has no op; `reason` says what to call."""
 
 
-class GradientError(TallowError, RuntimeError):
+class GradientError(_OpError, RuntimeError):
     """There is no gradient, or what it needs was overwritten or freed; `reason` says what to do.
 
     >>> tl.ones(()).backward()
@@ -261,16 +236,8 @@ class GradientError(TallowError, RuntimeError):
     tallow.GradientError: backward: this tensor does not depend on a Var by ops that have a gradient; make ...
     """
 
-    def __init__(self, op: str, reason: str) -> None:
-        super().__init__(op, reason)
-        self.op = op
-        self.reason = reason
 
-    def __str__(self) -> str:
-        return f"{self.op}: {self.reason}"
-
-
-class BatchingError(TallowError, RuntimeError):
+class BatchingError(_OpError, RuntimeError):
     """A call has no meaning for a batch in `vmap`; `reason` says what to do.
 
     >>> tl.vmap(lambda x: x * x.item())(tl.ones(2))
@@ -278,14 +245,6 @@ class BatchingError(TallowError, RuntimeError):
         ...
     tallow.BatchingError: vmap: the elements of one example cannot be read on their own, ...
     """
-
-    def __init__(self, op: str, reason: str) -> None:
-        super().__init__(op, reason)
-        self.op = op
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.op}: {self.reason}"
 
 
 class InvalidIndex(TallowError, IndexError):
