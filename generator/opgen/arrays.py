@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, ClassVar, TypeVar
 
-from opgen.decoder import Cursor, Entry, Form, Key, Mark, Mistakes, Name, defines, exactly, like, names_of
+from opgen.decoder import Cursor, Mistakes
 from opgen.expression import ExpressionError, parse_expression, parse_statements
 from opgen.formula import Formula
+from opgen.notes import Entry, Form, Key, Mark, Name, defines, exactly, like, names_of
 from opgen.problem import Location
 
 Kind = TypeVar("Kind")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from opgen.cache.memo import memoize
-from opgen.decoder import blank, decode, module_name
+from opgen.decoder import blank, decode
 from opgen.formats import Format, Formats
 from opgen.formula import PrimitiveFile
 from opgen.functor_methods import functor_method
@@ -30,6 +30,7 @@ from opgen.model import (
     Package,
     Spec,
 )
+from opgen.notes import module_name
 from opgen.problem import Location, Problem, unknown_dtype
 from opgen.row_methods import with_row_gradient
 from opgen.scans import with_scans

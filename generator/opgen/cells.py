@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
-from opgen.decoder import Cursor, Form, Mark, Mistakes, Name, exactly, members, names_of
+from opgen.decoder import Cursor, Mistakes, members
 from opgen.names import Names
+from opgen.notes import Form, Mark, Name, exactly, names_of
 from opgen.problem import Location, did_you_mean, nearest
 
 LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")

@@ -8,8 +8,8 @@ from pathlib import Path
 from opgen.aliases import dtype_name
 from opgen.arguments import KNOWN_TYPES, coercion
 from opgen.claims import check_claims
-from opgen.decoder import module_name
 from opgen.examples import check_examples
+from opgen.formula_checks import check_formulas
 from opgen.kernels import KernelFamily
 from opgen.model import (
     ANY_RESULT,
@@ -27,11 +27,11 @@ from opgen.model import (
     Spec,
 )
 from opgen.names import Names
+from opgen.notes import module_name
 from opgen.problem import Location, Problems, did_you_mean, unknown_dtype
 from opgen.promotion import check_promotion, check_yields
 from opgen.reserved import METHOD_WORDS, names_around
 from opgen.scan_gradients import check_scans
-from opgen.scopes import check_formulas
 
 # What signatures call arguments that the spec's language knows: the op, the layout of `self`, the dtype of the result.
 _GIVEN_NAMES = ("op", "layout", "dtype", "dims", "gradient")

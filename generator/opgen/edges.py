@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from opgen.aliases import constant
-from opgen.decoder import Cursor, Entry, Form, Mark, names_of
+from opgen.decoder import Cursor
 from opgen.expression import ExpressionError, parse_expression
 from opgen.loader import is_representable
+from opgen.notes import Entry, Form, Mark, names_of
 from opgen.problem import Location
 
 _FORM = "write it like 'silu(-inf): -0.0'"

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from opgen.cache.memo import memoize
-from opgen.model import Method, Spec
+from opgen.model import CheckFunction, Method, Spec
 from opgen.problem import Problem
 from opgen.sources import CORE, RUNTIME, Sources
 
+# The modules of the functions that check arguments, by the names that the dispatch has for them.
+CHECKS = {name: CORE / f"{name}.py" for name in ("check", "layer_check")}
 # The module that makes arguments what the signature says, of which every method may be refused.
 _ARGUMENT = CORE / "argument.py"
 
@@ -24,8 +26,8 @@ class _Module:
 
 
 @memoize(lambda sources: (sources,), size=4)
-def raised_by_checks(sources: Sources) -> dict[str, frozenset[str]]:
-    """The errors that each function of the package's check module raises, itself or by what it calls."""
+def check_functions(sources: Sources) -> dict[str, CheckFunction]:
+    """The functions that check arguments, by their names."""
     modules: dict[PurePosixPath, _Module] = {}
 
     def read(path: PurePosixPath) -> _Module:
@@ -52,8 +54,11 @@ def raised_by_checks(sources: Sources) -> dict[str, frozenset[str]]:
                         if name in owner.classes.get(kind, ()):
                             yield from raised(owner.classes[kind][name], owner, seen)
 
-    check = read(CORE / "check.py")
-    return {name: frozenset(raised(function, check, set())) for name, function in check.functions.items()}
+    return {
+        name: CheckFunction(module, frozenset(raised(function, read(path), set())))
+        for module, path in CHECKS.items()
+        for name, function in read(path).functions.items()
+    }
 
 
 def _is_class(node: ast.expr, home: _Module) -> bool:
@@ -98,7 +103,8 @@ def errors_of(spec: Spec, method: Method) -> set[str]:
 
 def _implied(spec: Spec, method: Method) -> set[str]:
     """The errors that follow from what a method checks, reads and makes."""
-    errors = {name for item in method.checks for name in spec.raised.get(item.call.name, ())}
+    called = [spec.checks[item.call.name] for item in method.checks if item.call.name in spec.checks]
+    errors = {name for check in called for name in check.raised}
     functor = spec.functor(method, None)
     may_be_outside = functor is None or functor.index is not None
     if may_be_outside and any(operand.dtypes.texts == ("index",) for operand in method.operands):

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self, TypeAlias
 
-from opgen.decoder import Cursor, Name, like
+from opgen.decoder import Cursor
 from opgen.expression import ExpressionError, parse_expression
 from opgen.gradients import Expression
 from opgen.loader import Value
+from opgen.notes import Name, like
 from opgen.problem import Location, Problems, did_you_mean
 from opgen.signature import OPTIONAL, is_optional
 

@@ -6,40 +6,35 @@ spec, the sources, the tests and the files below generated/; they change nothing
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
-from opgen.alignment import lines_before
-from opgen.base import with_base
 from opgen.cells import FunctionCall, Lowering
 from opgen.comparison.records import ORDER, records
+from opgen.emitted_names import assigned, defined, defined_in_cpp, definitions, emitted_modules, emitted_text
 from opgen.errors import errors_of
-from opgen.format import formatted
+from opgen.explain_line import explain_line
+from opgen.explanation import Fact, generated
 from opgen.formula import shared, text_of
 from opgen.gradient_ops import op_of_numbers, saved_numbers, second_gradients
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
-from opgen.loader import Value, load
 from opgen.matrix import Cell, op_cells
 from opgen.model import BOUNDS, Backend, DType, Functor, FunctorKind, Method, Monoid, Position, Spec
 from opgen.names import Names
 from opgen.op_search import by_size, op_of
-from opgen.plan import Output
-from opgen.problem import Location, Problems, Refusal, did_you_mean, lines_of
+from opgen.problem import Location, Refusal, did_you_mean, lines_of
 from opgen.project import Project
-from opgen.provenance import Origin, Source, marked
-from opgen.render import with_banners
 from opgen.results import results_of
 from opgen.rows import readable
 from opgen.scopes import derivatives, is_differentiable, scopes
-from opgen.sources import BACKENDS, HEADERS, TEMPLATES, place
-from opgen.views.kernels import kernel_rows
+from opgen.sources import BACKENDS, HEADERS
+from opgen.views.kernel_patterns import kernel_rows
 
-GENERATED = "generated"
 _TESTS = "tests"
 _MAX_TESTS = 6
 # The module whose classes have Tensor's methods that are ops.
@@ -47,16 +42,6 @@ _TENSOR = "tensor_ops"
 _FRONT = ("Storage", "Device", "Tensor")
 # What the explanations of their own do not tell again.
 _TOLD = ("op", "gradient op", "storage method", "device method", "dtype", "backend", "cells of", "kernel", ORDER)
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One thing that is said: what it is called, what it is, where that stands, and what belongs to it."""
-
-    label: str
-    text: str = ""
-    location: Location | None = None
-    parts: "tuple[Fact, ...]" = ()
 
 
 @dataclass(frozen=True)
@@ -152,7 +137,7 @@ class Explainer:
             how = f"{functor.member}, " if method.functor is None else ""
             parts.append(Fact("called by", f"{how}storage method {method.name}", method.location))
         if functor.has_front and not functor.is_gradient:
-            parts.append(Fact("called by", f"Tensor.{functor.name}", self._defined(functor.name, _TENSOR)))
+            parts.append(Fact("called by", f"Tensor.{functor.name}", defined(self.project, functor.name, _TENSOR)))
         op = None if functor.is_method else functor.name
         # A method that works in place has cells of its own, which it tells.
         for method in methods[:1]:
@@ -265,7 +250,7 @@ class Explainer:
         for call in lowering.calls:
             op = self.spec.launch_ops.get((call.module, call.function))
             if op is not None:
-                parts = (Fact("emitted", op.name, self._defined(call.function, call.module)),)
+                parts = (Fact("emitted", op.name, defined(self.project, call.function, call.module)),)
                 yield Fact("launch", f"{op.struct} of {op.family.name}", op.location, parts)
                 continue
             path, node = self._function(backend, call)
@@ -289,13 +274,13 @@ class Explainer:
     def _case(self, method: Method, backend: Backend) -> Location | None:
         """Where the branch of a backend is emitted."""
         name = re.compile(rf"\b(Q?{backend.class_prefix}Storage|{backend.class_prefix}Device)\b")
-        for path, tree in _modules(self.project).items():
+        for path, tree in emitted_modules(self.project).items():
             for node in ast.walk(tree):
                 if isinstance(node, ast.FunctionDef) and node.name == method.name:
                     cases = [case for part in ast.walk(node) if isinstance(part, ast.Match) for case in part.cases]
                     for case in cases:
                         if name.search(ast.unparse(case.pattern)):
-                            return _generated(path, case.pattern.lineno)
+                            return generated(path, case.pattern.lineno)
         return None
 
     # Kernels.
@@ -377,9 +362,9 @@ class Explainer:
         pattern = re.compile(rf"\b{re.escape(name)}\b")
         for output in self.project.outputs:
             if output.path.stem == family.name and output.path.suffix != ".py":
-                for number, line in enumerate(lines_of(_text_of(self.project, output.path)), 1):
+                for number, line in enumerate(lines_of(emitted_text(self.project, output.path)), 1):
                     if pattern.search(line):
-                        return _generated(output.path, number)
+                        return generated(output.path, number)
         return None
 
     # What to edit.
@@ -440,7 +425,9 @@ class Explainer:
             if self.scope.backend in (None, backend.name) and dtype.name in backend.lacking:
                 reason, where = backend.lacking[dtype.name]
                 parts.append(Fact(f"not on {backend.name}", reason, where))
-        parts.append(Fact("emitted", f"DType.{dtype.name.upper()}", self._assigned(dtype.name.upper(), "DType")))
+        parts.append(
+            Fact("emitted", f"DType.{dtype.name.upper()}", assigned(self.project, dtype.name.upper(), "DType"))
+        )
         return Fact("dtype", dtype.name, dtype.location, (*parts, *self._tests(dtype.name)))
 
     def backend(self, backend: Backend, _: str) -> Fact:
@@ -465,7 +452,7 @@ class Explainer:
         prefix = backend.class_prefix
         for suffix in ("Device", "Storage"):
             # A dummy has classes of the same names.
-            where = self._defined(f"{prefix}{suffix}", folder=backend.package or "")
+            where = defined(self.project, f"{prefix}{suffix}", folder=backend.package or "")
             parts.append(Fact("emitted", f"{prefix}{suffix}", where))
         own = [f"{part}.{key}" for part, key in backend.cells]
         parts.append(Fact("cells of its own", " ".join(own)))
@@ -473,199 +460,14 @@ class Explainer:
 
     # What is emitted.
 
-    def _definitions(self) -> Iterator[tuple[str, str, str, Location]]:
-        """The class, if there is one, the name, the kind and the place of everything that emitted modules define."""
-        for path, tree in _modules(self.project).items():
-            for node in tree.body:
-                yield from _defined("", node, path)
-                for inner in node.body if isinstance(node, ast.ClassDef) else ():
-                    yield from _defined(node.name if isinstance(node, ast.ClassDef) else "", inner, path)
-
-    def _defined(self, name: str, module: str = "", folder: str = "") -> Location | None:
-        """Where a class or a function is defined in a folder of generated/, or a method in the classes of a module."""
-        found = (
-            where
-            for holder, own, kind, where in self._definitions()
-            if own == name and kind != "value" and (where.path.stem == module if module else not holder)
-            if not folder or folder in where.path.parts
-        )
-        return next(found, None)
-
-    def _assigned(self, name: str, owner: str) -> Location | None:
-        return next((where for holder, own, _, where in self._definitions() if (holder, own) == (owner, name)), None)
-
     def symbols(self, name: str) -> Iterator[Fact]:
         """What is emitted under a name: `name`, or `Class.name`."""
         holder, _, own = name.rpartition(".")
-        in_cpp = [("", *defined) for defined in _defined_in_cpp(self.project, own)]
-        for owner, known, kind, where in (*self._definitions(), *in_cpp):
+        in_cpp = [("", *found) for found in defined_in_cpp(self.project, own)]
+        for owner, known, kind, where in (*definitions(self.project), *in_cpp):
             if known == own and holder in ("", owner):
                 line = explain_line(self.project, where.path, where.line)
                 yield Fact(kind, f"{owner}.{known}" if owner else known, where, line.parts)
-
-
-def _text_of(project: Project, path: PurePosixPath) -> str:
-    """The text of an output as it lies in generated/; nothing where it is not there."""
-    try:
-        return (project.root / GENERATED / path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
-@lru_cache(maxsize=1)
-def _modules(project: Project) -> dict[PurePosixPath, ast.Module]:
-    """The emitted modules of Python."""
-    found = {}
-    for output in project.outputs:
-        if output.path.suffix == ".py":
-            try:
-                found[output.path] = ast.parse(_text_of(project, output.path))
-            except SyntaxError:  # of a file that somebody edited
-                continue
-    return found
-
-
-def explain_line(project: Project, path: Path, number: int) -> Fact:
-    """Where a line of an emitted file comes from. Refusal where there is no such line, or the file is out of date."""
-    output, relative = _output_at(project, path)
-    texts, origins = emitted_lines(project, [output])[output.path]
-    try:
-        is_current = (project.root / GENERATED / relative).read_bytes() == "\n".join(texts).encode()
-    except OSError:
-        is_current = False
-    if not is_current:
-        raise Refusal(f"{GENERATED}/{relative} is not what the spec says; run 'opgen generate' first")
-    if not 1 <= number < len(texts):
-        raise Refusal(f"{GENERATED}/{relative} has {len(texts) - 1} lines, and no line {number}")
-    return _line_fact(project, _generated(output.path, number), texts[number - 1], origins[number - 1])
-
-
-def emitted_lines(project: Project, outputs: Iterable[Output]) -> dict[PurePosixPath, tuple[list[str], list[Origin]]]:
-    """The lines of outputs as they are written, and where each comes from."""
-    outputs = list(outputs)
-    made = {output.path: marked(output, project.sources) for output in outputs}
-    bodies = {path: body for path, (body, _) in made.items()}
-    laid_out = formatted(bodies)
-    texts = with_banners(outputs, laid_out)
-    found = {}
-    for output in outputs:
-        body, origins = made[output.path]
-        lines = lines_before(body, laid_out[output.path]) if output.path.suffix == ".py" else range(len(origins))
-        banner = Origin(place(output.template))
-        found[output.path] = (texts[output.path].split("\n"), [banner, *(origins[line] for line in lines)])
-    return found
-
-
-def _output_at(project: Project, path: Path) -> tuple[Output, PurePosixPath]:
-    """The output that a path means, from the project's folder, from that of the outputs or from here."""
-    known = {output.path: output for output in project.outputs}
-    written = PurePosixPath(path.as_posix())
-    tries = [written, written.relative_to(GENERATED) if written.is_relative_to(GENERATED) else written]
-    here = (Path.cwd() / path).resolve()
-    output = (project.root / GENERATED).resolve()
-    tries += [PurePosixPath(here.relative_to(output).as_posix())] if here.is_relative_to(output) else []
-    for each in tries:
-        if each in known:
-            return known[each], each
-    sources = [str(source) for source in project.sources.paths]
-    if str(written) in sources or here.is_file():
-        raise Refusal(f"{written} is not emitted: it is written by hand, so edit it there")
-    message = f"no output is '{written}'{did_you_mean(str(written), [f'{GENERATED}/{each}' for each in known])}"
-    raise Refusal(message if len(message) < 500 else f"no output is '{written}'; 'opgen list' has them all")
-
-
-def _line_fact(project: Project, where: Location, text: str, origin: Origin) -> Fact:
-    """What is said of a line."""
-
-    def read(label: str, place: Location) -> Fact:
-        return Fact(label, _line_of(project, place), place)
-
-    entries = _Entries(project)
-    values = dict.fromkeys(map(entries.place, origin.values))
-    around = [place for place in dict.fromkeys(map(entries.place, origin.around)) if place not in values]
-    parts = [
-        read("template", origin.template),
-        *(read("called by", place) for place in origin.callers),
-        *(read("made of", place) for place in values),
-        *(read("for", place) for place in around),
-    ]
-    if not values and not around:
-        parts.append(Fact("made of", "the template alone, or of all of the spec"))
-    return Fact("line", text.strip(), where, tuple(parts))
-
-
-class _Entries:
-    """The values of the spec's files by their places."""
-
-    def __init__(self, project: Project) -> None:
-        documents = load(project.root, [])
-        with_base(documents, Problems())
-        self._roots = {path: document.root for path, document in documents.items()}
-        self._values: dict[Location, Value] = {}
-        for root in self._roots.values():
-            self._add(root)
-
-    def _add(self, value: Value) -> None:
-        self._values.setdefault(value.key_location, value)
-        content = value.content
-        for inner in content.values() if isinstance(content, dict) else content if isinstance(content, list) else ():
-            self._add(inner)
-
-    def place(self, source: Source) -> Location:
-        """Where the value of a source stands: that of the keys which the template names, as far as they are keys."""
-        value = self._values.get(source.location) or self._roots.get(source.location.path)
-        location = source.location
-        for key in source.keys:
-            if value is None or not isinstance(value.content, dict) or key not in value.content:
-                break
-            value = value.content[key]
-            location = value.key_location
-        return location
-
-
-def _line_of(project: Project, place: Location) -> str:
-    """The text of a line of the spec or of a template."""
-    path = PurePosixPath(place.path.as_posix())
-    if path.is_relative_to(TEMPLATES):
-        text = project.sources.text(path) or ""
-    else:
-        try:
-            text = (project.root / place.path).read_text(encoding="utf-8")
-        except OSError:  # of the package that the project stands on
-            return ""
-    lines = lines_of(text)
-    if place == Location(place.path):
-        return "the whole file"
-    return lines[place.line - 1].strip() if place.line <= len(lines) else ""
-
-
-def _defined(owner: str, node: ast.stmt, path: PurePosixPath) -> Iterator[tuple[str, str, str, Location]]:
-    """What a statement defines."""
-    match node:
-        case ast.ClassDef(name=name):
-            yield owner, name, "class", _generated(path, node.lineno)
-        case ast.FunctionDef(name=name):
-            yield owner, name, "method" if owner else "function", _generated(path, node.lineno)
-        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-            yield owner, name, "value", _generated(path, node.lineno)
-
-
-def _defined_in_cpp(project: Project, name: str) -> Iterator[tuple[str, str, Location]]:
-    """Where emitted sources of kernels define a name."""
-    pattern = re.compile(rf"\b(struct|class|enum|using|constexpr|#define)\b[\w\s]*?\b{re.escape(name)}\b(?!\s*[;>,])")
-    for output in project.outputs:
-        for number, line in enumerate(lines_of(_text_of(project, output.path)) if _is_cpp(output) else (), 1):
-            match = pattern.search(line)
-            if match is not None:
-                yield name, match[1].removeprefix("#"), _generated(output.path, number)
-
-
-def _is_cpp(output: Output) -> bool:
-    return output.path.suffix in (".hip", ".cpp", ".hpp")
-
-
-def _generated(path: PurePosixPath, line: int) -> Location:
-    return Location(Path(GENERATED, path), line)
 
 
 def _same(fact: Fact, _: str) -> Fact:

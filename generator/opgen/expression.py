@@ -2,8 +2,10 @@
 
 import ast
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from opgen.cache.memo import memoize
 
 MAX_NESTED: Final = 50
 """How deep an expression may be nested: its second gradient is several times as deep, and Python's stack is finite."""
@@ -56,6 +58,30 @@ def _parsed(text: str, mode: str) -> ast.AST:
         if not level:
             return tree
     raise ExpressionError(_TOO_DEEP)
+
+
+@memoize(lambda expression: (expression,))
+def outer_names(expression: str) -> Sequence[tuple[str, ...]]:
+    """The names, with their attributes, that an expression of Python takes from its surroundings."""
+    try:
+        nodes = list(ast.walk(ast.parse(expression, mode="eval")))
+    except SyntaxError:
+        return ()
+    own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    parts = {node.value for node in nodes if isinstance(node, ast.Attribute)}
+    names = (_dotted(node) for node in nodes if node not in parts)
+    return [name for name in names if name and name[0] not in own]
+
+
+def _dotted(node: ast.AST) -> tuple[str, ...]:
+    match node:
+        case ast.Name(id=name):
+            return (name,)
+        case ast.Attribute(value=value, attr=name):
+            base = _dotted(value)
+            return (*base, name) if base else ()
+    return ()
 
 
 def substituted(tree: ast.expr, parts: Mapping[str, ast.expr]) -> ast.expr:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Choice, Entry, Key, Mistakes, Name, Range, defines
+from opgen.decoder import Mistakes
 from opgen.decoding import FIELD_TYPES, Decoding, FieldType, Quads, decode, quads_of
+from opgen.notes import Choice, Entry, Key, Name, Range, defines
 from opgen.problem import Location
 from opgen.reserved import no_cpp_word
 

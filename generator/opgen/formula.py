@@ -15,10 +15,11 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from opgen.aliases import constant, last_part
 from opgen.cache.memo import memoize
-from opgen.decoder import Choice, Cursor, Entry, Form, Mark, Mistakes, defines, like, names_of
-from opgen.decoder import Name as Name_
+from opgen.decoder import Cursor, Mistakes
 from opgen.expression import MAX_NESTED, ExpressionError, parse_expression, substituted
 from opgen.loader import is_representable
+from opgen.notes import Choice, Entry, Form, Mark, defines, like, names_of
+from opgen.notes import Name as Name_
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.rewriting import corrected, rewritten
 

@@ -28,9 +28,9 @@ from opgen.model import (
     Operand,
     sentence,
 )
+from opgen.monoids import is_plain_sum
 from opgen.names import Names
 from opgen.results import Result
-from opgen.scopes import is_plain_sum
 from opgen.signature import OPTIONAL, Call, Parameter, Signature
 
 # What a storage method returns that gives several storages.

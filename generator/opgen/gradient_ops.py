@@ -39,21 +39,13 @@ from opgen.model import (
     RowOperand,
     Spec,
 )
+from opgen.monoids import COUNT
 from opgen.names import Names
 from opgen.op_search import by_size, computing, is_step
 from opgen.problem import Problems
 from opgen.row_derivatives import row_gradients
 from opgen.rows import POSITION, SUM, replaced, row_constants
-from opgen.scopes import (
-    COUNT,
-    decisive,
-    derivatives,
-    is_differentiable,
-    joined_results,
-    primitives_of_rows,
-    row_kinds,
-    scopes,
-)
+from opgen.scopes import decisive, derivatives, is_differentiable, joined_results, primitives_of_rows, row_kinds, scopes
 
 # What an op that is a gradient calls that of the result, and the result: its own gradients and result are others.
 GRADIENT = "gradient"

@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-from opgen.decoder import Cursor, Mark, Mistakes, Name, members, names_of
+from opgen.decoder import Cursor, Mistakes, members
 from opgen.expression import ExpressionError, parse_expression
 from opgen.formula import INCOMING, RESULT
+from opgen.notes import Mark, Name, names_of
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import is_optional
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
 from opgen.cache.memo import memoize
-from opgen.decoder import (
+from opgen.decoder import Cursor, Mistakes
+from opgen.launches import Launch
+from opgen.notes import (
     Choice,
-    Cursor,
     Entry,
     Form,
     Mark,
-    Mistakes,
     Name,
     Pattern,
     Place,
@@ -25,7 +25,6 @@ from opgen.decoder import (
     exactly,
     names_of,
 )
-from opgen.launches import Launch
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.reserved import no_cpp_word
 

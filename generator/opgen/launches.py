@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, ClassVar
 
-from opgen.decoder import Entry, Mark, Name, defines, names_of
 from opgen.expression import parse_expression
 from opgen.gradients import Expression
+from opgen.notes import Entry, Mark, Name, defines, names_of
 from opgen.problem import Location
 
 _NAMES = r"(?<![\w.])[a-z]\w*(?:\.[a-z]\w*(?=\())?"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from opgen.decoder import Cursor, Entry, exactly
+from opgen.decoder import Cursor
+from opgen.notes import Entry, exactly
 from opgen.problem import did_you_mean
 
 # The types of arguments and results, as ctypes calls them.

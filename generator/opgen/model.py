@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 
 from opgen.arrays import ArrayLibrary, Word
 from opgen.cells import CELL_KEYS, CellFile, Lowering, Lowerings
-from opgen.decoder import (
+from opgen.decoder import Cursor, Mistakes
+from opgen.edges import Edge
+from opgen.examples import Example as CallExample
+from opgen.examples import Values
+from opgen.formats import Format
+from opgen.formula import BOTH, Formula, Node, Primitives, names, neutral_number, too_long, totalled, without_total
+from opgen.formula import Call as FormulaCall
+from opgen.gradients import Gradient
+from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
+from opgen.libraries import CLibrary
+from opgen.names import Names
+from opgen.notes import (
     Choice,
-    Cursor,
     Entry,
     Example,
     Form,
     Key,
     Mark,
-    Mistakes,
     Name,
     Of,
     Pattern,
@@ -34,16 +43,6 @@ from opgen.decoder import (
     module_name,
     names_of,
 )
-from opgen.edges import Edge
-from opgen.examples import Example as CallExample
-from opgen.examples import Values
-from opgen.formats import Format
-from opgen.formula import BOTH, Formula, Node, Primitives, names, neutral_number, too_long, totalled, without_total
-from opgen.formula import Call as FormulaCall
-from opgen.gradients import Gradient
-from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
-from opgen.libraries import CLibrary
-from opgen.names import Names
 from opgen.problem import Location, did_you_mean, nearest
 from opgen.reserved import is_reserved, no_cpp_word, not_reserved
 from opgen.results import Result
@@ -1019,7 +1018,7 @@ class Method:
     checks: Annotated[
         tuple[Check, ...],
         Mark.OPTIONAL,
-        "Calls of functions of runtime/core/check.py that the dispatch makes before the branch of a backend.",
+        "Calls of functions of runtime/core/check.py or layer_check.py, made before the branch of a backend.",
     ]
     errors: Annotated[
         Mapping[Annotated[str, names_of("error")], Location],
@@ -1346,6 +1345,14 @@ class Callable:
         return needed <= named <= {*rest, *self.keywords} and (self.takes_more or count <= len(self.parameters))
 
 
+@dataclass(frozen=True)
+class CheckFunction:
+    """A function that checks arguments: its module, and the errors that it raises, itself or by what it calls."""
+
+    module: str
+    raised: frozenset[str]
+
+
 SETS: Final[Mapping[str, Function[[DType], bool]]] = {
     "all": lambda _: True,
     "number": lambda dtype: dtype.kind != "bool",
@@ -1394,7 +1401,7 @@ class Spec:
     # What the runtime defines: the modules of each subpackage, at any depth, and the functions of its ops, by module.
     own_modules: Mapping[str, Collection[str]] = field(default_factory=dict)
     modules: Mapping[str, Mapping[str, Mapping[str, Callable]]] = field(default_factory=dict)
-    raised: Mapping[str, Collection[str]] = field(default_factory=dict)  # by each check
+    checks: Mapping[str, CheckFunction] = field(default_factory=dict)
     public: Mapping[str, PublicModule] = field(default_factory=dict)
     # By the module that has them, and the methods that they are ops of.
     launch_ops: Mapping[tuple[str, str], "LaunchOp"] = field(default_factory=dict)

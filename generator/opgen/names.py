@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from opgen.decoder import Cursor, Form, Mark, names_of
+from opgen.decoder import Cursor
+from opgen.notes import Form, Mark, names_of
 from opgen.problem import Location
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
-from opgen.decoder import names_of
 from opgen.launches import Term
+from opgen.notes import names_of
 from opgen.problem import Problem, did_you_mean
 from opgen.terms import (
     ARRAY,

@@ -20,8 +20,9 @@ from opgen.formula import (
     with_result,
 )
 from opgen.model import BOUNDS, Functor, Monoid, Prefixes, Spec
+from opgen.monoids import COUNT, ITSELF, given, is_plain_sum, reads_unit
 from opgen.problem import Problem, Problems
-from opgen.scopes import COUNT, ITSELF, decisive, given, is_differentiable, is_plain_sum, reads_unit, tensor_methods
+from opgen.scopes import decisive, is_differentiable, tensor_methods
 
 NUMBER: Final = "number"
 """What functions of tensors call the number of elements that have joined at each position."""

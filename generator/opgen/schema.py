@@ -13,8 +13,9 @@ from typing import Any, TypeAlias, get_args, get_origin
 
 from opgen.banner import SCHEMA
 from opgen.build import FILE_KINDS, FileKind, file_kind
-from opgen.decoder import Mark, Member, Notes, Using, entry, exactly, first, members, options, others, split
+from opgen.decoder import Member, Notes, entry, first, members, options, others, split
 from opgen.docstrings import docstring_of
+from opgen.notes import Mark, Using, exactly
 from opgen.problem import Location
 from opgen.write import Change, changes
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from opgen.cache.memo import memoize
 from opgen.formula import (
@@ -13,7 +13,6 @@ from opgen.formula import (
     MULTIPLY,
     OPERATORS,
     RESULT,
-    WHERE,
     Call,
     Formula,
     FormulaError,
@@ -26,30 +25,20 @@ from opgen.formula import (
     Primitives,
     calls,
     inlined,
-    is_zero,
     kind_of,
     lowered,
     names,
     shared,
     simplified,
-    walk,
     with_both,
     with_result,
     without_total,
 )
-from opgen.model import ROW_GRADIENT, Functor, FunctorKind, Monoid, Spec, State
+from opgen.model import ROW_GRADIENT, Functor, Monoid, Spec, State
+from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, is_plain_sum, is_sum, reductions_behind
 from opgen.problem import Problems
 from opgen.row_derivatives import row_gradients
-from opgen.rows import DETACH, EXP_BELOW_ZERO, JOINS, POSITION, joined, row_primitives, with_quick_powers
-
-COUNT: Final = "count"
-"""What the end of a reduction calls the number of its elements."""
-UNIT: Final = "unit"
-"""What the end of a reduction calls the number by which its elements were divided."""
-ITSELF: Final = "element"
-"""What the end of a scan calls the element itself."""
-GIVEN: Final = "given"
-"""What arrays call the reduction of the elements on which an element's contribution depends."""
+from opgen.rows import EXP_BELOW_ZERO, POSITION, joined, row_primitives, with_quick_powers
 
 
 class Expression(NamedTuple):
@@ -352,14 +341,6 @@ def _as_primitive(functor: Functor, kinds: tuple[Kind, ...]) -> Primitive:
     )
 
 
-def given(kind: FunctorKind, monoid: Monoid) -> Functor | None:
-    """The reduction of the elements whose result an element's contribution depends on; None where there is none."""
-    called = (
-        {node.primitive for node in walk(monoid.element.node) if isinstance(node, Call)} if monoid.element else set()
-    )
-    return next((functor for functor in kind.functors if functor.name in called), None)
-
-
 def with_given(scope: Scope, reduction: str) -> Scope:
     """The contribution of an element with the result of a reduction of all of them by the name `GIVEN`."""
     kinds = {kind: {**names, GIVEN: kind} for kind, names in scope.kinds.items()}
@@ -455,23 +436,12 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     found = _with_reductions(spec, functor, spec.primitives).gradients(element, ["x", GIVEN])
     own = inlined(found["x"], {INCOMING: incoming})
     # Reductions that depend on each other are a mistake of their own.
-    if other is not None and functor.name not in {it.name for it in _behind(kind, other)}:
+    if other is not None and functor.name not in {it.name for it in reductions_behind(kind, other)}:
         # Each element also changes what the contributions of all of them depend on.
         joint = _added_up(spec, inlined(found[GIVEN], {INCOMING: incoming}))
         own = Call(ADD, (own, _of_other(spec, other, simplified(joint))))
         own = inlined(own, {GIVEN: Call(other.name, (Name("x"),))})
     return simplified(own)
-
-
-def is_sum(monoid: Monoid) -> bool:
-    """Whether a reduction adds up what the elements contribute."""
-    return monoid.combine.node == Call(ADD, (Name("x"), Name("y")))
-
-
-def is_plain_sum(functor: Functor) -> bool:
-    """Whether a reduction or a scan adds up the elements themselves."""
-    monoid = functor.reduction
-    return isinstance(monoid, Monoid) and is_sum(monoid) and monoid.element is None and monoid.finish is None
 
 
 def _added_up(spec: Spec, node: Node) -> Node:
@@ -491,175 +461,3 @@ def _of_other(spec: Spec, functor: Functor, incoming: Node) -> Node:
     if incoming == Number(0) or not is_differentiable(spec, functor):
         return Number(0)
     return inlined(derivatives(spec, functor)["x"], {INCOMING: incoming, RESULT: Name(GIVEN)})
-
-
-def check_formulas(spec: Spec, problems: Problems) -> bool:
-    """Note what is wrong with formulas, ops without a gradient, and primitives that no formula has.
-
-    Whether nothing is wrong with formulas, so that they can be computed.
-    """
-    mistakes, used = _checked_formulas(spec)
-    problems += mistakes
-    # What a mistake stands in may be what it is for.
-    for name, primitive in () if problems else spec.primitives.items():
-        if name not in used and not primitive.location.is_of_base:
-            problems.note(primitive.location, f"primitive '{name}' is in no formula; remove it")
-    return not mistakes
-
-
-@memoize(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
-def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
-    """What is wrong with formulas and gradients, and the primitives that formulas have."""
-    problems, used = Problems(), set[str]()
-    reductions = [functor.name for functor in spec.every_functor if functor.reduction is not None]
-    ops = {*OPERATORS, WHERE, *tensor_methods(spec), *reductions, *JOINS, DETACH}
-    others = [scope for primitive in spec.primitives.values() for scope in _primitive_scopes(spec, primitive)]
-    for kind in spec.functors.values():
-        for functor in kind.functors:
-            _check_reduction(spec, kind, functor, problems)
-            own = _checked_functor(spec, functor)
-            problems += own.problems
-            used.update(own.used)
-            for name in own.computed:
-                if name not in ops:
-                    message = f"the gradient of op '{functor.name}' has '{name}', which is no op"
-                    problems.note(functor.location, f"{message}; add the op, or write 'gradient'")
-        for state in kind.states.values():
-            others += state_scopes(spec, state).values()
-    for scope in others:
-        scope.check(problems)
-        used.update(scope.used())
-    return problems, used
-
-
-class _Checked(NamedTuple):
-    """What is wrong with formulas, the primitives that they have, and those that their gradients have of tensors."""
-
-    problems: Problems
-    used: Collection[str]
-    computed: Collection[str]
-
-
-@memoize(decisive)
-def _checked_functor(spec: Spec, functor: Functor) -> _Checked:
-    """What is found of a functor's formulas and gradients."""
-    problems = Problems()
-    computed: Collection[str] = ()
-    own = scopes(spec, functor)
-    for key, scope in own.items():
-        if not functor.borrows or key.startswith("gradient"):
-            scope.check(problems)
-    is_read = not isinstance(functor.reduction, Monoid) or not is_zero(functor.reduction.combine.node)
-    if not problems and is_read and not functor.is_scan:
-        computed = _check_gradient(spec, functor, problems)
-    return _Checked(problems, {primitive for scope in own.values() for primitive in scope.used()}, computed)
-
-
-def _primitive_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
-    kinds: dict[str, Kind] = {**dict.fromkeys(primitive.parameters, "float"), INCOMING: "float"}
-    if primitive.condition is not None:
-        kinds[primitive.condition] = "bool"
-    if primitive.formula is not None:
-        own = {kind: dict.fromkeys(primitive.parameters, kind) for kind in primitive.kinds}
-        what = f"'formula' of primitive '{primitive.name}'"
-        yield Scope(what, primitive.formula, own, spec.primitives, primitive.result is not None)
-    for formula in primitive.gradient.values():
-        yield Scope(
-            f"'gradient' of primitive '{primitive.name}'",
-            formula.with_parts(primitive.let),
-            {"float": kinds},
-            spec.primitives,
-        )
-
-
-def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: Problems) -> None:
-    monoid = functor.reduction
-    if not isinstance(monoid, Monoid) or functor.borrows:
-        return
-    if monoid.state is not None and monoid.state not in spec.states:
-        message = f"op '{functor.name}' has unknown state '{monoid.state}'"
-        problems.unknown(functor.location, message, monoid.state, spec.states)
-    _check_unit(spec, functor, monoid, problems)
-    other = given(kind, monoid)
-    if other is None or monoid.element is None:
-        return
-    what, reductions = f"'element' of op '{functor.name}'", {it.name for it in kind.functors}
-    found = {call for call in calls(monoid.element.node) if call.primitive in reductions}
-    if len({call.primitive for call in found}) > 1:
-        several = " and ".join(sorted({call.primitive for call in found}))
-        message = (
-            f"{what} has several other reductions, {several}; write one, or a reduction that has the other in turn"
-        )
-        problems.note(monoid.element.location, message)
-    elif found != {Call(other.name, (Name("x"),))}:
-        message = f"{what} may have the reduction of its elements alone; write {other.name}(x)"
-        problems.note(monoid.element.location, message)
-    elif monoid.state is None:
-        message = f"{what} has '{other.name}', which kernels do not know before they have read all elements"
-        problems.note(monoid.element.location, f"{message}; write the 'state' by which they read these once")
-    elif functor is not other and functor in _behind(kind, other):
-        message = f"{what} has '{other.name}', which has '{functor.name}' in turn; remove one of them"
-        problems.note(monoid.element.location, message)
-
-
-def reads_unit(monoid: Monoid) -> bool:
-    """Whether the end of a reduction has the number by which the elements were divided."""
-    return monoid.finish is not None and UNIT in names(monoid.finish.node)
-
-
-def _check_unit(spec: Spec, functor: Functor, monoid: Monoid, problems: Problems) -> None:
-    """Note a unit of which only the op or only its state knows."""
-    state = spec.states.get(monoid.state or "")
-    has_unit = state is not None and state.unit is not None
-    if reads_unit(monoid) and not has_unit:
-        message = f"'finish' of op '{functor.name}' has 'unit', which kernels do not know"
-        problems.note(functor.location, f"{message}; write a 'state' with a 'unit'")
-    elif has_unit and not reads_unit(monoid):
-        message = f"state '{monoid.state}' of op '{functor.name}' has a 'unit', by which no 'finish' multiplies"
-        problems.note(functor.location, f"{message}; write one over 'unit', or another state")
-
-
-def _behind(kind: FunctorKind, functor: Functor | None) -> list[Functor]:
-    """A reduction, that whose result its elements depend on, and so on."""
-    found: list[Functor] = []
-    while functor is not None and functor not in found:
-        found.append(functor)
-        functor = given(kind, functor.reduction) if isinstance(functor.reduction, Monoid) else None
-    return found
-
-
-def _check_gradient(spec: Spec, functor: Functor, problems: Problems) -> Collection[str]:
-    """Note gradients that the op cannot have or need not say; the primitives that ops have to compute of tensors."""
-    if not is_differentiable(spec, functor):
-        if functor.gradient:
-            message = f"op '{functor.name}' has no floats, or gives none, and so no gradient; remove it"
-            problems.note(functor.location, message)
-        return ()
-    for operand, formula in functor.gradient.items():
-        if operand not in functor.operands:
-            message = f"unknown operand '{operand}' in 'gradient' of op '{functor.name}'"
-            problems.unknown(formula.location, message, operand, functor.operands)
-    try:
-        found = derivatives(spec, functor)
-    except FormulaError as error:
-        problems.note(functor.location, f"op '{functor.name}': {error}")
-        return ()
-    # What opgen wrote of gradients need not be compared.
-    derived = _derived(spec, functor) if not functor.is_gradient else {}
-    for operand, formula in functor.gradient.items():
-        if formula.node == derived.get(operand):
-            message = f"'gradient' of '{operand}' of op '{functor.name}' follows from its formula; remove it"
-            problems.note(formula.location, message)
-    if functor.is_of_rows:
-        found = {operand: written_out(spec, node) for operand, node in found.items()}
-    numbers = {*functor.parameters, COUNT}
-    parts = (part for node in found.values() for part in calls(node))
-    return {part.primitive for part in parts if not {*names(part)} <= numbers}
-
-
-def _derived(spec: Spec, functor: Functor) -> Mapping[str, Node]:
-    """The gradients that follow from a formula of which the op says some; none where one does not."""
-    try:
-        return derivatives(spec, replace(functor, gradients={})) if functor.gradient else {}
-    except FormulaError:
-        return {}

@@ -4,51 +4,34 @@
 here a compiler, an import or a call would fail.
 """
 
-import ast
-import builtins
-import importlib.util
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
-from pathlib import Path, PurePosixPath
+from functools import cached_property
+from pathlib import PurePosixPath
 
 from opgen.aliases import LIBRARIES
-from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
 from opgen.cache.memo import memoize
 from opgen.cells import FunctionCall
-from opgen.cpp import camel, names_in
-from opgen.errors import raised_by_checks
-from opgen.formula import Primitive, text_of
-from opgen.kernels import KernelFamily
+from opgen.errors import CHECKS, check_functions
+from opgen.expression import outer_names
+from opgen.kernel_symbols import check_kernels
 from opgen.launch_ops import launch_ops, launch_packages
 from opgen.model import (
     Backend,
-    BackendFamily,
     Callable,
-    Functor,
     Method,
-    Monoid,
-    Position,
     PublicModule,
     Spec,
 )
-from opgen.problem import Location, Problem, Problems, did_you_mean, nearest, unknown_dtype
-from opgen.scopes import decisive, scopes, state_scopes
-from opgen.sources import BACKENDS, BASE, CORE, HEADERS, NUMERICS, RUNTIME, Sources, package_folders, place
+from opgen.problem import Location, Problems, did_you_mean
+from opgen.sources import BACKENDS, BASE, RUNTIME, Sources, package_folders
+from opgen.word_symbols import NumPyNames, check_words
 
-# The modules that the expressions over arrays see.
-_NP, _NUMERICS = "np", "numerics"
 # The module of the class Operand, in which a call is given a storage and its layout.
 _OPERAND = "operand"
-# What is at hand in spellings besides modules, words and parameters: the emitted module itself is one of these.
-_AT_HAND = (_NP, "os", "library")
-# What the ops of a family call its library.
-_USE = re.compile(rf"\b(?:np|library|{LIBRARY})\.([a-z]\w*)")
-_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
-_PLACEHOLDER = re.compile(r"{\w+}")
 _FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
-_CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
+_CLASS = re.compile(r"^class (?!_)(\w+)", re.MULTILINE)
 # The first parameter of an op that builds a program.
 _BUILDER = "build"
 # A method of a class, and the names that instances have room for. Templates are read as text: not all are Python yet.
@@ -78,7 +61,7 @@ def read_symbols(spec: Spec, sources: Sources, problems: Problems) -> Spec:
         own_modules={package: frozenset(sources.modules(BACKENDS / package)) for package in packages},
         modules=modules,
         launch_ops=ops,
-        raised=raised_by_checks(sources),
+        checks=check_functions(sources),
         public=public,
     )
 
@@ -111,8 +94,8 @@ def check_symbols(spec: Spec, sources: Sources, problems: Problems) -> None:
             _Runtime(spec, backend, sources, problems).check(mistakes)
     for (call, _), message in mistakes.items():
         problems.note(call.location, message)
-    _check_kernels(spec, sources, problems)
-    numpy = _NumPy(sources)
+    check_kernels(spec, sources, problems)
+    numpy = NumPyNames(sources)
     for dtype in spec.dtypes:
         module, _, name = dtype.numpy.rpartition(".")
         if name and module not in _TYPE_MODULES and (not module or module.partition(".")[0] in LIBRARIES):
@@ -124,14 +107,14 @@ def check_symbols(spec: Spec, sources: Sources, problems: Problems) -> None:
     for primitive in spec.primitives.values():
         array = primitive.implementation("array")
         mend = f"write one of {', '.join(primitive.parameters)}, or a name of NumPy"
-        keys = {name: primitive.written_in("array", text) for text in array.texts for name in _outer_names(text)}
+        keys = {name: primitive.written_in("array", text) for text in array.texts for name in outer_names(text)}
         for dotted, key in keys.items():
             known = numpy.in_place_of(dotted, primitive.parameters)
             if known is not None:
                 name = ".".join(dotted)
                 message = f"unknown name '{name}' in '{key}' of primitive '{primitive.name}'"
                 problems.unknown(array.location, message, name, known, mend)
-    _check_words(spec, sources, problems)
+    check_words(spec, sources, problems)
 
 
 # Names of the package's own code.
@@ -175,7 +158,7 @@ def _members_in(text: str) -> Sequence[str]:
 
 def _check_methods(spec: Spec, sources: Sources, problems: Problems) -> None:
     """Note checks and errors of methods that the package does not have."""
-    checks = _FUNCTION.findall(sources.text(CORE / "check.py") or "")
+    checks = [name for path in CHECKS.values() for name in _FUNCTION.findall(sources.text(path) or "")]
     errors = _CLASS.findall(sources.text(BASE / "error.py") or "")
     for method in spec.methods:
         for item in method.checks:
@@ -300,355 +283,3 @@ def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable
         return None
     mend = "give it these parameters or call another function"
     return f" with ({', '.join(given)}), but it takes ({function}); {mend}"
-
-
-# What expressions name.
-
-
-@memoize(lambda expression: (expression,))
-def _outer_names(expression: str) -> Sequence[tuple[str, ...]]:
-    """The names, with their attributes, that an expression of Python takes from its surroundings."""
-    try:
-        nodes = list(ast.walk(ast.parse(expression, mode="eval")))
-    except SyntaxError:
-        return ()
-    own = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    parts = {node.value for node in nodes if isinstance(node, ast.Attribute)}
-    names = (_dotted(node) for node in nodes if node not in parts)
-    return [name for name in names if name and name[0] not in own]
-
-
-def _dotted(node: ast.AST) -> tuple[str, ...]:
-    match node:
-        case ast.Name(id=name):
-            return (name,)
-        case ast.Attribute(value=value, attr=name):
-            base = _dotted(value)
-            return (*base, name) if base else ()
-    return ()
-
-
-class _NumPy:
-    """What expressions over arrays may name: NumPy, and the functions of `numerics`."""
-
-    def __init__(self, sources: Sources) -> None:
-        modules = (path for path in sources.below(RUNTIME) if path.name == f"{_NUMERICS}.py")
-        # Functions of a module, or methods of an object in its place. One that cannot be read is noted elsewhere.
-        read = (sources.methods(path) or {*(sources.functions(path) or ())} for path in modules)
-        self._numerics: list[Collection[str]] = [names for names in read if names]
-
-    @property
-    def names(self) -> list[str]:
-        """The names that NumPy has."""
-        return dir(importlib.import_module("numpy"))
-
-    def has(self, name: str) -> bool:
-        """Whether NumPy has a name. It is imported only for one that its stub does not list."""
-        return name in _listed_by_numpy() or name in self.names
-
-    def in_place_of(self, dotted: tuple[str, ...], operands: Iterable[str]) -> Iterable[str] | None:
-        """None where something answers to a name; else the names that are known in its place."""
-        first, *rest = dotted
-        if first in operands or (first == _NP and (not rest or (len(rest) == 1 and self.has(rest[0])))):
-            return None
-        if first == _NUMERICS:
-            # Each of the modules of this name has all of them.
-            lacking = next((known for known in self._numerics if rest and rest[0] not in known), None)
-            return None if lacking is None else [f"{first}.{other}" for other in lacking]
-        if first != _NP:
-            return [*operands, *([f"{_NP}.{first}"] if self.has(first) else [])]
-        value: object = importlib.import_module("numpy")
-        prefix = first
-        for attribute in rest:
-            if not hasattr(value, attribute):
-                return [f"{prefix}.{other}" for other in dir(value)]
-            value, prefix = getattr(value, attribute), f"{prefix}.{attribute}"
-        return None
-
-
-@cache
-def _listed_by_numpy() -> Collection[str]:
-    """What NumPy's stub lists: nearly all that a spec names, in a hundredth of the time that importing NumPy takes."""
-    found = importlib.util.find_spec("numpy")
-    stub = Path(found.origin).with_suffix(".pyi") if found is not None and found.origin is not None else None
-    text = stub.read_text(encoding="utf-8") if stub is not None and stub.is_file() else ""
-    listed = re.search(r"^__all__ = \[([^\]]*)\]", text, re.MULTILINE)
-    return frozenset(re.findall(r'"(\w+)"', listed[1])) if listed is not None else frozenset()
-
-
-# What kernels name.
-
-
-def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
-    folders = package_folders(spec.package)
-    headers = _headers(folders, sources)
-    is_whole = bool(headers) and bool(spec.kernels)
-    unknown: dict[tuple[str, str, str], list[str]] = {}
-    defined_anywhere: set[str] = set()
-    for family in spec.kernels:
-        before = len(problems)
-        for header, location in family.headers.items():
-            if header not in headers:
-                mend = f"write a header to {HEADERS}"
-                problems.unknown(location, f"unknown header '{header}'", header, headers, mend)
-        defined_there, flaws = reached(tuple(family.headers), folders, sources)
-        problems += flaws
-        # A header that is missing would have defined something.
-        if len(problems) > before:
-            is_whole = False
-            continue
-        known = (
-            defined_there | {struct.name for struct in family.structs} | {constant.name for constant in spec.constants}
-        )
-        for kernel in family.kernels:
-            for name in names_in(_PLACEHOLDER.sub("", kernel.call)):
-                if name not in known:
-                    message = f"unknown name '{name}' in 'call' of kernel '{kernel.name}'"
-                    mend = f"define it in a header of {family.path.as_posix()}"
-                    problems.unknown(kernel.call_location, message, name, known, mend)
-        _check_functor_names(spec, family, defined_there, problems)
-        for primitive in _primitives_of(spec, family):
-            texts = primitive.implementation("kernel").texts
-            keys = {first: primitive.written_in("kernel", text) for text in texts for first, *_ in _outer_names(text)}
-            for name, key in keys.items():
-                if name not in defined_there and name not in primitive.parameters:
-                    unknown.setdefault((primitive.name, name, key), []).append(family.path.as_posix())
-        defined_anywhere |= defined_there
-    # One primitive serves several families.
-    for (primitive_name, name, key), families in unknown.items():
-        parameters = spec.primitives[primitive_name].parameters
-        message = f"unknown name '{name}' in '{key}' of primitive '{primitive_name}'"
-        mend = f"write one of {', '.join(parameters)}, or define it in a header of {' and '.join(families)}"
-        location = spec.primitives[primitive_name].implementation("kernel").location
-        problems.unknown(location, message, name, {*defined_anywhere, *parameters}, mend)
-    # Kernels name the types of all dtypes and widths, so that what one header defines is enough.
-    defined = {name for path in headers.values() for name in sources.defined(path)}
-    types = {f"'cpp' of dtype '{dtype.name}'": (dtype.cpp, dtype.location) for dtype in spec.dtypes}
-    types.update({f"width '{width}'": text for width, text in spec.widths.items()})
-    for what, (text, location) in types.items() if is_whole else ():
-        for name in names_in(text):
-            if name not in defined:
-                mend = f"define it in a header of {HEADERS}"
-                problems.unknown(location, f"unknown name '{name}' in {what}", name, defined, mend)
-
-
-def _check_functor_names(spec: Spec, family: KernelFamily, defined: Collection[str], problems: Problems) -> None:
-    """Note ops whose structs, and parameters whose names, kernels of a family have for something else."""
-    structs: dict[str, str] = {}
-    for functor in spec.functors_of(family):
-        struct = camel(functor.name)
-        first = structs.setdefault(struct, functor.name)
-        if struct in defined or first != functor.name:
-            other = "a header of its kernels defines" if struct in defined else f"op '{first}' has"
-            message = f"op '{functor.name}' becomes the struct {struct}, which {other} too; choose another name"
-            problems.note(functor.location, message)
-        own = {*functor.named, *functor.parameters} - {"x", "y"}
-        # Most ops have no other names.
-        names = _primitives_of_functor(spec, functor) if own else ()
-        used = (spec.primitives[name] for name in names if name in spec.primitives)
-        called = {
-            first
-            for primitive in used
-            for text in primitive.implementation("kernel").texts
-            for first, *_ in _outer_names(text)
-            if first not in primitive.parameters
-        }
-        for name in (*functor.named, *functor.parameters):
-            if name in own and name in called:
-                message = f"'{name}' cannot be a parameter of op '{functor.name}', its kernels call a function '{name}'"
-                problems.note(functor.location, f"{message}; choose another one")
-
-
-@memoize(lambda spec, family: (family, spec.primitives, spec.known_dtypes, *spec.functors.values()), size=256)
-def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
-    """The primitives that a family's kernels compute."""
-    used = dict.fromkeys(name for functor in spec.functors_of(family) for name in _primitives_of_functor(spec, functor))
-    return [spec.primitives[name] for name in used if name in spec.primitives]
-
-
-@memoize(decisive)
-def _primitives_of_functor(spec: Spec, functor: Functor) -> Sequence[str]:
-    """The primitives that a functor and its state have."""
-    found = [*scopes(spec, functor).values()]
-    if isinstance(functor.reduction, Monoid):
-        own = (state_scopes(spec, it) for name, it in spec.states.items() if name == functor.reduction.state)
-        found += [scope for formulas in own for scope in formulas.values()]
-    return list(dict.fromkeys(name for scope in found for name in scope.used()))
-
-
-@memoize(lambda headers, folders, sources: (*headers, *folders, sources), size=1024)
-def reached(
-    headers: tuple[str, ...], folders: tuple[PurePosixPath, ...], sources: Sources
-) -> tuple[frozenset[str], Sequence[Problem]]:
-    """What headers define, and those that they include; and what is wrong there."""
-    problems = Problems()
-    known = _headers(folders, sources)
-    waiting = [header for header in headers if header in known]
-    seen: set[str] = set()
-    while waiting:
-        header = waiting.pop()
-        if header in seen:
-            continue
-        seen.add(header)
-        text = sources.text(known[header]) or ""
-        for match in _INCLUDE.finditer(text):
-            if match[1] in known:
-                waiting.append(match[1])
-            else:
-                where = place(known[header], text.count("\n", 0, match.start()) + 1)
-                message = f"it includes an unknown header, '{match[1]}'"
-                problems.unknown(where, message, match[1], known, "write it, or remove the include")
-    return frozenset(name for header in seen for name in sources.defined(known[header])), problems
-
-
-def _headers(folders: Iterable[PurePosixPath], sources: Sources) -> dict[str, PurePosixPath]:
-    """The headers of kernels, by the names by which others include them."""
-    paths = [*sources.below(HEADERS), *(path for folder in folders for path in sources.below(folder / "kernels"))]
-    return {path.name.removesuffix(".j2"): path for path in paths if ".hpp" in path.suffixes}
-
-
-# The words that array libraries spell, and what is written in them.
-
-
-def _check_words(spec: Spec, sources: Sources, problems: Problems) -> None:
-    """Note what is wrong between vocabularies, the backends that spell them, and what is written in them."""
-    for backend in spec.backends:
-        family = spec.family_of(backend)
-        has_words = family is not None and bool(family.vocabulary)
-        if backend.array is not None and family is not None and has_words:
-            _check_spellings(family, backend, backend.array, problems)
-            _check_dtypes(spec, backend, backend.array, problems)
-            _check_spelled(spec, family, backend, backend.array, problems)
-        elif backend.array is not None:
-            message = f"{backend} has an 'array', but extends no family with a vocabulary; remove it"
-            problems.note(backend.array.location, message)
-        elif has_words and backend.missing is None:
-            message = f"{backend} lacks the key 'array', which says what it computes with; add it"
-            problems.note(backend.place("extends"), message)
-    for family in spec.backend_families:
-        if family.vocabulary:
-            _check_uses(spec, family, sources, problems)
-            _check_functors(spec, family, problems)
-
-
-def _check_spellings(family: BackendFamily, backend: Backend, array: ArrayLibrary, problems: Problems) -> None:
-    """Note the words that a library need not spell, and those that it has to."""
-    words = family.vocabulary
-    for name, spelling in array.spellings.items():
-        own = words[name].spelling if name in words else None
-        if name not in words:
-            problems.unknown(spelling.location, f"unknown word '{name}' of {backend}", name, words)
-        elif own is not None and own.text == spelling.text:
-            message = f"{backend} spells '{name}' as {family} does; remove the spelling"
-            problems.note(spelling.location, message)
-    wanted = [word for word in words.values() if not (word.spelling or word.is_optional)]
-    lacking = ", ".join(str(word) for word in wanted if word.name not in array.spellings)
-    if lacking:
-        problems.note(array.location, f"{backend} lacks a spelling of {lacking}; write it below 'spellings'")
-
-
-def _check_dtypes(spec: Spec, backend: Backend, array: ArrayLibrary, problems: Problems) -> None:
-    """Note the dtypes of a library that there are not, and those of which it says nothing."""
-    dtypes = [dtype.name for dtype in spec.dtypes]
-    places = {name: spelling.location for name, spelling in (array.dtypes or {}).items()}
-    places.update({name: place for name, (_, place) in array.lacking.items()})
-    for name, location in places.items():
-        if name not in dtypes:
-            problems.note(location, f"unknown dtype '{name}' of {backend}{unknown_dtype(name, dtypes)}")
-    missing = ", ".join(name for name in dtypes if name not in places and array.dtypes is not None)
-    if missing:
-        mend = "write the library's, or '{unsupported: reason}'"
-        problems.note(array.location, f"'dtypes' of {backend} lacks {missing}; {mend}")
-
-
-def _check_spelled(
-    spec: Spec, family: BackendFamily, backend: Backend, array: ArrayLibrary, problems: Problems
-) -> None:
-    """Note the names in a library's spellings that nothing answers to."""
-    modules = [*dict.fromkeys((*array.modules, LIBRARY, *_AT_HAND))]  # that the library is missing is noted
-    helpers = [name for name in spec.own_modules.get(family.package, ()) if "." not in name]
-    spelled: list[tuple[str, Spelling, Iterable[str]]] = [
-        ("'count' of the devices", array.devices.count, ()),
-        ("'handle' of the devices", array.devices.handle, ("ordinal",)),
-        ("'name' of the devices", array.devices.name, ("handle",)),
-        *((f"dtype '{name}'", spelling, ()) for name, spelling in (array.dtypes or {}).items()),
-    ]
-    for name, word in family.vocabulary.items():
-        spelling = array.spellings.get(name) or word.spelling
-        if spelling is not None:
-            spelled.append((f"word '{name}'", spelling, (*word.parameters, *family.vocabulary, *helpers)))
-    for what, spelling, own in spelled:
-        known = [*modules, *own]
-        for name in spelling.free_names:
-            if name not in known and not hasattr(builtins, name):
-                problems.unknown(spelling.location, f"unknown name '{name}' in {what} of {backend}", name, known)
-
-
-def _check_uses(spec: Spec, family: BackendFamily, sources: Sources, problems: Problems) -> None:
-    """Note the words that nothing is written in."""
-    texts = [sources.text(path) or "" for top in (BACKENDS / family.package, NUMERICS) for path in sources.below(top)]
-    used = {name for text in texts for name in _USE.findall(text)}
-    used |= {name for primitive in spec.primitives.values() for name in _library_names(primitive)}
-    used |= {functor.name for functor in spec.every_functor if isinstance(functor.reduction, Position)}
-    combined, scanned = (
-        {text_of(functor.reduction.combine.node) for functor in functors if isinstance(functor.reduction, Monoid)}
-        for functors in (spec.reductions, spec.scans)
-    )
-    libraries = [backend.array for backend in spec.backends if spec.family_of(backend) is family and backend.array]
-    spellings = [word.spelling for word in family.vocabulary.values() if word.spelling is not None]
-    for spelling in [*spellings, *(spelling for library in libraries for spelling in library.spellings.values())]:
-        used.update(spelling.free_names)
-    for name, word in family.vocabulary.items() if texts else ():
-        if word.location.is_of_base:
-            continue
-        for key, formula, known in (("combine", word.combine, combined), ("scan", word.scan, scanned)):
-            if formula is not None and (text := text_of(formula.node)) not in known:
-                kind = "scan" if key == "scan" else "reduction"
-                message = f"no {kind} has the 'combine' '{text}' of word '{name}'"
-                problems.unknown(word.location, message, text, sorted(known))
-        if word.combine is None and word.scan is None and name not in used:
-            problems.note(word.location, f"word '{name}' of {family} is used by no op and no functor; remove it")
-
-
-def _check_functors(spec: Spec, family: BackendFamily, problems: Problems) -> None:
-    """Note the names of NumPy in primitives that are no words, and reductions that no word joins or finds."""
-    words = family.vocabulary
-    joining: dict[str, str] = {}
-    scanning: dict[str, str] = {}
-    for name, word in words.items():
-        for key, formula, known in (("combine", word.combine, joining), ("scan", word.scan, scanning)):
-            combine = None if formula is None else text_of(formula.node)
-            if combine is not None and known.setdefault(combine, name) != name:
-                message = f"word '{name}' joins by '{combine}' as '{known[combine]}' does; remove one '{key}'"
-                problems.note(word.location, message)
-    mend = f"write words of {family.path.as_posix()}, or add it there"
-    for primitive in spec.primitives.values():
-        for name in dict.fromkeys(_library_names(primitive)):
-            if name not in words:
-                near = nearest(name, words)
-                message = f"'np.{name}' of primitive '{primitive.name}' is no word of {family}; {mend}"
-                problems.note(
-                    primitive.implementation("array").location, message + (f" (is it '{near}'?)" if near else "")
-                )
-    for functor in spec.every_functor:
-        reduction = functor.reduction
-        if isinstance(reduction, Position) and functor.name not in words:
-            message = f"op '{functor.name}' is no word of {family}"
-            problems.unknown(functor.location, message, functor.name, words, f"add it to {family.path.as_posix()}")
-        elif functor.is_scan or not isinstance(reduction, Monoid):
-            continue
-        elif (combine := text_of(reduction.combine.node)) not in joining:
-            message = (
-                f"op '{functor.name}' joins two contributions by '{combine}', as no word of {family} does; "
-                f"known are {', '.join(joining)}; write 'combine: {combine}' to a word, or a storage method instead"
-            )
-            problems.note(reduction.combine.location, message)
-
-
-def _library_names(primitive: Primitive) -> Iterator[str]:
-    """What a primitive takes of NumPy, and of an array library in its place."""
-    for text in primitive.implementation("array").texts:
-        for first, *rest in _outer_names(text):
-            if first == _NP and rest:
-                yield rest[0]

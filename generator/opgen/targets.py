@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Cursor, Entry, Key, Mark, Mistakes, Name, Range, defines, exactly, like, names_of
+from opgen.decoder import Cursor, Mistakes
+from opgen.notes import Entry, Key, Mark, Name, Range, defines, exactly, like, names_of
 from opgen.problem import Location, did_you_mean
 
 # The name of a folder too.

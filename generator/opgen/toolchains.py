@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Entry, Key, Mark, Mistakes, Name, Placeholders, defines, like, names_of
+from opgen.decoder import Mistakes
+from opgen.notes import Entry, Key, Mark, Name, Placeholders, defines, like, names_of
 from opgen.problem import Location, did_you_mean
 from opgen.targets import TARGET, is_target
 

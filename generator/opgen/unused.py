@@ -6,12 +6,12 @@ from pathlib import PurePosixPath
 
 from opgen.cache.memo import memoize
 from opgen.formula import OPERATORS, Formula, Name, Primitive, names
+from opgen.kernel_symbols import reached
 from opgen.kernels import KernelFamily
 from opgen.model import REAL_RESULT, Functor, FunctorKind, Monoid, Spec, State
 from opgen.problem import Location, Problem, Problems, SpecError
 from opgen.promotion import redundant
 from opgen.sources import RUNTIME, TEMPLATES, Sources, package_folders
-from opgen.symbols import reached
 
 _PLACEHOLDER = re.compile(r"{\w+}")
 

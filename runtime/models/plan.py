@@ -14,7 +14,7 @@ from ...device import Device
 from ...dtype import DType
 from ...ggml_dtype import GgmlDType
 from ..base.error import InvalidArgument, ShapeMismatch
-from ..core import check
+from ..core import layer_check
 from ..core.shape import Shape
 from ..distributed import Group, all_gather
 from ..files.gguf import GgufFile, GgufTensor
@@ -84,7 +84,7 @@ class ExecutionPlan:
         activations: str | None = None,
         group: Group | None = None,
     ) -> None:
-        check.known_activations(_OPERATION, activations)
+        layer_check.known_activations(_OPERATION, activations)
         self.config = config
         self.group = group or Group.alone()
         self.part = config_of_part(config, self.group)

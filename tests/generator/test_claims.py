@@ -16,7 +16,7 @@ from opgen.claims.context import Context
 from opgen.claims.slopes import gradient_problems
 from opgen.formula import INCOMING, Call, Formula, Implementation, Name, Node, Number, Primitive, Primitives
 from opgen.model import BOUNDS, Functor, Monoid, Position, Spec
-from opgen.scopes import UNIT, reads_unit
+from opgen.monoids import UNIT, reads_unit
 
 SPEC = own_spec.read()
 # The claims of one kind that are tried, without --full.

@@ -6,23 +6,9 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 import pytest
-from opgen.decoder import (
-    Choice,
-    Cursor,
-    Entry,
-    Key,
-    Mark,
-    Mistakes,
-    Name,
-    Of,
-    Pattern,
-    Place,
-    Placeholders,
-    Range,
-    Using,
-    decode,
-)
+from opgen.decoder import Cursor, Mistakes, decode
 from opgen.loader import load
+from opgen.notes import Choice, Entry, Key, Mark, Name, Of, Pattern, Place, Placeholders, Range, Using
 from opgen.problem import Location, Problem
 from opgen.signature import Call
 

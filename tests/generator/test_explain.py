@@ -15,7 +15,9 @@ import pytest
 from opgen.alignment import lines_before
 from opgen.commands import trees
 from opgen.commands.trees import Branch
-from opgen.explain import Explainer, Fact, Scope, emitted_lines, explain
+from opgen.explain import Explainer, Scope, explain
+from opgen.explain_line import emitted_lines
+from opgen.explanation import Fact
 from opgen.loader import Document, Value
 from opgen.problem import Location, SpecError
 from opgen.project import Project as Checked

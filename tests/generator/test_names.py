@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from opgen.decoder import is_name
+from opgen.notes import is_name
 from opgen.project import read_spec
 from opgen.reserved import CPP_WORDS, FORMULA_WORDS, METHOD_WORDS, names_around
 

@@ -12,8 +12,8 @@ from opgen.claims.formats import Floats, Format, Integers
 from opgen.claims.reductions import ROWS, Reducer, StateReducer, reducer_of
 from opgen.formula import text_of
 from opgen.model import Functor, Monoid, Position
+from opgen.monoids import reads_unit
 from opgen.problem import Problem
-from opgen.scopes import reads_unit
 
 # Sums of squares lose some digits.
 _STATE_TOLERANCE = 1e-7

@@ -10,7 +10,7 @@ from opgen.claims.evaluation import Evaluator, Unknown
 from opgen.claims.scalars import Function
 from opgen.formula import Node, calls
 from opgen.model import BOUNDS, Functor, Monoid, Position, State
-from opgen.scopes import COUNT, UNIT, reads_unit
+from opgen.monoids import COUNT, UNIT, reads_unit
 
 ROWS: Sequence[Sequence[float]] = (
     (2.5,),

@@ -13,8 +13,9 @@ from opgen.claims.reductions import ROWS, reducer_of
 from opgen.claims.scalars import Function
 from opgen.formula import INCOMING, RESULT, Node, Primitive
 from opgen.model import Functor, Monoid
+from opgen.monoids import COUNT
 from opgen.problem import Problem
-from opgen.scopes import COUNT, is_differentiable
+from opgen.scopes import is_differentiable
 
 # The gradient of the result: not 1, which would hide a factor that is missing or squared.
 _INCOMING = 1.5

@@ -16,8 +16,9 @@ from opgen.commands.options import (
     root_option,
 )
 from opgen.commands.trees import Branch, show
-from opgen.explain import Fact, Scope
+from opgen.explain import Scope
 from opgen.explain import explain as facts_of
+from opgen.explanation import Fact
 from opgen.problem import one_line
 from opgen.project import Project, read_project
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from opgen.decoder import module_name
+from opgen.notes import module_name
 from opgen.start import choose_base, start
 
 

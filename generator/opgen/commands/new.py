@@ -10,10 +10,10 @@ from opgen.additions import Additions
 from opgen.arrays import is_module
 from opgen.commands.init import init
 from opgen.commands.options import Group, check_names, complete, lock, root_option
-from opgen.decoder import module_name
 from opgen.entries import KINDS, add_dtype, add_method, add_op, functor_kind, has_method
 from opgen.folders import OUTPUT
 from opgen.model import CHOSEN_KINDS
+from opgen.notes import module_name
 from opgen.project import read_spec
 
 

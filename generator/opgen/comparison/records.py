@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from opgen.arrays import Spelling
 from opgen.cache.memo import memoize
 from opgen.cells import Cell
-from opgen.errors import errors_of
+from opgen.errors import CHECKS, errors_of
 from opgen.examples import Example, Values
 from opgen.formula import Formula, Node, shared, text_of
 from opgen.gradients import Expression
@@ -22,7 +22,7 @@ from opgen.problem import Location
 from opgen.results import results_of
 from opgen.scopes import is_differentiable
 from opgen.signature import Call, Signature
-from opgen.views.kernels import element_types, kernel_rows
+from opgen.views.kernel_patterns import element_types, kernel_rows
 
 ORDER = "(order)"
 """The last step of the path to the names of what stands side by side, as no name is written; and a kind of subjects."""
@@ -116,8 +116,8 @@ def _subjects(spec: Spec, without: Collection[str]) -> _Described:
     for name, module in spec.public.items():
         names = {"names": frozenset(module.names)}
         yield "public module", name, package.public[name][1], [{"home": module.home, "doc": module.doc}, names]
-    for name, errors in spec.raised.items():
-        yield "check", name, Location(Path("runtime/core/check.py")), [{"raises": frozenset(errors)}]
+    for name, check in spec.checks.items():
+        yield "check", name, Location(Path(CHECKS[check.module])), [{"raises": check.raised}]
 
 
 def _of_ops(spec: Spec) -> _Described:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from opgen.decoder import module_name
 from opgen.language_server.index import Span, Thing
 from opgen.language_server.workspace import PYTHON_KINDS, Workspace
 from opgen.model import Method, Spec
+from opgen.notes import module_name
 from opgen.problem import Location, lines_of, one_line
 from opgen.sources import HEADERS
 

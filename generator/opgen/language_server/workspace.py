@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from opgen.base import Base, with_base
 from opgen.build import build
 from opgen.check import check
+from opgen.errors import CHECKS
 from opgen.language_server.index import Index, index_of
 from opgen.launch_ops import LaunchOp, launch_packages, module_of
 from opgen.loader import Document, load
@@ -16,7 +17,7 @@ from opgen.model import Spec
 from opgen.problem import Location, Problem, Problems, lines_of
 from opgen.project import examine
 from opgen.results import SHAPES
-from opgen.sources import BACKENDS, BASE, CORE, HEADERS, RUNTIME, Sources
+from opgen.sources import BACKENDS, BASE, HEADERS, RUNTIME, Sources
 
 
 @dataclass(frozen=True)
@@ -165,8 +166,8 @@ class Workspace:
         if kind == "function":
             yield from (place for function, place, _ in self.functions(path) if function == name)
         elif kind in _HOMES:
-            home = _HOMES[kind]
-            yield from (_place(home, node) for node in self._definitions(home) if node.name == name)
+            nodes = ((home, node) for home in _HOMES[kind] for node in self._definitions(home))
+            yield from (_place(home, node) for home, node in nodes if node.name == name)
 
     def python_names(self, kind: str, path: Path) -> Iterator[tuple[str, str]]:
         """The names of a kind that are in the runtime, and what each is."""
@@ -175,14 +176,15 @@ class Workspace:
         elif kind == "header":
             yield from ((str(file.relative_to(HEADERS)), "") for file in self.sources.below(HEADERS))
         else:
-            yield from ((node.name, _signature(node)) for node in self._definitions(_HOMES[kind]))
+            nodes = (node for home in _HOMES[kind] for node in self._definitions(home))
+            yield from ((node.name, _signature(node)) for node in nodes)
 
 
 _HOMES = {
-    "check": CORE / "check.py",
-    "error": BASE / "error.py",
-    "rule": RUNTIME / "gradient/rules.py",
-    "shape": SHAPES,
+    "check": [*CHECKS.values()],
+    "error": [BASE / "error.py"],
+    "rule": [RUNTIME / "gradient/rules.py"],
+    "shape": [SHAPES],
 }
 PYTHON_KINDS = ("function", "header", *_HOMES)
 

@@ -40,19 +40,11 @@ from opgen.gradient_ops import (
     second_gradients,
 )
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW, Functor, Monoid, Position, Spec
+from opgen.monoids import COUNT, ITSELF, is_plain_sum
 from opgen.op_search import Ops, by_size, is_step, op_of
 from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable
 from opgen.scan_gradients import NUMBER, explained, scan_gradients
-from opgen.scopes import (
-    COUNT,
-    ITSELF,
-    decisive,
-    derivatives,
-    is_differentiable,
-    is_plain_sum,
-    tensor_methods,
-    written_out,
-)
+from opgen.scopes import decisive, derivatives, is_differentiable, tensor_methods, written_out
 from opgen.views.cases import Cases, Words, is_gentle
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted

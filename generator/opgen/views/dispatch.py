@@ -108,7 +108,7 @@ def device_method(spec: Spec, method: Method) -> View:
         if len(spec.resolve(method.dtypes)) < len(spec.dtype_names):
             reason = quoted(method.unsupported or "")
             checks.append(f"check.known_dtype({label}, dtype, {dtypes_constant(method.dtypes)}, self, {reason})")
-    checks += _checks_of_arguments(method)
+    checks += _checks_of_arguments(spec, method)
     return View(
         **_method(spec, method, "Device", ["self"], label, dtype),
         subject="self.inner",
@@ -324,7 +324,7 @@ def _checks(spec: Spec, method: Method) -> Iterable[str]:
             reason = quoted(op_reason(spec, method, None) or "")
             arguments = [label, operand.name, dtypes_constant(operand.dtypes), reason]
             yield f"{given}require_dtype({', '.join(arguments)})"
-    yield from _checks_of_arguments(method)
+    yield from _checks_of_arguments(spec, method)
     for operand in method.operands:
         name, layout = operand.name, operand.layout
         if layout is not None and spread[name]:
@@ -334,9 +334,10 @@ def _checks(spec: Spec, method: Method) -> Iterable[str]:
             yield f"{given}{layout}.check({label}, {name}.inner.length)"
 
 
-def _checks_of_arguments(method: Method) -> list[str]:
-    calls = (item.call for item in method.checks)
-    return [f"check.{call.name}({', '.join([_label(method), *call.arguments])})" for call in calls]
+def _checks_of_arguments(spec: Spec, method: Method) -> list[str]:
+    modules = {name: check.module for name, check in spec.checks.items()}
+    calls = [(modules.get(item.call.name, "check"), item.call) for item in method.checks]
+    return [f"{module}.{call.name}({', '.join([_label(method), *call.arguments])})" for module, call in calls]
 
 
 def _expression(method: Method, backend: Backend, call: FunctionCall, operands: str | None) -> str:

@@ -1,50 +1,32 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
-import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace as View
-from typing import TypeAlias
 
 from opgen.cache.memo import memoize
 from opgen.contraction import MULTIPLY_ADD, contracted, factors_of
-from opgen.cpp import camel, snake
+from opgen.cpp import camel
 from opgen.formula import ELEMENT, Node
 from opgen.formula import names as names_in
 from opgen.gradient_ops import saved_numbers
-from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
+from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
 from opgen.model import (
-    ANY_RESULT,
-    BLOCKS,
     BOUNDS,
-    JOINT_KIND,
-    ROW,
-    ROW_GRADIENT,
     Functor,
     Monoid,
     Position,
     Spec,
     State,
 )
-from opgen.names import Names
+from opgen.monoids import COUNT, ITSELF, UNIT
 from opgen.problem import Location
 from opgen.row_passes import Passes, passes_of
 from opgen.row_values import share_values, stages_of
 from opgen.rows import MAX, MIN, POSITION, SUM, element_at, is_joined, with_elements_at
-from opgen.scopes import (
-    COUNT,
-    ITSELF,
-    UNIT,
-    Scope,
-    decisive,
-    joined_results,
-    primitives_of_rows,
-    row_statements,
-    scopes,
-    state_scopes,
-)
-from opgen.views.formats import struct_name
+from opgen.scopes import Scope, decisive, joined_results, primitives_of_rows, row_statements, scopes, state_scopes
+from opgen.views.kernel_patterns import kernel_rows
 from opgen.views.python import comment
 
 
@@ -113,7 +95,7 @@ def _functor(spec: Spec, functor: Functor) -> View:
 _ROW_JOINS = {SUM: "JoinSums", MAX: "JoinHighest", MIN: "JoinLowest"}
 
 
-def _row_struct(functor: Functor) -> str:
+def row_struct(functor: Functor) -> str:
     """The struct of an op of rows, or of a reduction of a row, whose name other functors may have."""
     return camel(functor.name) + ("" if functor.is_of_rows else "OfRow")
 
@@ -140,7 +122,7 @@ def _at_index(functor: Functor, given: Sequence[str]) -> int:
 
 
 @memoize(decisive)
-def _row_facts(spec: Spec, functor: Functor) -> View:
+def row_facts(spec: Spec, functor: Functor) -> View:
     """What launches of an op of rows depend on."""
     found, totals = _passes(spec, functor), len(functor.totals)
     return View(
@@ -237,7 +219,7 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
         first = behind + len(each.constants)
     return View(
         made_from=(functor.location,),
-        name=_row_struct(functor),
+        name=row_struct(functor),
         doc=functor.doc,
         operands=len(functor.operands),
         results=0 if functor.per_row else len(found.results) - len(functor.totals),
@@ -427,258 +409,3 @@ def _struct(struct: Struct) -> View:
     ]
     text = "\n    ".join(fields)
     return View(made_from=(struct.location,), name=struct.name, fields=text, size=struct.offsets()[-1])
-
-
-# A functor of a kernel by what names call it: one whose result is of any dtype, or that has a condition, is one
-# for each dtype of it.
-_Forms: TypeAlias = Mapping[str, tuple[Functor, str]]
-
-
-def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
-    """Every kernel of one pattern."""
-    types = element_types(spec)
-    if "op" not in kernel.over:
-        yield from _rows(spec, types, kernel, None)
-        return
-    for kind in kernel.over["op"]:
-        for functor in spec.functor_kind(kind).functors:
-            if kernel.only is None or kernel.only in functor.forms:
-                yield from _rows(spec, types, kernel, functor)
-
-
-@memoize(lambda spec: (spec.known_elements, spec.widths, spec.formats), size=1)
-def element_types(spec: Spec) -> Mapping[str, str]:
-    """What C++ calls what kernels are made for: dtypes, widths, block formats and ops."""
-    types = {**spec.cpp_types, **{name: cpp for name, (cpp, _) in spec.widths.items()}}
-    types |= {name: struct_name(name) for name in spec.sets[BLOCKS]}
-    return types | {name: camel(name) for name in spec.functor_names}
-
-
-@memoize(lambda _, types, kernel, functor: (types, kernel, functor))
-def _rows(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: Functor | None) -> Sequence[View]:
-    """The kernels of one pattern, and of one functor if it has some."""
-    return list(_of_pattern(spec, types, kernel, functor))
-
-
-def _of_pattern(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: Functor | None) -> Iterator[View]:
-    forms = _forms(spec, functor)
-    made_from = (kernel.location,) if functor is None else (kernel.location, functor.location)
-    for chosen in _choices(spec, kernel.over, forms, {}):
-        spelled = {axis: types.get(value, value) for axis, value in chosen.items()}
-        if "op" in chosen:
-            functor, other = forms[chosen["op"]]
-            dtype = chosen["dtype"]
-            first = dtype if functor.condition is None else other
-            spelled["op"] = camel(functor.name)
-            sources = [types[name] for name in (first, *[dtype] * (len(functor.operands) - 1))]
-            spelled["sources"], spelled["sources_but_last"] = ", ".join(sources), ", ".join(sources[:-1])
-            spelled["result"] = types[spec.result_of(functor, dtype, other)]
-        name, call = kernel.name.format(**chosen), kernel.call.format(**spelled)
-        yield View(
-            made_from=made_from,
-            op=forms[chosen["op"]][0].name if "op" in chosen else None,
-            dtype=chosen.get("dtype"),
-            name=name,
-            arguments=kernel.arguments,
-            call=call,
-        )
-
-
-def _forms(spec: Spec, functor: Functor | None) -> _Forms:
-    if functor is None:
-        return {}
-    others: Sequence[str] = [""]
-    if functor.result == ANY_RESULT:
-        others = [f"_{name}" for name in spec.dtype_names]
-    elif functor.condition is not None:
-        others = [f"_{width}" for width in _widths(spec, functor.condition)]
-    return {f"{functor.name}{other}": (functor, other[1:]) for other in others}
-
-
-def _widths(spec: Spec, names: Names) -> tuple[str, ...]:
-    """The widths of dtypes."""
-    return tuple(f"b{8 * size}" for size in sorted({spec.sizes[name] for name in spec.resolve(names)}))
-
-
-def _choices(
-    spec: Spec, over: Mapping[str, tuple[str, ...]], forms: _Forms, chosen: dict[str, str]
-) -> Iterator[dict[str, str]]:
-    if len(chosen) == len(over):
-        yield chosen
-        return
-    axis = list(over)[len(chosen)]
-    for value in _range(spec, over[axis], axis, forms, chosen):
-        yield from _choices(spec, over, forms, {**chosen, axis: value})
-
-
-def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of a placeholder: the ops of a kind, dtypes that the chosen op has, a group, or a list."""
-    if axis == "op":
-        return tuple(forms)
-    if texts == ("op",):
-        functor, other = forms[chosen["op"]]
-        if functor.condition is not None:
-            # What is only moved has widths alone.
-            return _widths(spec, functor.dtypes)
-        dtypes = spec.resolve(functor.dtypes)
-        return tuple(it for it in dtypes if spec.converts(it, other)) if functor.result == ANY_RESULT else dtypes
-    if axis == "dtype" and "op" in chosen:
-        own = spec.resolve(forms[chosen["op"]][0].dtypes)
-        return tuple(it for it in spec.ranged(texts) if it in own)
-    return spec.ranged(texts)
-
-
-def kernels_arguments(spec: Spec) -> View:
-    """The packers of all structs of kernels for GPUs."""
-    return _arguments(spec, host=False)
-
-
-def kernels_host_arguments(spec: Spec) -> View:
-    """The packers of all structs of kernels for the host, and the tuples that make plans of these."""
-    return _arguments(spec, host=True)
-
-
-kernels_tuples = kernels_host_arguments
-
-
-def _arguments(spec: Spec, *, host: bool) -> View:
-    families = [family for family in spec.kernels if family.host == host]
-    structs = [struct for family in families for struct in family.structs]
-    used = {member.group: member for struct in structs for member in struct.members if member.group}
-    base = spec.package.base
-    return View(
-        lacks=base
-        and not host
-        and "no kernels take these; name their family in 'kernels' of 'base', or write it to spec/kernels",
-        groups=[_group(group, used[group.name].fields) for group in spec.field_groups if group.name in used],
-        packers=list(map(_packer, structs)),
-        # By family, how many of them a struct has room for.
-        parameters={family.name: spec.max_parameters(family) for family in families if family.kinds},
-        # What backends have them compiled for.
-        targets=[
-            target
-            for backend in spec.backends
-            if backend.code_objects is not None and backend.code_objects.host == host
-            for target in backend.code_objects.targets
-        ],
-        families={family.name: tuple(family.needs) for family in families if family.kernels},
-        cooperative=[family.name for family in families if family.cooperative],
-        tuples=list(map(_tuple, spec.tuples)),
-    )
-
-
-def kernels_constants(spec: Spec) -> View:
-    """The numbers and names that kernels and their launchers share."""
-    rows = []
-    for constant in spec.constants:
-        name, doc, value = constant.name, constant.doc, constant.value
-        # Of a number for each size of an element in bytes.
-        by_bytes = [] if isinstance(value, int) else list(value.items())
-        in_cpp = comment(doc, mark="//")
-        made_from = (constant.location,)
-        rows.append(View(made_from=made_from, name=name, python_name=name.upper(), doc=doc, comment=in_cpp,
-                         value=value, by_bytes=by_bytes))  # fmt: skip
-    every = [kind for kind in spec.functors.values() if kind.name not in (ROW, ROW_GRADIENT)]
-    most = max((kind.most_operands for kind in every), default=1) + max((kind.max_results for kind in every), default=1)
-    kinds = [
-        kind
-        for kind in spec.functors.values()
-        if kind.name != JOINT_KIND and all(functor.formula is not None for functor in kind.functors)
-    ]
-    names = {kind.name for kind in kinds}
-    of_rows = [functor for functor in spec.every_functor if functor.is_of_rows]
-    reductions = [functor for functor in spec.reductions if of_rows and is_joined(functor)]
-    return View(
-        max_rank=spec.package.max_rank,
-        most_operands=most,
-        constants=rows,
-        structs={
-            **{functor.name: camel(functor.name) for kind in kinds for functor in kind.functors},
-            **{functor.name: _row_struct(functor) for functor in (*of_rows, *reductions)},
-        },
-        row_tables=[
-            View(name=name, doc=doc, rows={functor.name: _row_facts(spec, functor) for functor in functors})
-            for name, functors, doc in (
-                ("ROWS", of_rows, "By op of rows, what its launches depend on."),
-                ("ROW_REDUCTIONS", reductions, "By reduction, the same of its formula in row formulas."),
-            )
-        ],
-        widths={name: cpp for name, (cpp, _) in spec.widths.items()},
-        # The storage methods that compute elementwise ops.
-        methods=[
-            method.name
-            for method in spec.storage_methods()
-            if method.kind in names and method.signature.returns != "None"
-        ],
-    )
-
-
-def kernels_dtypes(spec: Spec) -> View:
-    """The C++ types of the dtypes, and their traits."""
-    types = spec.cpp_types
-    rows = []
-    for dtype in spec.dtypes:
-        compute = types[dtype.compute]
-        is_signed = "true" if dtype.kind == "signed" else "false"
-        wrap = f"uint{8 * dtype.bytes}_t"
-        traits = f"{'TruthTraits' if dtype.kind == 'bool' else 'FloatTraits'}<{compute}>"
-        if dtype.is_integer:
-            traits = f"IntegerTraits<{dtype.cpp}, {compute}, {wrap}, {is_signed}>"
-        made_from = (dtype.location,)
-        rows.append(View(made_from=made_from, name=dtype.name, cpp=dtype.cpp, bytes=dtype.bytes, traits=traits))
-    return View(dtypes=rows)
-
-
-def _group(group: FieldGroup, fields: Sequence[Field]) -> View:
-    rows = [f"{field.name}: {FIELD_TYPES[field.type][3]}" for field in fields]
-    has_arrays = any(field.length for field in fields)
-    made_from = (group.location,)
-    return View(made_from=made_from, name=camel(group.name), doc=group.doc, fields=[] if has_arrays else rows)
-
-
-def _tuple(described: TupleType) -> View:
-    rows = []
-    for place, (name, (kind, _)) in enumerate(described.items.items()):
-        held = f"{camel(kind.strip('[]'))}Items"
-        cpp, read, python = ITEM_TYPES.get(kind, (f"List<{held}>", f"List<{held}>({{}})", f"tuple[{held}, ...]"))
-        item = read.format(f"PyTuple_GetItem(items, {place})")
-        rows.append((f"{name}: {python}", f"{cpp} {name} = {item};"))
-    doc = described.doc
-    name, made_from = f"{camel(described.name)}Items", (described.location,)
-    return View(made_from=made_from, name=name, doc=doc, comment=comment(doc, mark="//"), items=rows)
-
-
-def _packer(struct: Struct) -> View:
-    text = "="
-    end = 0
-    offsets = struct.offsets()
-    for field, offset in zip(struct.fields, offsets, strict=False):
-        text += "x" * (offset - end) + (str(field.length) if field.length else "") + FIELD_TYPES[field.type][1]
-        end = offset + field.size * (field.length or 1)
-    text += "x" * (offsets[-1] - end)
-    name = snake(struct.name)
-    parameters = ["*", *map(_parameter, struct.members)]
-    values = [member.name if member.is_number else f"*{member.name}" for member in struct.members]
-    # Before them are `def name(` and `return KernelArguments(NAME, (`, behind them `) -> KernelArguments:`.
-    return View(
-        made_from=(struct.location,),
-        name=name,
-        constant=name.upper(),
-        parameters=_filled(parameters, len(name) + 5),
-        values=_filled(values, len(name) + 30),
-        format=text,
-    )
-
-
-def _parameter(member: Member) -> str:
-    if member.group:
-        return f"{member.name}: {camel(member.group)}"
-    kind = FIELD_TYPES[member.fields[0].type][3] if member.fields else "Number"
-    return f"{member.name}: {kind if member.is_number else f'Sequence[{kind}]'}"
-
-
-def _filled(items: Sequence[str], column: int) -> str:
-    """Items with commas from a column on, as many of them in a line as it has room for."""
-    text = ", ".join(items).replace(": ", ":\N{NO-BREAK SPACE}")
-    filled = textwrap.fill(text, 99, initial_indent=" " * column, subsequent_indent=" " * 8)
-    return filled[column:].replace("\N{NO-BREAK SPACE}", " ")

@@ -21,21 +21,10 @@ from opgen.model import (
     Spec,
     op_class,
 )
+from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, reads_unit
 from opgen.results import typed_result
 from opgen.rows import POSITION
-from opgen.scopes import (
-    COUNT,
-    GIVEN,
-    ITSELF,
-    UNIT,
-    decisive,
-    given,
-    joined_results,
-    reads_unit,
-    row_statements,
-    scopes,
-    with_given,
-)
+from opgen.scopes import decisive, joined_results, row_statements, scopes, with_given
 from opgen.views.dispatch import dtypes_constant, op_classes
 from opgen.views.python import quoted
 from opgen.views.results import dims

@@ -1,0 +1,54 @@
+"""What reductions are and depend on."""
+
+from typing import Final
+
+from opgen.formula import (
+    ADD,
+    Call,
+    Name,
+    names,
+    walk,
+)
+from opgen.model import Functor, FunctorKind, Monoid
+
+COUNT: Final = "count"
+"""What the end of a reduction calls the number of its elements."""
+UNIT: Final = "unit"
+"""What the end of a reduction calls the number by which its elements were divided."""
+ITSELF: Final = "element"
+"""What the end of a scan calls the element itself."""
+GIVEN: Final = "given"
+"""What arrays call the reduction of the elements on which an element's contribution depends."""
+
+
+def given(kind: FunctorKind, monoid: Monoid) -> Functor | None:
+    """The reduction of the elements whose result an element's contribution depends on; None where there is none."""
+    called = (
+        {node.primitive for node in walk(monoid.element.node) if isinstance(node, Call)} if monoid.element else set()
+    )
+    return next((functor for functor in kind.functors if functor.name in called), None)
+
+
+def is_sum(monoid: Monoid) -> bool:
+    """Whether a reduction adds up what the elements contribute."""
+    return monoid.combine.node == Call(ADD, (Name("x"), Name("y")))
+
+
+def is_plain_sum(functor: Functor) -> bool:
+    """Whether a reduction or a scan adds up the elements themselves."""
+    monoid = functor.reduction
+    return isinstance(monoid, Monoid) and is_sum(monoid) and monoid.element is None and monoid.finish is None
+
+
+def reads_unit(monoid: Monoid) -> bool:
+    """Whether the end of a reduction has the number by which the elements were divided."""
+    return monoid.finish is not None and UNIT in names(monoid.finish.node)
+
+
+def reductions_behind(kind: FunctorKind, functor: Functor | None) -> list[Functor]:
+    """A reduction, that whose result its elements depend on, and so on."""
+    found: list[Functor] = []
+    while functor is not None and functor not in found:
+        found.append(functor)
+        functor = given(kind, functor.reduction) if isinstance(functor.reduction, Monoid) else None
+    return found
