@@ -134,9 +134,24 @@ class Lacking:
     location: Location = field(compare=False)
 
 
+@dataclass(frozen=True)
+class LackingWord:
+    """Why a library has no such word."""
+
+    name: Annotated[str, Entry("word '{}'")]
+    unsupported: Annotated[str, "Why the library has no such word: errors and the matrix quote it."]
+    location: Location = field(compare=False)
+
+
 def _are_dtypes(cursor: Cursor, found: str | Mapping[str, object]) -> Iterator[str]:
     if isinstance(found, str) and found != NUMPY:
         yield f"{cursor.what} must be '{NUMPY}' or a mapping of dtypes, not '{found}'"
+
+
+def _are_expressions(cursor: Cursor, calls: tuple[Spelling, ...]) -> Iterator[str]:
+    for call in calls:
+        if "\n" in call.text:
+            yield f"'{call.lines[0]}' of {cursor.what} begins several lines; write each call as an entry of its own"
 
 
 def _are_modules(cursor: Cursor, modules: Mapping[str, str]) -> Iterator[str]:
@@ -158,6 +173,12 @@ class ArrayLibrary:
         Form(required=[LIBRARY]),
         "The modules that spellings use, by the names that they call them. `xp` is the library itself.",
     ]
+    setup: Annotated[
+        tuple[Spelling, ...],
+        Mark.OPTIONAL,
+        _are_expressions,
+        "Calls that the library needs when it is imported, such as one that enables its 64-bit dtypes.",
+    ]
     devices: Annotated[Devices, "The devices of the library."]
     listed: Annotated[
         str | Mapping[Annotated[Name, names_of("dtype")], Spelling | Lacking],
@@ -167,10 +188,12 @@ class ArrayLibrary:
         "`numpy` if the dtypes are those that spec/dtypes.yaml names of NumPy. Otherwise, by dtype, the expression of "
         "the library's, or why it has none.",
     ]
-    spellings: Annotated[
-        Mapping[Annotated[Name, names_of("word")], Spelling],
+    written: Annotated[
+        Mapping[Annotated[Name, names_of("word")], Spelling | LackingWord],
+        Key("spellings"),
         Mark.OPTIONAL,
-        "By word, the expression or the lines of its function, if it is not what the family's file says.",
+        "By word, the expression or the lines of its function, if it is not what the family's file says; or why the "
+        "library cannot have the word: ops that need it are refused for this reason.",
     ]
     location: Location = field(compare=False)
 
@@ -184,6 +207,16 @@ class ArrayLibrary:
         """Why there is no such dtype."""
         lacking = {} if isinstance(self.listed, str) else _of(self.listed, Lacking)
         return {name: (item.unsupported, item.location) for name, item in lacking.items()}
+
+    @property
+    def spellings(self) -> Mapping[str, Spelling]:
+        """How the library spells words."""
+        return _of(self.written, Spelling)
+
+    @property
+    def refused(self) -> Mapping[str, LackingWord]:
+        """The words that the library cannot have."""
+        return _of(self.written, LackingWord)
 
 
 def _of(found: Mapping[str, object], kind: type[Kind]) -> dict[str, Kind]:

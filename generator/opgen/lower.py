@@ -10,9 +10,10 @@ from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
 from opgen.gradient_ops import GRADIENT_ENDING
 from opgen.launch_ops import DEVICE_MODULE
-from opgen.model import FUNCTOR_KINDS, ROW, ROW_GRADIENT, Backend, Method, Owner, Spec
+from opgen.model import FUNCTOR_KINDS, ROW, ROW_GRADIENT, Backend, Functor, Method, Owner, Spec
 from opgen.names import Names
 from opgen.problem import Location, Problem, Problems, did_you_mean
+from opgen.words import refusal
 
 # Where a cell stands: a part of a file, and a key of it.
 Key: TypeAlias = tuple[str, str]
@@ -133,7 +134,7 @@ class _Done:
 
 
 def _what_decides(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subject) -> tuple[object, ...]:
-    parts: list[object] = [backend, spec.modules, *subject.decisive]
+    parts: list[object] = [backend, spec.modules, spec.uses, *subject.decisive]
     for owner in owners:
         parts.append(owner.package)
         parts += [owner.cells.get(key) for key in subject.keys]
@@ -158,6 +159,9 @@ def _of_op(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subj
         if lowering is not None and lowering.is_open:
             message = f"'{keys[0][1]}' ends with '{lowering.calls[-1]}', which may refuse"
             problems.note(lowering.calls[-1].location, f"{message}; end the list with a call that takes everything")
+    if backend.refused:
+        functor = spec.functor(method, op)
+        done = {dtype: each and _without_words(spec, backend, functor, dtype, each) for dtype, each in done.items()}
     missing = tuple(str(dtype) for dtype, lowering in done.items() if lowering is None)
     return _Done(MappingProxyType({dtype: each for dtype, each in done.items() if each}), problems, missing, bool(own))
 
@@ -172,6 +176,17 @@ def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -
         yield from (
             Lowering((), None, None, reason, Names((part,), (place,), listed=True), place) for part in parts if part
         )
+
+
+def _without_words(
+    spec: Spec, backend: Backend, functor: Functor | None, dtype: str | None, lowering: Lowering
+) -> Lowering:
+    """The lowering, or the refusal if the library lacks a word that its calls need."""
+    for call in lowering.calls:
+        lacking = refusal(spec, backend, functor, call, dtype)
+        if lacking is not None:
+            return Lowering((), None, None, lacking.unsupported, None, lacking.location)
+    return lowering
 
 
 def _default(spec: Spec, owners: Sequence[Owner], method: Method, module: str | None) -> Iterator[Lowering]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 
-from opgen.arrays import ArrayLibrary, Word
+from opgen.arrays import ArrayLibrary, LackingWord, Word
 from opgen.cells import CELL_KEYS, CellFile, Lowering, Lowerings
 from opgen.decoder import Cursor, Mistakes
 from opgen.edges import Edge
@@ -52,6 +52,7 @@ from opgen.toolchains import CodeObjects
 
 if TYPE_CHECKING:
     from opgen.launch_ops import LaunchOp
+    from opgen.words import Uses
 
 # What the expressions of each kind of functors call their operands; a reduction's combine has a y too. The functors of
 # such a kind may be chosen by an argument, which is of an enum.
@@ -1314,6 +1315,11 @@ class Backend(CellFile):
         """The dtypes that no storage of it has, and why."""
         return self.array.lacking if self.array is not None else {}
 
+    @property
+    def refused(self) -> Mapping[str, LackingWord]:
+        """The words that its library cannot have."""
+        return self.array.refused if self.array is not None else {}
+
 
 # What has cells, which a backend may extend.
 Owner: TypeAlias = Backend | BackendFamily
@@ -1405,6 +1411,7 @@ class Spec:
     public: Mapping[str, PublicModule] = field(default_factory=dict)
     # By the module that has them, and the methods that they are ops of.
     launch_ops: Mapping[tuple[str, str], "LaunchOp"] = field(default_factory=dict)
+    uses: "Uses | None" = None  # the words that functions of array backends need, where a library lacks some
 
     @cached_property
     def groups(self) -> Mapping[str, tuple[str, ...]]:

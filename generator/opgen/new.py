@@ -48,6 +48,7 @@ def new_backend(spec: Spec, family: BackendFamily, name: str, module: str, libra
         f"dlpack: {dlpack}  # DLPack's number of such devices, or one that it does not use",
         "array:",
         f"  modules: {{{LIBRARY}: {module}}}  # by the names that spellings call them",
+        f"  # setup: [{LIBRARY}.begin()]  # calls that the library needs when it is imported",
         "  devices:",
         '    count: "1"  # how many there are: an expression',
         '    handle: "None"  # what words get as `device`, an expression over `ordinal`',
@@ -67,6 +68,9 @@ def new_backend(spec: Spec, family: BackendFamily, name: str, module: str, libra
     ]
     lines.append("    # These may be left out:")
     lines += [f"    # {word.name}:  # {word}: {word.doc}" for word in words if word.is_optional]
+    lines.append(
+        "    # A word that the library cannot have is `{unsupported: reason}`, which refuses the ops that need it."
+    )
     lines.append("    # These are spelled so where nothing else is written:")
     lines += [f"    # {word.name}: {_text(word)}  # {word.doc}" for word in spelled]
     lacking = _methods_without_a_cell(spec, family)

@@ -27,6 +27,7 @@ from opgen.model import (
 from opgen.problem import Location, Problems, did_you_mean
 from opgen.sources import BACKENDS, BASE, RUNTIME, Sources, package_folders
 from opgen.word_symbols import NumPyNames, check_words
+from opgen.words import uses_of_words
 
 # The module of the class Operand, in which a call is given a storage and its layout.
 _OPERAND = "operand"
@@ -62,6 +63,7 @@ def read_symbols(spec: Spec, sources: Sources, problems: Problems) -> Spec:
         modules=modules,
         launch_ops=ops,
         checks=check_functions(sources),
+        uses=uses_of_words(tuple(packages), sources) if any(backend.refused for backend in spec.backends) else None,
         public=public,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
+from opgen.arrays import LIBRARY, ArrayLibrary, LackingWord, Spelling
 from opgen.expression import outer_names
 from opgen.formula import Primitive, text_of
 from opgen.model import (
@@ -100,15 +100,18 @@ def check_words(spec: Spec, sources: Sources, problems: Problems) -> None:
 def _check_spellings(family: BackendFamily, backend: Backend, array: ArrayLibrary, problems: Problems) -> None:
     """Note the words that a library need not spell, and those that it has to."""
     words = family.vocabulary
-    for name, spelling in array.spellings.items():
+    for name, spelling in array.written.items():
         own = words[name].spelling if name in words else None
         if name not in words:
             problems.unknown(spelling.location, f"unknown word '{name}' of {backend}", name, words)
+        elif isinstance(spelling, LackingWord):
+            if words[name].is_optional:
+                problems.note(spelling.location, f"every library may do without '{name}'; remove it from {backend}")
         elif own is not None and own.text == spelling.text:
             message = f"{backend} spells '{name}' as {family} does; remove the spelling"
             problems.note(spelling.location, message)
     wanted = [word for word in words.values() if not (word.spelling or word.is_optional)]
-    lacking = ", ".join(str(word) for word in wanted if word.name not in array.spellings)
+    lacking = ", ".join(str(word) for word in wanted if word.name not in array.written)
     if lacking:
         problems.note(array.location, f"{backend} lacks a spelling of {lacking}; write it below 'spellings'")
 
@@ -134,6 +137,7 @@ def _check_spelled(
     modules = [*dict.fromkeys((*array.modules, LIBRARY, *_AT_HAND))]  # that the library is missing is noted
     helpers = [name for name in spec.own_modules.get(family.package, ()) if "." not in name]
     spelled: list[tuple[str, Spelling, Iterable[str]]] = [
+        *(("'setup'", call, ()) for call in array.setup),
         ("'count' of the devices", array.devices.count, ()),
         ("'handle' of the devices", array.devices.handle, ("ordinal",)),
         ("'name' of the devices", array.devices.name, ("handle",)),
@@ -141,7 +145,7 @@ def _check_spelled(
     ]
     for name, word in family.vocabulary.items():
         spelling = array.spellings.get(name) or word.spelling
-        if spelling is not None:
+        if spelling is not None and name not in array.refused:
             spelled.append((f"word '{name}'", spelling, (*word.parameters, *family.vocabulary, *helpers)))
     for what, spelling, own in spelled:
         known = [*modules, *own]

@@ -3,12 +3,14 @@
 import ast
 from types import SimpleNamespace as View
 
-from opgen.arrays import Spelling, Word
+from opgen.arrays import LackingWord, Spelling, Word
 from opgen.model import Backend, Spec, sentence
 
 
-def _word(word: Word, spelling: Spelling | None) -> View:
+def _word(word: Word, spelling: Spelling | LackingWord | None) -> View:
     """A word: a function, or a name of what it is."""
+    reason = spelling.unsupported if isinstance(spelling, LackingWord) else None
+    spelled = spelling if isinstance(spelling, Spelling) else None
     return View(
         made_from=(word.location, *([spelling.location] if spelling is not None else [])),
         name=word.name,
@@ -16,8 +18,9 @@ def _word(word: Word, spelling: Spelling | None) -> View:
         doc=sentence(word.doc),
         types=", ".join("Any" for _ in word.parameters),
         is_optional=word.is_optional,
-        alias="None" if spelling is None else _alias(word, spelling),
-        lines=() if spelling is None else spelling.lines,
+        alias="None" if spelling is None else spelled and _alias(word, spelled),
+        lines=() if spelled is None else spelled.lines,
+        refused=reason,
     )
 
 
@@ -36,8 +39,9 @@ def spelled_library(spec: Spec, backend: Backend) -> View:
     assert family is not None
     assert array is not None
     words = family.vocabulary
-    spellings = {name: array.spellings.get(name) or word.spelling for name, word in words.items()}
-    used = {name for each in spellings.values() if each is not None for name in each.free_names} - {*words}
+    spellings = {name: array.written.get(name) or word.spelling for name, word in words.items()}
+    spelled = [each for each in spellings.values() if isinstance(each, Spelling)]
+    used = {name for each in spelled for name in each.free_names} - {*words}
     if array.dtypes is None:
         dtypes = {dtype.name: f"DType.{dtype.name.upper()}.numpy" for dtype in spec.dtypes}
     else:
@@ -47,6 +51,7 @@ def spelled_library(spec: Spec, backend: Backend) -> View:
         backend=backend,
         family=family,
         imports=[f"import {module}" + f" as {name}" * (name != module) for name, module in array.modules.items()],
+        setup=[call.text for call in array.setup],
         # The modules of the family's package that spellings call.
         helpers=sorted(used & {*spec.own_modules[family.package]} - {"library", *array.modules}),
         names_itself="library" in used,

@@ -80,6 +80,7 @@ class ArrayDevice(LibraryDevice):
         super().__init__(ordinal)
         self.handle = self.library.device_handle(ordinal)
         self.facts = NO_FACTS._replace(label=self.backend, library=self.library, handle=self.handle)
+        transfer.refuse_unheld(self.library, self.handle)
         self.random = RandomState()
         self._notes = _Notes()
         self.announce()
@@ -180,7 +181,9 @@ class ArrayDevice(LibraryDevice):
 
     def dtype_of(self, array: Any) -> DType:
         """The dtype of an array of the library. Raises InvalidArgument for one that is not ours."""
-        found = next((dtype for dtype, own in self.library.DTYPES.items() if own == array.dtype), None)
+        lacking = self.library.LACKING
+        own = {dtype: name for dtype, name in self.library.DTYPES.items() if dtype not in lacking}
+        found = next((dtype for dtype, name in own.items() if name == array.dtype), None)
         if found is None:
             raise InvalidArgument("from_dlpack", f"no dtype for {array.dtype}; convert the tensor first")
         return found

@@ -1,28 +1,68 @@
-"""Functions of f32 for libraries whose own are too rough: within 2 units in the last place, in arithmetic of f32."""
+"""Functions of f32 and f64 for libraries whose own are too rough: within 2 ulps, computed in their own dtype."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
 
 from ....dtype import DType
 from ...numerics.numerics import scaled_tail
+from . import transfer
 
-# pi / 2 as a sum of numbers of 8 bits, but for the last, so that products with whole numbers of 16 bits are exact (Cody
-# and Waite 1980).
-_HALF_PI: Final = tuple(
-    math.ldexp(digits, -exponent)
-    for digits, exponent in ((201, 7), (253, 19), (170, 27), (136, 37), (180, 46), (194, 55), (13832986, 81))
+# pi, by its hexadecimal digits.
+_PI: Final = Fraction(0x3243F6A8885A308D313198A2E03707344A4093822299F31D008, 16**50)
+
+
+class _Format(NamedTuple):
+    """The facts of f32 or f64 that the functions use."""
+
+    integer: DType  # of as many bits
+    fraction: int  # bits of the significand after the first
+    exponents: tuple[float, float]  # where exp is 0, and infinite
+    log_2: tuple[float, float]  # as a sum, whose first part has so few bits that multiples of it are exact
+    terms: int  # of the series of exp, up to half of log(2)
+    wave_terms: int  # of the series of sine and cosine, up to pi / 4
+    part: tuple[int, int]  # bits of the parts of pi / 2 of which multiples are exact, and how many of these there are
+    own_sine: float  # up to here a number is its own sine
+    middle: int  # squares of powers of two up to this exponent, and of their inverses, are ordinary numbers
+
+    @property
+    def bias(self) -> int:
+        """The bias of exponents."""
+        return int((1 << 8 * self.integer.itemsize - self.fraction - 2) - 1)
+
+    @property
+    def half_pi(self) -> Iterator[float]:
+        """Parts of pi / 2, so that products with integers of 16 bits are exact (Cody and Waite 1980)."""
+        remainder, (bits, count) = _PI / 2, self.part
+        for _ in range(count):
+            _, exponent = math.frexp(remainder)
+            part = Fraction(math.floor(remainder * Fraction(2) ** (bits - exponent))) / Fraction(2) ** (bits - exponent)
+            yield float(part)
+            remainder -= part
+        yield float(remainder)
+
+
+_F32: Final = _Format(DType.I32, 23, (-110, 90), (0.693359375, -2.12194440e-4), 8, 5, (8, 6), 1e-4, 60)
+_F64: Final = _Format(
+    DType.I64, 52, (-760, 720), (0.6931471803691238, 1.9082149292705877e-10), 14, 9, (36, 3), 1e-8, 500
 )
+
+
+def _format(library: Any, x: Any) -> _Format:
+    return _F64 if transfer.is_of(library, x, DType.F64) else _F32
 
 
 def exp(library: Any, x: Any) -> Any:
     """e to the power x: of what is left of multiples of log(2), by its series."""
-    held = library.minimum(library.maximum(x, library.constant(-110, x)), library.constant(90, x))
-    count = library.floor(held * math.log2(math.e) + 0.5)
-    rest = held - count * 0.693359375 - count * -2.12194440e-4
-    result = _polynomial(rest, [1 / math.factorial(term) for term in range(8)])
+    own = _format(library, x)
+    lowest, highest = (library.constant(bound, x) for bound in own.exponents)
+    clamped = library.minimum(library.maximum(x, lowest), highest)
+    count = library.floor(clamped * math.log2(math.e) + 0.5)
+    remainder = clamped - count * own.log_2[0] - count * own.log_2[1]
+    result = _polynomial(remainder, [1 / math.factorial(term) for term in range(own.terms)])
     half = library.floor(count / 2)
     return result * _power_of_two(library, half) * _power_of_two(library, count - half)
 
@@ -41,11 +81,11 @@ def erf(library: Any, x: Any) -> Any:
     """The error function: by its series up to 1, and beyond from what is left to 1."""
     size = library.abs(x)
     near = library.minimum(size, library.constant(1, x))
-    terms = [(-1) ** term / (math.factorial(term) * (2 * term + 1)) for term in range(12)]
+    terms = [(-1) ** term / (math.factorial(term) * (2 * term + 1)) for term in range(20)]
     series = near * _polynomial(near * near, terms) * (2 / math.sqrt(math.pi))
-    far = library.minimum(library.maximum(size, library.constant(1, x)), library.constant(5, x))
+    far = library.minimum(library.maximum(size, library.constant(1, x)), library.constant(6, x))
     scaled = far * math.sqrt(2)
-    tail = 2 * exp(library, -far * far) * scaled_tail(scaled) / scaled
+    tail = 2 * library.exp(-far * far) * scaled_tail(scaled) / scaled
     result = library.where(size < library.constant(1, x), series, 1 - tail)
     # The sign of -0.0 is kept.
     return library.where(x > library.constant(0, x), result, library.where(x == library.constant(0, x), x, -result))
@@ -55,8 +95,11 @@ def hypot(library: Any, x: Any, y: Any) -> Any:
     """The length of the vector (x, y), scaled by a power of two so that no square overflows or vanishes."""
     x, y = library.abs(x), library.abs(y)
     longer = library.maximum(x, y)
-    one = library.constant(1, x)
-    scale = library.where(longer > 2.0**60, one * 2.0**-80, library.where(longer < 2.0**-60, one * 2.0**80, one))
+    one, middle = library.constant(1, x), _format(library, x).middle
+    is_large, is_small = longer > 2.0**middle, longer < 2.0**-middle
+    scale = library.where(
+        is_large, one * 2.0 ** (-middle - 20), library.where(is_small, one * 2.0 ** (middle + 20), one)
+    )
     length = library.sqrt(library.square(x * scale) + library.square(y * scale)) / scale
     return library.where(library.isinf(x) | library.isinf(y), library.constant(math.inf, x), length)
 
@@ -68,10 +111,11 @@ def copysign(library: Any, x: Any, y: Any) -> Any:
 
 def nextafter(library: Any, x: Any, y: Any) -> Any:
     """The next number from x on the way to y: its bits are those of x and one more, or less, of its size."""
-    zero, bits = library.constant(0, x), library.bitcast(x, library.DTYPES[DType.I32])
+    own, zero = _format(library, x), library.constant(0, x)
+    bits = library.bitcast(x, library.DTYPES[own.integer])
     grows = (x < y) == (x > zero)
     moved = library.bitcast(library.where(grows, bits + 1, bits - 1), x.dtype)
-    moved = library.where(x == zero, copysign(library, zero + 2.0**-149, y), moved)
+    moved = library.where(x == zero, copysign(library, zero + 2.0 ** (1 - own.bias - own.fraction), y), moved)
     return library.where(x == y, y, library.where(library.isnan(x) | library.isnan(y), x + y, moved))
 
 
@@ -80,7 +124,7 @@ def logaddexp(library: Any, x: Any, y: Any) -> Any:
     larger = library.maximum(x, y)
     rest = library.minimum(x, y) - larger
     # Of two infinities there is no difference.
-    return library.where(x == y, x + math.log(2), larger + library.log1p(exp(library, rest)))
+    return library.where(x == y, x + math.log(2), larger + library.log1p(library.exp(rest)))
 
 
 def logsumexp(library: Any, x: Any, axis: int) -> Any:
@@ -99,26 +143,29 @@ def fmod(library: Any, x: Any, y: Any) -> Any:
 
 def _wave(library: Any, x: Any, ahead: int) -> Any:
     """The sine of x + ahead * pi / 2."""
+    own = _format(library, x)
     count = library.floor(x * (2 / math.pi) + 0.5)
     rest = x
-    for part in _HALF_PI:
+    for part in own.half_pi:
         rest = rest - count * part
     # Of what is beyond the bound nothing is left but a sine.
     rest = library.minimum(library.maximum(rest, library.constant(-1, x)), library.constant(1, x))
     square = rest * rest
-    odd = rest + rest * square * _polynomial(square, [-1 / 6, 1 / 120, -1 / 5040, 1 / 362880])
-    even = 1 + square * _polynomial(square, [-1 / 2, 1 / 24, -1 / 720, 1 / 40320, -1 / 3628800])
+    terms = range(1, own.wave_terms + 1)
+    odd = rest + rest * square * _polynomial(square, [(-1) ** term / math.factorial(2 * term + 1) for term in terms])
+    even = 1 + square * _polynomial(square, [(-1) ** term / math.factorial(2 * term) for term in terms])
     quadrant = count + ahead - 4 * library.floor((count + ahead) / 4)
     is_even = (quadrant == 1) | (quadrant == 3)
     result = library.where(is_even, even, odd)
     result = library.where(quadrant >= 2, -result, result)
     # What is so small is its own sine, and -0.0 keeps its sign.
-    return library.where(library.abs(x) < 1e-4, x, result) if ahead == 0 else result
+    return library.where(library.abs(x) < own.own_sine, x, result) if ahead == 0 else result
 
 
 def _power_of_two(library: Any, exponent: Any) -> Any:
-    bits = library.astype(exponent + 127, library.DTYPES[DType.I32])
-    return library.bitcast(bits * (1 << 23), exponent.dtype)
+    own = _format(library, exponent)
+    bits = library.astype(exponent + own.bias, library.DTYPES[own.integer])
+    return library.bitcast(bits * (1 << own.fraction), exponent.dtype)
 
 
 def _polynomial(x: Any, terms: Sequence[float]) -> Any:

@@ -57,6 +57,8 @@ class ArrayStorage(BackendStorage):
     def result(self, values: Any, dtype: DType) -> Self:
         """A new storage of `values` on the same device."""
         library = self.library
+        if dtype in library.LACKING:
+            raise transfer.refusal(library, dtype)
         require_room(self.device, values.shape, dtype)
         data = values if len(values.shape) == 1 else library.reshape(values, (-1,))
         if library.start is not None:

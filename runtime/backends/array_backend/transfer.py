@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from ....dtype import Array, DType
@@ -17,8 +18,47 @@ _BITS: Final = {1: "u8", 2: "i16"}
 def native(library: Any, dtype: DType, op: str = "dtype") -> Any:
     """The library's dtype; UnsupportedDType of `op` where it lacks it."""
     if dtype in library.LACKING:
-        raise UnsupportedDType(op, dtype, library.NAME, library.LACKING[dtype])
+        raise refusal(library, dtype, op)
     return library.DTYPES[dtype]
+
+
+def refusal(library: Any, dtype: DType, op: str = "dtype") -> UnsupportedDType:
+    """The error for a dtype that the library lacks."""
+    return UnsupportedDType(op, dtype, library.NAME, library.LACKING[dtype])
+
+
+def refuse_unheld(library: Any, device: Any) -> None:
+    """Add the dtypes whose limits the library changes, or refuses, to those that it lacks."""
+    fix = f"let 'setup' of spec/backends/{library.NAME}.yaml enable it, or use another dtype"
+    for dtype in library.DTYPES.keys() - library.LACKING.keys():
+        numbers = _limits(dtype)
+        try:
+            array = from_numpy(library, numbers, dtype, device)
+            returned = to_numpy(library, array, dtype)
+            changed = next((pair for pair in zip(numbers, returned, strict=True) if pair[0] != pair[1]), None)
+            if changed is None and array.dtype == library.DTYPES[dtype]:
+                continue
+            what = "" if changed is None else f", and gives {changed[1]} for {changed[0]}"
+            reason = f"the library holds it as {array.dtype}{what}"
+        except Exception as error:  # whatever a library raises
+            reason = f"the library refuses it, {type(error).__name__}: {error}"
+        library.LACKING[dtype] = f"{reason}; {fix}"
+        if dtype.is_inexact:
+            # Ops compute in f64 where there is one.
+            del library.DTYPES[dtype]
+
+
+def _limits(dtype: DType) -> Array:
+    """The numbers of a dtype that a narrower one would change."""
+    numpy = dtype.numpy
+    if dtype.kind == "bool":
+        return np.array([False, True])
+    if dtype.is_integer:
+        limits = np.iinfo(numpy)
+        return np.array([limits.min, limits.max, limits.max // 3], numpy)
+    finfo = ml_dtypes.finfo(dtype.real.numpy if dtype.is_complex else numpy)  # type: ignore[no-untyped-call]
+    real = np.array([finfo.max, finfo.smallest_normal, 1 + float(finfo.eps)]).astype(finfo.dtype)
+    return (real + 1j * real).astype(numpy) if dtype.is_complex else real
 
 
 def is_of(library: Any, x: Any, dtype: DType) -> bool:
