@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import tallow as tl
 from tallow import Tensor
 
 # Of batch norms, by default.
 _EPS = 1e-5
-# cuDNN splits the sums of a plain convolution of so small an image over more blocks than those of one with an epilogue.
-_FEW_PIXELS = 64
 
 
 class TallowLayers:
     """See `layers.Layers`.
 
-    With `is_fused`, what follows each convolution is one kernel, in 16 bits on GPUs an epilogue of the convolution.
+    With `is_fused`, a convolution and what follows it are a fused function.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], *, training: bool, is_fused: bool) -> None:
@@ -47,24 +44,18 @@ class TallowLayers:
         if padding is None:
             assert isinstance(size, int)
             padding = size // 2
-        weight = self._weights[f"{name}.weight"]
-        if self._has_epilogue(x, norm, inputs, groups, activation):
-            scale, bias = self._affine(f"{name}.norm")
-            return x.conv2d(
-                weight, padding, stride, groups=groups, scale=scale, bias=bias, residual=residual,
-                activation=activation or None,
-            )  # fmt: skip
+        weight, window = self._weights[f"{name}.weight"], _Window(padding, stride, groups)
         bias = None if norm else self._weights[f"{name}.bias"]
-        x = x.conv2d(weight, padding, stride, groups=groups, bias=bias)
-        statistics = self._group(f"{name}.norm") if norm else {}
-        if norm and self._training:
-            x, statistics = x.batch_norm(**statistics, training=True), {}
-        if not self._is_fused:
-            return _tail(x, statistics, residual, activation)
-        operands = [*statistics.values(), *([] if residual is None else [residual])]
-        if not operands and not activation:
-            return x
-        return _fused_tail(tuple(statistics), residual is not None, activation)(x, *operands)
+        residuals = [] if residual is None else [residual]
+        if self._is_fused and not (norm and self._training):
+            vectors = self._affine(f"{name}.norm") if bias is None else (bias,)
+            return _fused_layer(window, norm, activation)(x, weight, *vectors, *residuals)
+        x = x.conv2d(weight, bias=bias, **window._asdict())
+        if norm:
+            x = x.batch_norm(**self._group(f"{name}.norm"), training=self._training)
+        if self._is_fused and (residuals or activation):
+            return _fused_tail(activation)(x, *residuals)
+        return _tail(activation, x, *residuals)
 
     def transposed_conv(self, x: Tensor, name: str, inputs: int, outputs: int, activation: str = "") -> Tensor:
         return _activated(x.conv_transpose2d(**_kernel(self._group(name)), stride=2), activation)
@@ -96,13 +87,6 @@ class TallowLayers:
     def sequence(self, x: Tensor) -> Tensor:
         return x.squeeze(2).permute(2, 0, 1)
 
-    def _has_epilogue(self, x: Tensor, norm: bool, inputs: int, groups: int, activation: str) -> bool:
-        """Return True for convolutions that are one kernel with what follows: others are faster by `tl.fuse`."""
-        if not (self._is_fused and norm) or self._training or x.dtype.itemsize != 2 or x.device.backend == "cpu":
-            return False
-        is_large = math.prod(x.shape[2:]) > _FEW_PIXELS
-        return groups == inputs or (is_large and inputs % 8 == 0 and activation in ("", "relu"))
-
     def _affine(self, name: str) -> tuple[Tensor, Tensor]:
         """The scale and the bias that a batch norm comes to, in f32: of weights that stay, computed once."""
         if name not in self._affines:
@@ -111,7 +95,8 @@ class TallowLayers:
                 for part in ("weight", "bias", "running_mean", "running_var")
             ]
             scale = weight * (variance + _EPS).rsqrt()
-            self._affines[name] = scale, bias - mean * scale
+            channels = -1, 1, 1
+            self._affines[name] = scale.reshape(channels), (bias - mean * scale).reshape(channels)
         return self._affines[name]
 
     def _group(self, name: str) -> dict[str, Tensor]:
@@ -126,21 +111,36 @@ def _kernel(group: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {"kernel": group["weight"], "bias": group["bias"]}
 
 
-def _tail(x: Tensor, statistics: Mapping[str, Tensor], residual: Tensor | None, activation: str) -> Tensor:
-    if statistics:
-        x = x.batch_norm(**statistics)
-    if residual is not None:
-        x = x + residual
-    return _activated(x, activation)
+class _Window(NamedTuple):
+    padding: int
+    stride: int
+    groups: int
 
 
 @cache
-def _fused_tail(names: tuple[str, ...], has_residual: bool, activation: str) -> Callable[..., Tensor]:
-    def tail(x: Tensor, *operands: Tensor) -> Tensor:
-        statistics = dict(zip(names, operands, strict=False))
-        return _tail(x, statistics, operands[-1] if has_residual else None, activation)
+def _fused_layer(window: _Window, has_affine: bool, activation: str) -> Callable[..., Tensor]:
+    """A function of the input, the weight, the scale and bias of a batch norm or the bias alone, and the residual."""
 
-    return tl.fuse(tail)
+    def layer(x: Tensor, weight: Tensor, *operands: Tensor) -> Tensor:
+        if has_affine:
+            scale, bias, *residuals = operands
+            y = x.conv2d(weight, **window._asdict())
+            y = (y.to_dtype(scale.dtype) * scale + bias).to_dtype(x.dtype)
+        else:
+            bias, *residuals = operands
+            y = x.conv2d(weight, bias=bias, **window._asdict())
+        return _tail(activation, y, *residuals)
+
+    return tl.fuse(layer, precise=False)
+
+
+def _tail(activation: str, x: Tensor, *residuals: Tensor) -> Tensor:
+    return _activated(sum(residuals, x), activation)
+
+
+@cache
+def _fused_tail(activation: str) -> Callable[..., Tensor]:
+    return tl.fuse(partial(_tail, activation))
 
 
 def _activated(x: Tensor, activation: str) -> Tensor:

@@ -29,6 +29,7 @@ from ..program.values import BlocksBuffer, Memory
 from .plan import Planner, Plans, kind_of
 
 if TYPE_CHECKING:
+    from ..core.conv import ParamsConvolution
     from ..doctor.finding import Finding
     from ..ranks.group import Group
     from .profiler import DeviceProfiler, Listener
@@ -263,6 +264,12 @@ class BackendDevice(Planner):
     def fused_op(self) -> Sequence[Any]:
         """The op that builds the programs of fused functions, and what it takes in front of function and operands."""
         raise NotImplementedError
+
+    def has_epilogue(
+        self, _dtype: DType, _params: "ParamsConvolution", _activation: str | None, _has_residual: bool
+    ) -> bool:
+        """Return True if a convolution computes such an epilogue in no more time than a kernel of it would take."""
+        return True
 
     def beside(self, _group: "Group", call: Callable[[], Result]) -> Callable[[], Result]:
         """Make a call of a group that is beside another, whose elements go on their way while other work is done.

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...storage import Storage
 from ..core.layout import inverse
 from ..gradient.node import Contributions, Node, Rule, Use, opened, record_each, recorded_of, result_of, watched
 from ..gradient.recording import mode, set_mode
+from ..program.fused_function import FusedFunction
 from ..program.values import Operand
 from ..tensor import Tensor
 from .fused_gradient import gradient_of
-
-if TYPE_CHECKING:
-    from ..program.fused_function import FusedFunction
+from .staged import StagedFunction
 
 
-def launch(function: FusedFunction, inners: Sequence[Any], numbers: Sequence[float]) -> Any:
+def launch(function: FusedFunction | StagedFunction, inners: Sequence[Any], numbers: Sequence[float]) -> Any:
     """Compute the results of a function of tensors on one device, and of numbers: those of the backend."""
+    if isinstance(function, StagedFunction):
+        return _run(function, inners, numbers)
     device = inners[0].device
     computed = [compute(numbers) for compute in function.computed_numbers]
     plan = device.plans.get(function)
@@ -28,6 +29,20 @@ def launch(function: FusedFunction, inners: Sequence[Any], numbers: Sequence[flo
     op, *others = device.fused_op
     operands = map(Operand, inners, function.tensors)
     return device.planned(function, len(computed), op, (*others, function, *operands, *computed), {})
+
+
+def _run(function: StagedFunction, inners: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+    """Run the stages one after the other; what none reads any more is freed."""
+    values = [*inners]
+    for stage in function.stages:
+        operands = [None if position is None else values[position] for position in stage.operands]
+        if isinstance(stage.function, FusedFunction):
+            values += launch(stage.function, operands, numbers)
+        else:
+            values.append(stage.function(operands))
+        for position in stage.released:
+            values[position] = None
+    return [values[position] for position in function.results]
 
 
 class _Call(NamedTuple):
@@ -40,12 +55,14 @@ class _Call(NamedTuple):
 
 
 def record(
-    function: FusedFunction,
+    function: FusedFunction | StagedFunction,
     tensors: Sequence[Tensor],
     numbers: Sequence[float],
     again: Callable[[Sequence[Tensor]], list[Any]],
 ) -> list[Storage] | None:
     """Compute a function and record the call as one; None if its gradients cannot be fused."""
+    if isinstance(function, StagedFunction):
+        return None
     values, nodes = zip(*[opened(tensor._storage) for tensor in tensors], strict=True)
     wanted = tuple([position for position, node in enumerate(nodes) if node is not None])
     count, function = len(function.results), function.with_saved

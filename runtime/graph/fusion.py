@@ -6,7 +6,7 @@ import functools
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeAlias, TypeVar, overload
 
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
@@ -21,6 +21,7 @@ from ..storage.calls import live_autocasts, require_same_device
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from .fused_call import launch, record
+from .staged import StagedFunction, functions_of
 
 if TYPE_CHECKING:
     from ..program.fused_function import FusedFunction
@@ -33,7 +34,11 @@ _MAX_KINDS: Final = 1 << 12
 _MAX_NUMBERS: Final = 1 << 7
 
 
-def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
+@overload
+def fuse(function: Callable[P, Result], *, precise: bool = True) -> Callable[P, Result]: ...
+@overload
+def fuse(*, precise: bool = True) -> Callable[[Callable[P, Result]], Callable[P, Result]]: ...
+def fuse(function: Any = None, *, precise: bool = True) -> Any:
     """Make a function of elementwise and row ops one kernel, which reads each operand once and writes the results.
 
     The function takes tensors and numbers, and gives a tensor or a tuple or list of tensors, of elementwise ops:
@@ -43,6 +48,10 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     dims or of several shapes or dtypes are kernels of their own, each with the elementwise ops around it. Its arguments
     may be views, broadcast, and viewed inside of it. Each op rounds its result to its dtype, so that the bits are those
     of the ops one by one, but for the order in which a GPU adds up rows in reductions. The results are new tensors.
+
+    Convolutions may be among them. With `precise=False` a convolution computes what follows it, if that is a batch norm
+    in inference or another scale and bias of the channels, a residual and an activation, and the device has such a
+    kernel: in f32 and rounded once, so that bits differ.
 
     A GPU compiles a kernel for the ops, dtypes and ranks, and keeps it on disk. For that the function is run with what
     stands for its arguments, once for each combination of their layouts and dtypes: it should do nothing but compute.
@@ -64,11 +73,19 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     ...     return x / (1 + (-beta * x).exp())
     >>> swish(tl.Tensor([-1.0, 0.0, 1.0]), 1.0)
     Tensor([-0.2689, 0.0000, 0.7311], dtype=f32)
+    >>> @tl.fuse(precise=False)
+    ... def layer(x: tl.Tensor, kernel: tl.Tensor, scale: tl.Tensor, bias: tl.Tensor) -> tl.Tensor:
+    ...     return (x.conv1d(kernel) * scale + bias).relu()
+    >>> layer(tl.ones((1, 1, 3)), tl.ones((1, 1, 2)), tl.Tensor(0.5), tl.Tensor(1.0))
+    Tensor([[[2., 2.]]], dtype=f32)
     """
-    return Fused(function)
+    is_precise = argument.boolean("fuse", "precise", precise)
+    if function is None:
+        return lambda function: Fused(function, is_precise)
+    return Fused(function, is_precise)
 
 
-_Traced: TypeAlias = "tuple[FusedFunction, Callable[[list[Any]], object] | None]"
+_Traced: TypeAlias = "tuple[FusedFunction | StagedFunction, Callable[[list[Any]], object] | None]"
 """What a function computes for one kind of arguments, and the class that holds the results; None of one alone."""
 
 
@@ -98,11 +115,12 @@ class _Kind:
 class Fused:
     """A function whose ops are one kernel: see `fuse`."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], is_precise: bool = True) -> None:
         if not callable(function):
             raise InvalidArgument("fuse", f"function must be a function, not {shown(function)}")
         functools.update_wrapper(self, function)
         self._function = function
+        self._is_precise = is_precise
         self._name: str = getattr(function, "__name__", type(function).__name__)
         self._kinds: BoundedCache[tuple[object, ...], _Kind] = BoundedCache(_MAX_KINDS)
         # By their ids, the objects whose method this is; of each what stands for it in keys, since an id serves again.
@@ -238,6 +256,7 @@ class Fused:
     def _trace(
         self, key: tuple[object, ...], arguments: Sequence[Any], named: Mapping[str, Any], numbers: Sequence[float]
     ) -> _Traced:
+        from .staged import staged
         from .traced import Trace, TracedTensor
 
         tensors = [value for value in (*arguments, *named.values()) if type(value) is Tensor]
@@ -264,15 +283,18 @@ class Fused:
                 self._refuse(f"it returns {what}", "return what it computes, a tensor or a tuple of tensors")
         if not results:
             self._refuse("it returns nothing", "return what it computes, a tensor or a tuple of tensors")
-        fused = trace.function(results)
+        if trace.convolutions:
+            fused: FusedFunction | StagedFunction = staged(trace, trace.results(results), is_precise=self._is_precise)
+        else:
+            fused = trace.function(results)
         self._check(fused)
         traced = fused, None if is_one else type(result)
         self._kinds.setdefault(key, _Kind()).keep(numbers, trace.read, traced)
         return traced
 
-    def _check(self, function: FusedFunction) -> None:
+    def _check(self, function: FusedFunction | StagedFunction) -> None:
         """Raise FusionError for a function that a GPU has no kernel for, on other devices too."""
-        reason = excess(function)
+        reason = next(filter(None, map(excess, functions_of(function))), None)
         if reason is not None:
             self._refuse(f"it has {reason}", "make two functions of it")
 

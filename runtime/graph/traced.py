@@ -32,6 +32,7 @@ from ..storage.calls import TRACED, require_same_dtype
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from ..tensor.number import as_number
+from .traced_convolution import Convolution, traced_convolution
 from .traced_number import TracedNumber
 from .traced_rows import (
     CHANGES_SHAPE,
@@ -73,7 +74,9 @@ class Trace:
         self.sources: dict[Source, str] = {}
         self.numbers: dict[str, Number] = {}
         self.steps: list[Step] = []
-        self._tensors: list[Layout] = []
+        self.convolutions: list[Convolution] = []
+        self.tensors: list[Layout] = []
+        """Those of the arguments."""
         self._constants: dict[tuple[object, ...], str] = {}
         self._computed: dict[Step, Step] = {}
         self._prefix = ""
@@ -87,7 +90,7 @@ class Trace:
         trace.sources = {source: name for name, source in sources.items()}
         trace.numbers = dict(function.numbers)
         trace.steps = [step for step in function.steps if sources.keys().isdisjoint(step.names)]
-        trace._tensors = [*tensors]
+        trace.tensors = [*tensors]
         trace._constants = {
             (repr(it.value), type(it.value), it.dtype): name
             for name, it in function.numbers.items()
@@ -103,9 +106,9 @@ class Trace:
         numbers = count()
         for value in arguments:
             if isinstance(value, Tensor):
-                storage = TracedStorage.made(self, value.dtype, place=len(self._tensors))
+                storage = TracedStorage.made(self, value.dtype, place=len(self.tensors))
                 made.append(TracedTensor.of_argument(storage, value.layout))
-                self._tensors.append(value.layout)
+                self.tensors.append(value.layout)
             elif type(value) not in (int, float):
                 made.append(value)
             else:
@@ -136,12 +139,27 @@ class Trace:
             self.steps.append(known)
         return known
 
+    def source(self, source: Source) -> str:
+        """The name of what an argument shows."""
+        return self.sources.setdefault(source, f"x{len(self.sources)}")
+
+    def source_of(self, name: str) -> Source | None:
+        """The source that has a name."""
+        return next((source for source, own in self.sources.items() if own == name), None)
+
+    def step_of(self, name: str) -> Step | None:
+        """The step that computes what has a name."""
+        return next((step for step in self.steps if name in step.names), None)
+
+    def convolution_of(self, name: str) -> Convolution | None:
+        """The convolution that computes what has a name."""
+        return next((convolution for convolution in self.convolutions if convolution.name == name), None)
+
     def storage_of(self, name: str) -> TracedStorage:
         """What has a name: a source, a number or the result of a step."""
-        for source, own in self.sources.items():
-            if own == name:
-                return TracedStorage.made(self, source.dtype, place=source.position)
-        step = next((step for step in self.steps if name in step.names), None)
+        source, step = self.source_of(name), self.step_of(name)
+        if source is not None:
+            return TracedStorage.made(self, source.dtype, place=source.position)
         if step is None:
             return TracedStorage.made(self, self.numbers[name].dtype, name=name)
         return TracedStorage.made(self, step.dtype_of(name), name=name, shape=step.result_shape)
@@ -151,15 +169,19 @@ class Trace:
         checks = [(value, partial(argument.number, op.value, name)) for name, value in numbers.items()]
         return tuple([self.number(value, dtype.compute, check) for value, check in checks])
 
+    def results(self, tensors: Sequence[TracedTensor]) -> list[Result]:
+        """Describe tensors as results."""
+        shown = [(it._storage, it.source_layout) for it in tensors]
+        return [Result(it.named(layout), it.dtype, layout) for it, layout in shown]
+
     def function(self, tensors: Sequence[TracedTensor]) -> FusedFunction:
         """Describe the function that computes tensors."""
-        shown = [(it._storage, it.source_layout) for it in tensors]
-        return self.function_of([Result(it.named(layout), it.dtype, layout) for it, layout in shown])
+        return self.function_of(self.results(tensors))
 
     def function_of(self, results: Sequence[Result]) -> FusedFunction:
         """Describe the function that has results."""
         sources = {name: source for source, name in sorted(self.sources.items(), key=lambda item: item[0].position)}
-        return FusedFunction(self.name, self._tensors, sources, self.numbers, self.steps, results).in_memory_order()
+        return FusedFunction(self.name, self.tensors, sources, self.numbers, self.steps, results).in_memory_order()
 
     def refuse(self, reason: tuple[str, str]) -> NoReturn:
         """Raise FusionError, which names the line of the function's code that did something and what it called."""
@@ -239,8 +261,7 @@ class TracedStorage(Storage):
         """The name of the elements that a layout shows."""
         if self.place is None:
             return self.name
-        sources = self.inner.trace.sources
-        return sources.setdefault(Source(self.place, self.inner.dtype, layout), f"x{len(sources)}")
+        return self.inner.trace.source(Source(self.place, self.inner.dtype, layout))
 
     def layout_of(self, layout: Layout) -> Layout:
         """The layout of a traced tensor of this storage, without the gaps that `of_argument` leaves."""
@@ -315,7 +336,7 @@ class TracedStorage(Storage):
     def _lifted(self, dims: tuple[int, ...]) -> TracedStorage:
         """What was computed of arguments that lack some dims, with these."""
         trace = self.inner.trace
-        step = next((step for step in trace.steps if self.name in step.names), None)
+        step = trace.step_of(self.name)
         if self.dims == dims or step is None:
             return self
         if self.dims or step.dim is not None:
@@ -333,8 +354,9 @@ def _steps(layout: Layout) -> tuple[Shape, list[int], int]:
     return layout.shape, steps, layout.start_offset
 
 
-# What computes rows besides the ops of rows.
+# What is traced besides maps and the ops of rows.
 _TRACED: Final = {
+    **dict.fromkeys(("convolution", "fused_convolution"), traced_convolution),
     **dict.fromkeys(("reduce_op", "var", "std"), traced_reduction),
     IndexOp.GATHER.value: traced_gather,
     TotalOp.RATIO_OF_SUMS.value: traced_ratio,

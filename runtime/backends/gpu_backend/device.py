@@ -23,6 +23,7 @@ from .gpu_base import GpuBase, Opened
 from .memory.storage import GpuStorage, QGpuStorage
 
 if TYPE_CHECKING:
+    from ...core.conv import ParamsConvolution
     from ...custom.user_kernel import Kernel
     from ...doctor.finding import Finding
     from ...ranks.group import Group
@@ -147,6 +148,13 @@ class GpuDevice(GpuBase):
         from .ops.fused import fused
 
         return (fused,)
+
+    def has_epilogue(self, dtype: DType, params: ParamsConvolution, activation: str | None, has_residual: bool) -> bool:
+        from .ops.conv_epilogue import is_one_kernel
+
+        opened = [getattr(self, name) for name, kind in self.library_classes().items() if hasattr(kind, "convolution")]
+        library = next((it for it in opened if it is not None), None)
+        return is_one_kernel(library, dtype, params, activation, has_residual)
 
     def copy_of(self, storage: BackendStorage) -> GpuStorage | None:
         if not isinstance(storage, self.storage_class):

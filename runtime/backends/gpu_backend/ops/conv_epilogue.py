@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .....dtype import DType
+from .....dtype import HALF, DType
 from .....kernels.constants import ACCESS_BYTES
 from .....op import BinaryOp, UnaryOp
 from ....core.conv import ParamsConvolution
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _CLIPS: Final = "relu", "relu6"
+# In so small images libraries split the sums of a plain convolution over more blocks than with an epilogue.
+_FEW_PIXELS: Final = 64
 
 
 class _Epilogue(NamedTuple):
@@ -35,6 +37,21 @@ class _Epilogue(NamedTuple):
 
 
 _NOTHING: Final = _Epilogue(None, None, None, None)
+
+
+def is_one_kernel(
+    library: Convolution | None, dtype: DType, params: ParamsConvolution, activation: str | None, has_residual: bool
+) -> bool:
+    """Return True for epilogues in the kernel of the convolution: others are faster as a kernel of their own."""
+    if depthwise.is_depthwise(params):
+        return params.channels_last and not has_residual and activation in depthwise.ACTIVATIONS
+    if library is None:
+        return conv.is_product(dtype, params) and activation in depthwise.ACTIVATIONS
+    is_last = params.channels_last or params.taps > 1
+    is_aligned = params.channels[0] * dtype.itemsize % ACCESS_BYTES == 0
+    is_large = math.prod(params.sizes) > _FEW_PIXELS
+    has_kernel = hasattr(library, "fused_convolution") and dtype in HALF and activation in (None, "relu")
+    return has_kernel and is_last and is_aligned and is_large
 
 
 def by_layer_library(
