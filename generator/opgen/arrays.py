@@ -186,7 +186,8 @@ class ArrayLibrary:
         _are_dtypes,
         like(NUMPY),
         "`numpy` if the dtypes are those that spec/dtypes.yaml names of NumPy. Otherwise, by dtype, the expression of "
-        "the library's, or why it has none.",
+        "the library's, or why it has none. A float of 8 or 16 bits that is not named is stored as its bits, in the "
+        "library's u8 or i16.",
     ]
     written: Annotated[
         Mapping[Annotated[Name, names_of("word")], Spelling | LackingWord],

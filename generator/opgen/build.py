@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from opgen.cache.memo import memoize
 from opgen.decoder import blank, decode
+from opgen.dtypes import DType, DTypes
 from opgen.formats import Format, Formats
 from opgen.formula import PrimitiveFile
 from opgen.functor_methods import functor_method
@@ -22,8 +23,6 @@ from opgen.model import (
     Backend,
     BackendFamily,
     Device,
-    DType,
-    DTypes,
     Family,
     Functor,
     FunctorKind,

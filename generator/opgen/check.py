@@ -8,6 +8,7 @@ from pathlib import Path
 from opgen.aliases import dtype_name
 from opgen.arguments import KNOWN_TYPES, coercion
 from opgen.claims import check_claims
+from opgen.dtypes import SETS, DType
 from opgen.examples import check_examples
 from opgen.formula_checks import check_formulas
 from opgen.kernels import KernelFamily
@@ -17,8 +18,6 @@ from opgen.model import (
     BOUNDS,
     DEVICE,
     FORMAT_SETS,
-    SETS,
-    DType,
     Functor,
     FunctorKind,
     Method,
@@ -51,7 +50,7 @@ def check(spec: Spec, problems: Problems) -> None:
         if len(problems) == before and not method.is_broken:
             check_examples(spec, method, problems)
     for dtype in spec.dtypes:
-        _check_integer(dtype, problems)
+        _check_dtype(spec, dtype, problems)
         _check_parts(spec, dtype, problems)
     check_promotion({dtype.name: dtype for dtype in spec.dtypes}, problems)
     are_sure = [are_known(spec, it.yields_to, (), problems) for it in spec.dtypes if it.yields_to is not None]
@@ -80,22 +79,15 @@ def check(spec: Spec, problems: Problems) -> None:
         _check_kernels(spec, family, problems)
 
 
-def _check_integer(dtype: DType, problems: Problems) -> None:
-    """Note what an integer dtype is called elsewhere that its kind and its size do not say."""
-    if not dtype.is_integer or not dtype.bytes:
-        return
-    bits, sign = 8 * dtype.bytes, "u" if dtype.kind == "unsigned" else ""
-    code = 1 if sign else 0
-    named = {
-        "numpy": (dtype.numpy, f"numpy.{sign}int{bits}"),
-        "cpp": (dtype.cpp, f"{sign}int{bits}_t"),
-        "compute": (dtype.compute, dtype.name),
-        "dlpack": (list(dtype.dlpack or (code, bits)), [code, bits]),
-    }
-    for key, (found, wanted) in named.items():
-        if found and found != wanted:
-            message = f"'{key}' of dtype '{dtype.name}' is {found}, but it is {dtype.kind} and has {dtype.bytes} bytes"
-            problems.note(dtype.location, f"{message}; write {wanted}")
+def _check_dtype(spec: Spec, dtype: DType, problems: Problems) -> None:
+    """Note an integer that is computed in another dtype, and a float that another dtype is too."""
+    if dtype.is_integer and dtype.compute not in ("", dtype.name):
+        message = f"'compute' of dtype '{dtype.name}' is {dtype.compute}, but it is {dtype.kind}"
+        problems.note(dtype.location, f"{message}; write {dtype.name}")
+    first = next(other for other in spec.dtypes if other.format == dtype.format)
+    if dtype.format is not None and first is not dtype:
+        message = f"dtype '{dtype.name}' is {dtype.format.name}, as '{first.name}' is; remove one of them"
+        problems.note(dtype.location, message)
 
 
 def _check_parts(spec: Spec, dtype: DType, problems: Problems) -> None:

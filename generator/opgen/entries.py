@@ -8,9 +8,10 @@ from typing import Final
 
 from opgen.additions import Additions
 from opgen.aliases import dtype_name
+from opgen.dtypes import MOST_BYTES
 from opgen.folders import PACKAGE_FILE
 from opgen.formula import COMPARISONS, Call, FormulaError, Number, names, parse, walk
-from opgen.model import MOST_BYTES, ROW, ROW_GRADIENT, SCAN
+from opgen.model import ROW, ROW_GRADIENT, SCAN
 from opgen.problem import Refusal
 
 KINDS = ("map", "reduction", ROW, SCAN)
@@ -19,7 +20,7 @@ KINDS = ("map", "reduction", ROW, SCAN)
 _NAMED: Final = {
     "unsigned": re.compile(r"(u)(8|16|32|64)"),
     "signed": re.compile(r"(i)(8|16|32|64)"),
-    "float": re.compile(r"(f|bf(?=16))(16|32|64)"),
+    "float": re.compile(r"(f|bf(?=16))(8(?=e)|16|32|64)(?:e\d+m\d+(?:fn|fnuz)?)?"),
     "complex": re.compile(r"(complex)(64|128)"),
 }
 _DTYPES, _PRIMITIVES = Path("spec", "dtypes.yaml"), Path("spec", "primitives.yaml")
@@ -174,7 +175,8 @@ def add_dtype(additions: Additions, name: str, kind: str | None, size: int | Non
     additions.append(path, ("dtypes",), [*_dtype(name, kind, size)])
     changed = [path]
     for backend in sorted(file for file in additions.documents if file.parts[:2] == ("spec", "backends")):
-        if _is_mapping(additions, backend, "array", "dtypes"):
+        # Short floats are stored as their bits.
+        if _is_mapping(additions, backend, "array", "dtypes") and not re.match(r"b?f(8|16)", name):
             lack = f"{{unsupported: {name} is not written yet; use another dtype}}"
             additions.append(backend, ("array", "dtypes"), [f"{name}: {lack}  # or the library's dtype"])
             changed.append(backend)
@@ -192,23 +194,22 @@ def _dtype(name: str, kind: str | None, size: int | None) -> Iterator[str]:
         fix = f"write '{known}' for it, or give" if known is not None else "give"
         raise Refusal(f"what '{name}' is does not follow from its name; {fix} --kind and --bytes")
     is_integer = kind in ("unsigned", "signed")
-    of_numpy = {"unsigned": f"uint{bits}", "signed": f"int{bits}", "float": f"float{bits}"}.get(kind, f"complex{bits}")
-    # NumPy itself has no other floats.
-    is_of_numpy = kind != "float" or name == f"f{bits}"
-    cpp = f"{of_numpy}_t" if is_integer else {"f32": "float", "f64": "double"}.get(name, name)
-    code = {"unsigned": 1, "signed": 0, "float": 2}.get(kind, 5)
-    dlpack = "[4, 16]" if name == "bf16" else f"[{code}, {bits}]" if is_of_numpy else "null"
     yield f"{name}:"
     yield f"  doc: {kind} {bits}-bit {'integer' if is_integer else 'number'}"
     yield f"  kind: {kind}  # unsigned, signed, float or complex"
-    yield f"  bytes: {bits // 8}  # of an element"
-    yield f"  numpy: {f'numpy.{of_numpy}' if is_of_numpy else f'ml_dtypes.{_ml_name(name)}'}  # its NumPy type"
-    yield f"  cpp: {cpp}  # its C++ type in kernels"
+    if kind == "float":
+        exponent, fraction, specials = _float_bits(name, bits)
+        yield f"  exponent: {exponent}  # the bits of the exponent"
+        yield f"  fraction: {fraction}  # those of the fraction: with the sign {bits} bits"
+        yield f"  {'' if specials else '# '}specials: {specials or 'fn'}  # fn or fnuz, where it has no infinity"
+        if name in ("f16", "bf16"):
+            yield f"  multiplicand: {name}  # matrix cores multiply it"
+    else:
+        yield f"  bytes: {bits // 8}  # of an element"
     compute = "f32" if kind == "float" and bits <= 16 else name
     yield f"  compute: {compute}  # the dtype in which arithmetic is done, before one rounding back"
     safetensors = {"complex64": "C64", "complex128": "null"}.get(name, name.upper())
     yield f"  safetensors: {safetensors}  # its name in that format, or null"
-    yield f"  dlpack: {dlpack}  # the type code and the bits of DLDataType, or null"
     if kind == "complex":
         yield f"  real: f{bits // 2}  # the dtype of its parts"
     if is_integer:
@@ -222,8 +223,13 @@ def _quoted(text: str) -> str:
     return text if re.fullmatch(r"[\w(][\w+*/(). -]*", text) else json.dumps(text)
 
 
-def _ml_name(name: str) -> str:
-    return "bfloat16" if name == "bf16" else name
+def _float_bits(name: str, bits: int) -> tuple[int, int, str]:
+    """The bits of exponent and fraction that a float's name says, or that are usual, and its suffix."""
+    named = re.fullmatch(r"f\d+e(\d+)m(\d+)(fn|fnuz)?", name)
+    if named is not None:
+        return int(named[1]), int(named[2]), named[3] or ""
+    exponent = 8 if name == "bf16" else {8: 4, 16: 5, 32: 8}.get(bits, 11)
+    return exponent, bits - 1 - exponent, ""
 
 
 def add_method(additions: Additions, name: str, family: str) -> list[Path]:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from opgen.cells import FunctionCall, Lowering
 from opgen.comparison.records import ORDER, records
+from opgen.dtypes import DType
 from opgen.emitted_names import assigned, defined, defined_in_cpp, definitions, emitted_modules, emitted_text
 from opgen.errors import errors_of
 from opgen.explain_line import explain_line
@@ -24,7 +25,7 @@ from opgen.gradient_ops import op_of_numbers, saved_numbers, second_gradients
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
 from opgen.matrix import Cell, op_cells
-from opgen.model import BOUNDS, Backend, DType, Functor, FunctorKind, Method, Monoid, Position, Spec
+from opgen.model import BOUNDS, Backend, Functor, FunctorKind, Method, Monoid, Position, Spec
 from opgen.names import Names
 from opgen.op_search import by_size, op_of
 from opgen.problem import Location, Refusal, did_you_mean, lines_of
@@ -414,7 +415,7 @@ class Explainer:
             Fact("is", dtype.doc, dtype.location),
             Fact(
                 "kind",
-                f"{dtype.kind}, {dtype.bytes} bytes, {dtype.numpy} in NumPy, {dtype.cpp} in kernels",
+                f"{dtype.kind}, {dtype.bytes} bytes, {dtype.numpy or 'none'} in NumPy, {dtype.cpp} in kernels",
                 dtype.location,
             ),
             Fact("computes", f"in {dtype.compute}", dtype.location),

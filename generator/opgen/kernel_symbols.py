@@ -65,15 +65,13 @@ def check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
         mend = f"write one of {', '.join(parameters)}, or define it in a header of {' and '.join(families)}"
         location = spec.primitives[primitive_name].implementation("kernel").location
         problems.unknown(location, message, name, {*defined_anywhere, *parameters}, mend)
-    # Kernels name the types of all dtypes and widths, so that what one header defines is enough.
+    # Kernels name the types of all widths, so that what one header defines is enough.
     defined = {name for path in headers.values() for name in sources.defined(path)}
-    types = {f"'cpp' of dtype '{dtype.name}'": (dtype.cpp, dtype.location) for dtype in spec.dtypes}
-    types.update({f"width '{width}'": text for width, text in spec.widths.items()})
-    for what, (text, location) in types.items() if is_whole else ():
+    for width, (text, location) in spec.widths.items() if is_whole else ():
         for name in names_in(text):
             if name not in defined:
                 mend = f"define it in a header of {HEADERS}"
-                problems.unknown(location, f"unknown name '{name}' in {what}", name, defined, mend)
+                problems.unknown(location, f"unknown name '{name}' in width '{width}'", name, defined, mend)
 
 
 def _check_functor_names(spec: Spec, family: KernelFamily, defined: Collection[str], problems: Problems) -> None:

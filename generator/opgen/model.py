@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 from opgen.arrays import ArrayLibrary, LackingWord, Word
 from opgen.cells import CELL_KEYS, CellFile, Lowering, Lowerings
 from opgen.decoder import Cursor, Mistakes
+from opgen.dtypes import SETS, DType
 from opgen.edges import Edge
 from opgen.examples import Example as CallExample
 from opgen.examples import Values
@@ -23,7 +24,6 @@ from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
 from opgen.libraries import CLibrary
 from opgen.names import Names
 from opgen.notes import (
-    Choice,
     Entry,
     Example,
     Form,
@@ -83,8 +83,6 @@ BOUNDS = ("highest", "lowest")
 BLOCKS = "blocks"
 # The enum of the functors that are storage methods of their own.
 METHOD_OP = "MethodOp"
-# The size of the largest elements.
-MOST_BYTES = 8
 # The variants of methods.
 STORAGE, DEVICE = "storage", "device"
 # What pip takes, as far as a package's own version and the Python that it needs go.
@@ -199,119 +197,6 @@ class PublicModule:
     home: str  # below runtime/, without an ending
     doc: str
     names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class DType:
-    """An element type."""
-
-    name: Annotated[Name, Entry("dtype '{}'"), defines("dtype")]
-    doc: Annotated[str, "What the dtype is, for the docs."]
-    kind: Annotated[
-        str,
-        Choice(("bool", "unsigned", "signed", "float", "complex")),
-        "Whether it holds truth values, which are bytes of 0 and 1, or integers, and signed ones, or complex numbers.",
-    ]
-    bytes: Annotated[int, Choice((1, 2, 4, 8, 16)), "The size of one element."]
-    numpy: Annotated[str, "The NumPy type of an element, as `module.name`."]
-    cpp: Annotated[str, "The C++ type of an element in kernels."]
-    compute: Annotated[str, names_of("dtype"), "The dtype in which arithmetic on it is done, before one rounding back."]
-    safetensors: Annotated[
-        str | None, Mark.NULL, "The name of the dtype in the safetensors format; null if the format lacks it."
-    ]
-    dlpack: Annotated[
-        tuple[int, ...] | None,
-        Mark.NULL,
-        Form(minItems=2, maxItems=2),
-        "The type code and the bits of DLPack's `DLDataType`; null if consumers of DLPack have no such type.",
-    ]
-    real: Annotated[
-        str | None, names_of("dtype"), "Of a complex dtype that of its real and imaginary parts; others lack the key."
-    ]
-    joined_as: Annotated[
-        str | None,
-        names_of("dtype"),
-        "The dtype in which ranks join its elements, where the libraries of collectives lack it: complex numbers as "
-        "their parts, truth values as bytes, others converted. Dtypes that the libraries have lack the key.",
-    ]
-    may_index: Annotated[bool, Place("index_mark")]
-    index_mark: Annotated[
-        int | None,
-        Mark.NULL,
-        Mark.OPTIONAL,
-        'The key makes the dtype one that may index. The value is the index that means "no row"; null if there is '
-        "none.",
-    ]
-    promotes_to: Annotated[
-        tuple[str, ...],
-        Mark.OPTIONAL,
-        names_of("dtype"),
-        "The dtypes that have all of its numbers and are next to it. Operands of two dtypes are promoted to the first "
-        "dtype that can be reached from both, unless one yields to the other; without either, they do not go together.",
-    ]
-    yields_to: Annotated[
-        Names | None,
-        "The dtypes of other operands to which it is converted though they may lack some of its numbers, as integers "
-        "are to floats: a set such as `float`, or a list.",
-    ]
-    location: Location = field(compare=False)
-
-    @property
-    def is_integer(self) -> bool:
-        """Whether it holds integers."""
-        return self.kind in ("unsigned", "signed")
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether it holds integers or truth values."""
-        return self.is_integer or self.kind == "bool"
-
-    @property
-    def is_complex(self) -> bool:
-        """Whether it holds complex numbers."""
-        return self.kind == "complex"
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The lowest and the highest number of an integer dtype, or of truth values."""
-        if self.kind == "bool":
-            return 0, 1
-        least = -(1 << 8 * self.bytes - 1) if self.kind == "signed" else 0
-        return least, least + (1 << 8 * self.bytes) - 1
-
-    def holds(self, number: float) -> bool:
-        """Whether a number is one of an integer dtype, or a truth value."""
-        least, most = self.bounds
-        return math.isfinite(number) and number == int(number) and least <= number <= most
-
-    def mistakes(self, what: str) -> Mistakes:
-        """Note an index that is no integer, and a mark that is none of its values."""
-        if self.dlpack is not None and len(self.dlpack) != 2:
-            yield "dlpack", f"'dlpack' of {what} must be [type code, bits] or null"
-        if self.kind and self.is_complex == (self.real is None):
-            fix = "write the dtype of its parts, such as f32" if self.is_complex else "remove it"
-            key = "kind" if self.real is None else "real"
-            yield (key, None), f"'real' of {what} is the dtype of the parts of a complex number; {fix}"
-        least, most = self.bounds
-        if self.may_index and not self.is_integer:
-            yield "index_mark", f"{what} is no integer, so that it cannot index; remove 'index_mark'"
-        elif self.may_index and self.index_mark is None and self.bytes == MOST_BYTES:
-            # Kernels see indexes in so many bytes, and a mark that is no index where there is none.
-            yield "index_mark", f"'index_mark' of {what} must be a number, as it has {MOST_BYTES} bytes"
-        elif self.index_mark is not None and not least <= self.index_mark <= most:
-            yield "index_mark", f"'index_mark' of {what} must be from {least} to {most}, not {self.index_mark}"
-
-
-@dataclass(frozen=True)
-class DTypes:
-    """The element types.
-
-    Ops, kernels and backends name sets of them: `all`, `number` (all but truth values), `real` (numbers that have an
-    order), `integer`, `float`, `half` (floats of 2 bytes), `complex`, `wide` (real numbers of 8 bytes) and `index`
-    (those with an `index_mark`).
-    """
-
-    dtypes: Annotated[tuple[DType, ...], "The dtypes by name, in the order in which they are listed everywhere."]
 
 
 @dataclass(frozen=True)
@@ -1359,18 +1244,6 @@ class CheckFunction:
     raised: frozenset[str]
 
 
-SETS: Final[Mapping[str, Function[[DType], bool]]] = {
-    "all": lambda _: True,
-    "number": lambda dtype: dtype.kind != "bool",
-    "real": lambda dtype: dtype.kind != "bool" and not dtype.is_complex,
-    "integer": lambda dtype: dtype.is_integer,
-    "float": lambda dtype: dtype.kind == "float",
-    "half": lambda dtype: dtype.kind == "float" and dtype.bytes == 2,
-    "complex": lambda dtype: dtype.is_complex,
-    "wide": lambda dtype: dtype.bytes == MOST_BYTES and not dtype.is_complex,
-    "index": lambda dtype: dtype.may_index,
-}
-"""The sets of dtypes that have a name: whether they have a dtype."""
 FORMAT_SETS: Final[Mapping[str, Function[[Format], bool]]] = {
     BLOCKS: lambda _: True,
     "quantized": lambda each: each.scale is not None,

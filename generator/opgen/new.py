@@ -6,7 +6,8 @@ import re
 from operator import attrgetter
 
 from opgen.arrays import LIBRARY, Word
-from opgen.model import BackendFamily, DType, Spec
+from opgen.dtypes import DType
+from opgen.model import BackendFamily, Spec
 
 # DLPack's own numbers of devices end far below.
 _FREE_DLPACK = 100
@@ -94,9 +95,9 @@ def _methods_without_a_cell(spec: Spec, family: BackendFamily) -> list[str]:
 
 
 def _dtype(dtype: DType, module: str, library: object | None) -> str:
-    name = dtype.numpy.rpartition(".")[2]
+    name = (dtype.numpy or dtype.name).rpartition(".")[2]
     # What a library lacks is said where somebody looked.
-    has = library is None or hasattr(library, name)
+    has = dtype.numpy is not None and (library is None or hasattr(library, name))
     reason = f"{module} has no {name}; use another dtype"
     return f"{LIBRARY}.{name}" if has else f"{{unsupported: {_quoted(reason)}}}"
 

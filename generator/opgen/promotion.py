@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from opgen.model import DType, Spec
+from opgen.dtypes import DType
+from opgen.model import Spec
 from opgen.problem import Problems, unknown_dtype
 
 _Above = Mapping[str, frozenset[str]]

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from opgen.aliases import LIBRARIES
 from opgen.cache.memo import memoize
 from opgen.cells import FunctionCall
 from opgen.errors import CHECKS, check_functions
@@ -80,10 +79,6 @@ def _functions_of_ops(
     }
 
 
-# The modules of NumPy's types.
-_TYPE_MODULES = ("numpy", "ml_dtypes")
-
-
 def check_symbols(spec: Spec, sources: Sources, problems: Problems) -> None:
     """Note the names that clash, and those that nothing answers to."""
     _check_members(spec, sources, problems)
@@ -98,14 +93,6 @@ def check_symbols(spec: Spec, sources: Sources, problems: Problems) -> None:
         problems.note(call.location, message)
     check_kernels(spec, sources, problems)
     numpy = NumPyNames(sources)
-    for dtype in spec.dtypes:
-        module, _, name = dtype.numpy.rpartition(".")
-        if name and module not in _TYPE_MODULES and (not module or module.partition(".")[0] in LIBRARIES):
-            message = f"'numpy' of dtype '{dtype.name}' is '{dtype.numpy}', which Python cannot import"
-            problems.note(dtype.location, f"{message}; write {'numpy' if numpy.has(name) else 'ml_dtypes'}.{name}")
-        if module == "numpy" and not numpy.has(name):
-            what = f"unknown name '{name}' in 'numpy' of dtype '{dtype.name}'"
-            problems.unknown(dtype.location, what, name, numpy.names, "write a type of NumPy")
     for primitive in spec.primitives.values():
         array = primitive.implementation("array")
         mend = f"write one of {', '.join(primitive.parameters)}, or a name of NumPy"

@@ -124,8 +124,9 @@ def _check_dtypes(spec: Spec, backend: Backend, array: ArrayLibrary, problems: P
     for name, location in places.items():
         if name not in dtypes:
             problems.note(location, f"unknown dtype '{name}' of {backend}{unknown_dtype(name, dtypes)}")
-    missing = ", ".join(name for name in dtypes if name not in places and array.dtypes is not None)
-    if missing:
+    unnamed = [dtype for dtype in spec.dtypes if dtype.name not in places]
+    missing = ", ".join(dtype.name for dtype in unnamed if dtype.bits_dtype(spec.dtypes) not in (array.dtypes or ()))
+    if missing and array.dtypes is not None:
         mend = "write the library's, or '{unsupported: reason}'"
         problems.note(array.location, f"'dtypes' of {backend} lacks {missing}; {mend}")
 

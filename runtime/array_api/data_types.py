@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from ...device import Device
@@ -79,9 +78,8 @@ def finfo(type: DType | Tensor, /) -> finfo_object:
     dtype = _dtype_of("finfo", "type", type).real
     if not dtype.is_float:
         raise InvalidArgument("finfo", f"{dtype.value} is no floating-point dtype; use iinfo")
-    limits: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
-    numbers = (float(limits.eps), float(limits.max), float(limits.min), float(limits.smallest_normal))
-    return finfo_object(limits.bits, *numbers, dtype)
+    limits = dtype.format
+    return finfo_object(limits.bits, limits.eps, limits.max, -limits.max, limits.smallest_normal, dtype)
 
 
 def iinfo(type: DType | Tensor, /) -> iinfo_object:

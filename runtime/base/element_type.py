@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from .error import InvalidArgument
+from .float_format import FloatFormat
 from .named import Named
 
 
@@ -17,14 +18,16 @@ class Facts(NamedTuple):
 
     kind: str
     itemsize: int
-    numpy: tuple[str, str]  # the module and the name of its NumPy type
+    numpy: tuple[str, str] | None  # the module and the name of its NumPy type
     compute: str
     index_mark: int | None
     safetensors: str | None
     dlpack: tuple[int, int] | None
     cpp: str
-    real: str | None  # of complex numbers the dtype of their parts
-    joined_as: str | None  # where it is not itself
+    real: str | None = None  # of complex numbers the dtype of their parts
+    joined_as: str | None = None  # where it is not itself
+    format: FloatFormat | None = None  # of floats
+    multiplicand: str | None = None  # the type as which matrix cores multiply it
 
 
 class IndexForm(NamedTuple):
@@ -68,9 +71,20 @@ class ElementType(Named):
         return numpy_name in _by_numpy_name(cls) or super()._is_misspelt(name)
 
     @cached_property
+    def format(self) -> FloatFormat:
+        """The bits of exponent and fraction of a float, and what follows from them."""
+        assert self._facts.format is not None, "it is a float"
+        return self._facts.format
+
+    @cached_property
     def is_float(self) -> bool:
         """Whether it is a type of real floating-point numbers."""
         return self.kind == "float"
+
+    @cached_property
+    def is_narrow(self) -> bool:
+        """Whether it is a short float that matrix cores do not multiply: ops without kernels of it compute in f32."""
+        return self.is_float and self.compute is not self and self._facts.multiplicand is None
 
     @cached_property
     def is_integer(self) -> bool:
@@ -113,7 +127,12 @@ class ElementType(Named):
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
-        """Its NumPy dtype. ml_dtypes is imported only for the types that NumPy lacks."""
+        """Its NumPy dtype. ml_dtypes is imported only for the types that NumPy lacks.
+
+        A float that both lack is a structured type whose one field holds its bits.
+        """
+        if self._facts.numpy is None:
+            return np.dtype([(self.value, f"u{self.itemsize}")])
         module, name = self._facts.numpy
         found: np.dtype[Any] = np.dtype(getattr(importlib.import_module(module), name))
         return found
@@ -126,7 +145,7 @@ class ElementType(Named):
     @cached_property
     def is_of_numpy(self) -> bool:
         """Whether NumPy has it by itself, without ml_dtypes."""
-        return self._facts.numpy[0] == "numpy"
+        return self._facts.numpy is not None and self._facts.numpy[0] == "numpy"
 
     @cached_property
     def index_form(self) -> IndexForm:
@@ -162,12 +181,14 @@ Element = TypeVar("Element", bound=ElementType)
 
 @cache
 def _by_numpy_name(every: type[Element]) -> dict[str, Element]:
-    return {each._facts.numpy[1]: each for each in every}
+    return {each._facts.numpy[1]: each for each in every if each._facts.numpy is not None}
 
 
 # A dtype of NumPy makes its name anew each time.
 @cache
 def _of_numpy(every: type[Element], dtype: np.dtype[Any]) -> Element | None:
+    if dtype.names is not None:
+        return next((each for each in every if each._facts.numpy is None and each.numpy == dtype), None)
     return _by_numpy_name(every).get(dtype.name) if dtype.isnative else None
 
 

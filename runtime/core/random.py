@@ -155,7 +155,5 @@ def _neighbours(lo: float, up: float, dtype: DType) -> tuple[float, float]:
 @lru_cache(maxsize=8)
 def _numbers(dtype: DType) -> NDArray[np.float64]:
     """List the finite numbers of a dtype of one or two bytes in increasing order: they are few."""
-    bits = np.arange(1 << (8 * dtype.itemsize), dtype=f"u{dtype.itemsize}")
-    with np.errstate(invalid="ignore"):  # for the NaNs among them
-        numbers = bits.view(dtype.numpy).astype(np.float64)
+    numbers = dtype.format.values().astype(np.float64)
     return np.unique(numbers[np.isfinite(numbers)]) + 0.0  # of the two zeros, the positive one

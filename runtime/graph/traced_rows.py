@@ -43,7 +43,7 @@ def traced_reduction(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
     if x.is_without_dims(layout):
         own = [dim for dim in range(len(x.shape)) if dim not in x.dims]
         dims, layout = tuple([own[dim] for dim in dims]), with_dims(layout, x.dims)
-    if op.value not in ROW_REDUCTIONS or not x.dtype.is_float or x.dtype.itemsize == 1:
+    if op.value not in ROW_REDUCTIONS or not x.dtype.is_float or x.dtype.is_narrow:
         trace.refuse(_NO_ROW)
     is_all = bool(x.dims) and {*x.dims, *dims} == {*range(layout.rank)}
     if len(dims) != 1 and not is_all:
@@ -84,7 +84,7 @@ def traced_gather(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
         raise UnsupportedDType(method, indexes.dtype, x.device.backend, reason, advice)
     check.dim_in_range(method, layout, dim)
     check.gather_shapes(method, layout, shown, dim)
-    is_float = x.dtype.is_float and x.dtype.itemsize > 1
+    is_float = x.dtype.is_float and not x.dtype.is_narrow
     if not is_float or shown.shape != reduced_shape(layout.shape, dim):
         trace.refuse(_OTHER_GATHER)
     if x.is_without_dims(layout):

@@ -78,7 +78,7 @@ def widen(array: Array, dtype: DType) -> Array:
         return array
     if dtype.kind == "bool":
         return array.view(np.uint8)
-    # NumPy's conversion of the others is slower than a look-up.
+    # NumPy's conversion of the others, where it has one, is slower than a look-up.
     return array.astype(np.float32) if dtype.value == "bf16" else values_of(dtype).take(bits(array))
 
 
@@ -92,6 +92,8 @@ def narrow(array: Array, dtype: DType) -> Array:
         upper = (pattern >> 16).astype(np.uint16)
         upper |= (pattern & 0xFFFF) != 0
         return _float8_from_bf16(dtype).take(upper).view(dtype.numpy)
+    if is_structured(dtype.numpy):
+        return dtype.format.codes(array).view(dtype.numpy)
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(dtype.numpy, copy=False)
 
@@ -100,30 +102,31 @@ def astype(array: Array, dtype: Any) -> Array:
     """The elements in another dtype of NumPy: the array itself where that is its own."""
     if array.dtype == np.float16 and dtype == np.float32:
         return widen(array, DType("f16"))
+    if is_structured(array.dtype) or is_structured(dtype):
+        return convert(array, DType.from_numpy(array.dtype), DType.from_numpy(np.dtype(dtype)))
     return array.astype(dtype, copy=False)
+
+
+def is_structured(dtype: Any) -> bool:
+    """Whether a dtype of NumPy stands for a float that NumPy and ml_dtypes lack, of which they know the bits alone."""
+    return isinstance(dtype, np.dtype) and dtype.names is not None
+
+
+def plain(array: Array) -> Array:
+    """The array, or one of f32 where NumPy and ml_dtypes lack its dtype."""
+    return convert(array, DType.from_numpy(array.dtype), DType.F32) if is_structured(array.dtype) else array
 
 
 @cache
 def values_of(dtype: DType) -> Array:
-    """What each bit pattern of an 8-bit or 16-bit float is as f32: a look-up beats NumPy's own conversion."""
-    unsigned = np.dtype(f"u{dtype.itemsize}")
-    with np.errstate(invalid="ignore"):
-        return np.arange(2 ** (8 * dtype.itemsize)).astype(unsigned).view(dtype.numpy).astype(np.float32)
+    """The value of each bit pattern of an 8-bit or 16-bit float in f32."""
+    return dtype.format.values()
 
 
 @cache
 def _float8_from_bf16(dtype: DType) -> Array:
-    """The pattern of 8 bits nearest to each bf16 pattern. Without infinities it saturates: ml_dtypes gives NaN."""
-    values = np.arange(2**16).astype(np.uint16).view(DType.BF16.numpy).astype(np.float32)
-    limit = largest(dtype)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.clip(values, -limit, limit).astype(dtype.numpy).view(np.uint8)
-
-
-@cache
-def largest(dtype: DType) -> float:
-    """What an 8-bit float has above all other numbers: infinity, or where there is none the largest number."""
-    return float(np.nanmax(values_of(dtype)))
+    """The pattern of 8 bits nearest to each bf16 pattern."""
+    return dtype.format.codes(values_of(DType.BF16))
 
 
 def _round_to_odd(array: Array) -> Array:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...dtype import Array, DType
+from ..base.error import UnsupportedDType
 
 NAME: Final = b"dltensor"
 TAKEN: Final = b"used_dltensor"
@@ -78,9 +79,11 @@ def exported(array: Array, dtype: DType, **options: Any) -> Any:
     """A capsule of an array's elements. NumPy exports those of dtypes that it lacks as integers of their size."""
     if dtype.is_of_numpy:
         return array.__dlpack__(**options)
+    if dtype.dlpack is None:
+        raise UnsupportedDType("dlpack", dtype, "cpu", "DLPack has no such type; convert with to_dtype first")
     capsule = array.view(f"u{dtype.itemsize}").__dlpack__(**options)
     said = said_by(capsule)
-    assert said is not None and dtype.dlpack is not None, "DLPack has each float that NumPy lacks"
+    assert said is not None, "the array is there"
     said.dtype = DataType(*dtype.dlpack, 1)
     return capsule
 

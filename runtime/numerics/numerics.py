@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from ...dtype import DType
@@ -153,12 +152,12 @@ class Numerics:
         library = self._library
         if dtype.compute is dtype:
             return library.nextafter(x, y)
-        facts = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+        facts = dtype.format
         zero, size = self.number(x, 0), library.abs(x)
-        least = float(facts.smallest_subnormal)
-        step = library.maximum(size * (0.625 / 2**facts.nmant), self.number(x, 0.75 * least))
+        least = facts.smallest_normal * facts.eps
+        step = library.maximum(size * (0.625 * facts.eps), self.number(x, 0.75 * least))
         moved = library.where((x < y) == (x > zero), size + step, size - step)
-        moved = library.copysign(library.where(library.isinf(x), self.number(x, float(facts.max)), moved), x)
+        moved = library.copysign(library.where(library.isinf(x), self.number(x, facts.max), moved), x)
         moved = library.where(x == zero, library.copysign(self.number(x, least), y), moved)
         return library.where(x == y, y, library.where(library.isnan(x) | library.isnan(y), x + y, moved))
 

@@ -275,7 +275,7 @@ def slack(cell: SupportCell) -> float:
         return _OF_DECOMPOSITIONS
     if cell.method in _RECURRENT:
         return _OF_RECURRENT
-    is_short = isinstance(cell.dtype, DType) and cell.dtype.itemsize == 1
+    is_short = isinstance(cell.dtype, DType) and cell.dtype.is_narrow
     return _OF_ATTENTION if "attention" in cell.method and not is_short else 1
 
 
@@ -316,6 +316,4 @@ def _close(found: Array, expected: Array, dtype: DType, factor: float) -> Array:
 
 def _unit(dtype: DType) -> float:
     """The distance of 1 to the next number of a dtype, or of the parts of complex numbers."""
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(np.empty(0, dtype.numpy).real.dtype).eps)  # type: ignore[no-untyped-call]
+    return dtype.real.format.eps

@@ -20,6 +20,7 @@ import numpy as np
 from ...dtype import Array
 from ..base.error import InvalidArgument
 from ..core.argument import boolean, integer
+from ..host import cast
 from .batch import levels_of
 from .shape.indexing import IndexMethods
 
@@ -121,7 +122,11 @@ def _edges(tensor: IndexMethods, cut: list[int], edge: int) -> Array:
         part = part.index_select(part.from_numpy(positions, tensor.device), dim)
     values = part.numpy()
     # NumPy cannot print short floats, all of which are numbers of f32.
-    return values if values.dtype.kind in "biuc" or values.dtype == np.float64 else values.astype(np.float32)
+    return (
+        values
+        if values.dtype.kind in "biuc" or values.dtype == np.float64
+        else cast.astype(values, np.dtype(np.float32))
+    )
 
 
 def _rows(values: Array, cut: list[int], options: _Options, prefix: str) -> str:

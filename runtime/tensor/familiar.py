@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Self
 
 from ...dtype import DType
@@ -274,7 +273,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         """
         if not self.dtype.is_inexact:
             return self.copy()
-        largest = _largest(self.dtype.real)
+        largest = self.dtype.real.format.max
         nan = argument.real("nan_to_num", "nan", nan)
         highest = largest if posinf is None else argument.real("nan_to_num", "posinf", posinf)
         lowest = -largest if neginf is None else argument.real("nan_to_num", "neginf", neginf)
@@ -331,14 +330,6 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 def _power_of_ten(exponent: int) -> float:
     """10 to the power of a number of decimals: 1 below 0, infinite beyond every float."""
     return 10.0 ** max(exponent, 0) if exponent <= 308 else math.inf
-
-
-@cache
-def _largest(dtype: DType) -> float:
-    """The largest finite number of a dtype."""
-    from ml_dtypes import finfo
-
-    return float(finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
 
 
 def _bound(name: str, given: float | None, otherwise: float) -> float:

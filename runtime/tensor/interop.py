@@ -16,6 +16,7 @@ from ..core.argument import DTypeLike
 from ..core.extensions import extensions
 from ..core.layout import Layout
 from ..helpers.host_memory import raises_out_of_memory, require_room
+from ..host import cast
 from ..host.array import bits
 from .base import TensorBase, device_of
 from .math.logic import LogicMethods
@@ -125,7 +126,7 @@ class InteropMethods(LogicMethods):
     def numpy(self) -> Array:
         """Copy the elements to a NumPy array of the same shape and dtype.
 
-        bf16 and 8-bit floats become types of ml_dtypes.
+        bf16 and 8-bit floats become types of ml_dtypes, and floats that it lacks a structured type of their bits.
 
         >>> tl.Tensor([1.0, 2.0]).numpy()
         array([1., 2.], dtype=float32)
@@ -163,7 +164,7 @@ class InteropMethods(LogicMethods):
             raise UnsupportedDType("__array__", self.dtype, self.device.backend, reason)
         if copy is not False:
             array = self.numpy()
-            return array if dtype is None else array.astype(dtype, copy=False)
+            return array if dtype is None else cast.plain(array).astype(dtype, copy=False)
         view = self._host_view()
         if view is None or dtype not in (None, view.dtype):
             raise ValueError("the elements can't be had as such an array without a copy; leave out copy=False")
@@ -176,7 +177,7 @@ class InteropMethods(LogicMethods):
         >>> x.tolist()
         [[1, 2, 3], [4, 5, 6]]
         """
-        return self.numpy().tolist()
+        return cast.plain(self.numpy()).tolist()
 
     def item(self) -> int | float:
         """Return the only element as a Python number; `InvalidArgument` if there are more or none.
@@ -191,12 +192,12 @@ class InteropMethods(LogicMethods):
             reason = f"a tensor of shape {self.shape} does not have one element; index it, reduce it or use tolist()"
             raise InvalidArgument("item", reason)
         data = getattr(self._storage.inner, "data", None)
-        if isinstance(data, np.ndarray):
+        if isinstance(data, np.ndarray) and data.dtype.names is None:
             # A user's op may have put another array into the storage.
             layout.check("item", data.size)
             number: int | float = data.item(layout.start_offset)
         else:
-            number = self.numpy().item()
+            number = cast.plain(self.numpy()).item()
         return number
 
     def __bool__(self) -> bool:

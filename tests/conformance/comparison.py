@@ -6,7 +6,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .oracle.formats import COMPLEX, EXTENDED, FLOATS, HALVES, NUMPY, Array, compute_name, decode, part_name, spacing
+from .oracle.formats import (
+    COMPLEX,
+    EXTENDED,
+    FLOATS,
+    HALVES,
+    NUMPY,
+    Array,
+    compute_name,
+    decode,
+    name_of,
+    part_name,
+    spacing,
+)
 
 # In units in the last place of the result's dtype; every result of a short float that
 # is not exact gets 1. elu is alpha times an exponential, and counts as one.
@@ -79,14 +91,19 @@ def is_different(got: Array, expected: Array) -> Array:
     different = different.reshape(got.shape)
     if different.any():
         with np.errstate(invalid="ignore"):
-            different &= ~((got != got) & (expected != expected))
+            different &= ~(np.isnan(_numbers(got)) & np.isnan(_numbers(expected)))
     return different
 
 
 def assert_equal_values(got: Array, expected: Array, where: str, inputs: Mapping[str, Array] | None = None) -> None:
     """Like `assert_same`, but 0.0 and -0.0 are the same, for ops of which no rule names the sign of zero."""
-    zeros = (got == 0) & (expected == 0) if got.shape == expected.shape else False
+    zeros = (_numbers(got) == 0) & (_numbers(expected) == 0) if got.shape == expected.shape else False
     assert_same(got, np.where(zeros, got, expected).astype(expected.dtype), where, inputs)
+
+
+def _numbers(array: Array) -> Array:
+    """The array, or of a float that NumPy lacks the values of its elements."""
+    return array if array.dtype.names is None else decode(name_of(array), array)
 
 
 def assert_close(
@@ -159,7 +176,7 @@ def ulp_error(name: str, got: Array, expected: Array, *, zero_sign: bool = True,
         beyond = np.maximum(largest + top / 2 - np.abs(expected), EXTENDED(0)) / top
         error = np.where(infinite & (np.signbit(value) == np.signbit(expected)), beyond, error)
     error = np.where(is_nan & should_be_nan, EXTENDED(0), np.where(is_nan | should_be_nan, EXTENDED("inf"), error))
-    if zero_sign:
+    if zero_sign and number_format.specials != "fnuz":
         other_sign = (value == 0) & (np.signbit(value) != np.signbit(expected))
         # A result may be off across zero, but a zero has the sign of what it stands for.
         error = np.where(other_sign & ~should_be_nan, EXTENDED("inf"), error)

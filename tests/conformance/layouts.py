@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .oracle.formats import COMPLEX, FLOATS, INTEGERS, NUMPY, Array
+from .oracle.formats import COMPLEX, FLOATS, INTEGERS, NUMPY, Array, convert
 
 if TYPE_CHECKING:
     import tallow
@@ -139,7 +139,7 @@ def poison(name: str, length: int) -> Array:
     if name in COMPLEX:
         return poison(COMPLEX[name].part, 2 * length).view(NUMPY[name])
     if name in FLOATS:
-        pattern = np.array([np.nan, 96.0], np.float64).astype(NUMPY[name])
+        pattern = convert("f64", name, np.array([np.nan, 96.0]))
     else:
         highest = INTEGERS[name].highest
         pattern = np.array([highest - 1, highest - 2]).astype(NUMPY[name])

@@ -16,7 +16,7 @@ from tallow.op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 
 from .bench import Bench
 from .calls import layout
-from .oracle.formats import COMPLEX, NUMPY, Array
+from .oracle.formats import COMPLEX, Array, convert, decode
 
 if TYPE_CHECKING:
     from opgen.model import Functor
@@ -31,12 +31,7 @@ OPS = {op.value: op for kind in (UnaryOp, BinaryOp, CmpOp, ReduceOp) for op in k
 
 def has(name: str, number: float) -> bool:
     """Whether dtype `name` has a number, or NaN, or a signed zero."""
-    try:
-        with np.errstate(all="ignore"):
-            found = float(NUMPY[name].type(number))
-    except (OverflowError, ValueError):
-        return False
-    return same(found, number)
+    return same(float(decode(name, convert("f64", name, np.array([number])))[0]), number)
 
 
 def same(found: float, expected: float) -> bool:
@@ -53,7 +48,7 @@ def called(device: tallow.Device, functor: Functor, name: str, arguments: list[f
 
     def stored(values: list[float]) -> tallow.Storage:
         with np.errstate(all="ignore"):
-            rows: Array = np.tile(np.array(values, np.float64), COUNT).astype(NUMPY[name])
+            rows: Array = convert("f64", name, np.tile(np.array(values, np.float64), COUNT))
         return device.storage(rows)
 
     defaults = [1.0 if default is None else default for default in functor.parameters.values()]

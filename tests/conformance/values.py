@@ -23,9 +23,16 @@ _ORDINARY = {
 _MODEST = {"bf16": (-4, 4), "f16": (-4, 3), "f32": (-4, 4), "f64": (-6, 6), "f8e4m3": (-4, 1), "f8e5m2": (-4, 3)}
 
 
+def _exponents(name: str, most: int) -> tuple[int, int]:
+    """The exponents of ordinary numbers of another dtype, some steps within those of its normal numbers."""
+    number_format = FLOATS[name]
+    return max(number_format.min_exponent, -most), min(int(np.log2(number_format.largest)) - 1, most)
+
+
 def _drawn(generator: Generator, name: str, shape: tuple[int, ...], exponents: tuple[int, int]) -> Array:
     magnitude = np.exp2(generator.uniform(*exponents, shape))
-    return np.where(generator.random(shape) < 1 / 2, magnitude, -magnitude).astype(NUMPY[name])
+    signed = np.where(generator.random(shape) < 1 / 2, magnitude, -magnitude)
+    return encode(name, signed) if NUMPY[name].names is not None else signed.astype(NUMPY[name])
 
 
 def _of_parts(name: str, real: Array, imaginary: Array) -> Array:
@@ -39,7 +46,7 @@ def ordinary(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
     if name in COMPLEX:
         return _of_parts(name, *(ordinary(generator, COMPLEX[name].part, shape) for _ in range(2)))
     if name in FLOATS:
-        return _drawn(generator, name, shape, _ORDINARY[name])
+        return _drawn(generator, name, shape, _ORDINARY.get(name) or _exponents(name, 12))
     if name == "bool":
         return modest(generator, name, shape)
     bounds = INTEGERS[name]
@@ -51,7 +58,7 @@ def modest(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
     if name in COMPLEX:
         return _of_parts(name, *(modest(generator, COMPLEX[name].part, shape) for _ in range(2)))
     if name in FLOATS:
-        return _drawn(generator, name, shape, _MODEST[name])
+        return _drawn(generator, name, shape, _MODEST.get(name) or (_exponents(name, 4)[0], 1))
     bounds = INTEGERS[name]
     return generator.integers(bounds.lowest, bounds.highest, shape, dtype=NUMPY[name], endpoint=True)
 

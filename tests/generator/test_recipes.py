@@ -21,7 +21,7 @@ HIP_HOST = REPOSITORY / "build/hip_host"
 ELEMENTWISE, REDUCTIONS = "tests/conformance/oracle/elementwise.py", "tests/conformance/oracle/reductions.py"
 ROWS = "tests/conformance/oracle/rows.py"
 SCANS = "tests/conformance/oracle/scans.py"
-FORMATS, VALUES = "tests/conformance/oracle/formats.py", "tests/conformance/values.py"
+FORMATS = "tests/conformance/oracle/formats.py"
 # What knows of dtypes, and of what an op computes; what is asked of every method alike asks for no more of these.
 CELLS = ("test_cells", "test_matrix")
 OF_OPS = (*CELLS, "test_calls", "test_edges", "test_formula_mutations", "test_oracle")
@@ -316,16 +316,18 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 """
 
 
-# A float of 8 bits, and what the oracle knows of it.
-FLOAT = {
-    ("spec/dtypes.yaml", "  f8e4m3:\n"): (
-        "  f8e3m4:\n    {doc: 8-bit float E3M4, kind: float, bytes: 1, numpy: ml_dtypes.float8_e3m4, "
-        'cpp: "Float8<4, true>", compute: f32, safetensors: F8_E3M4, dlpack: [7, 8]}\n'
+# Floats by their entries, and what the oracle knows of them. ml_dtypes lacks the last one.
+FLOATS = {
+    "f8e3m4": ("exponent: 3, fraction: 4", "np.dtype(ml_dtypes.float8_e3m4), 3, 4"),
+    "f8e4m3fnuz": (
+        "exponent: 4, fraction: 3, specials: fnuz",
+        'np.dtype(ml_dtypes.float8_e4m3fnuz), 4, 3, "fnuz"',
     ),
-    ("spec/backends/metal.yaml", "    f8e4m3:"): "    f8e3m4: xp.uint8\n",
-    (FORMATS, '    "f8e4m3": '): ('    "f8e3m4": FloatFormat(np.dtype(ml_dtypes.float8_e3m4), 8, 5, -2, 15.5),\n'),
-    (VALUES, "_MODEST = {"): '_ORDINARY["f8e3m4"] = (-3, 3)\n',
-    (VALUES, "\n\ndef _drawn"): '_MODEST["f8e3m4"] = (-3, 1)\n',
+    "f8e5m2fnuz": (
+        "exponent: 5, fraction: 2, specials: fnuz",
+        'np.dtype(ml_dtypes.float8_e5m2fnuz), 5, 2, "fnuz"',
+    ),
+    "f16e6m9": ("exponent: 6, fraction: 9", 'np.dtype([("f16e6m9", "u2")]), 6, 9'),
 }
 
 
@@ -462,13 +464,8 @@ def test_an_op_runs_on_a_gpu_without_more(repository: Project, recipe: Recipe) -
 
 
 def test_a_dtype_is_one_entry_of_the_spec(repository: Project) -> None:
-    """Its kernels, its traits, its conversions and its rows follow; what is left out is named nowhere else."""
-    add_tests(repository)
-    for file, lines in (
-        ("spec/dtypes.yaml", r"  {}:\n    .*\n"),
-        ("spec/backends/metal.yaml", r"    {}: xp\.\w+\n"),
-        (FORMATS, r'    "{}": Integer.*\n'),
-    ):
+    """An integer that is left out is named nowhere else."""
+    for file, lines in (("spec/dtypes.yaml", r"  {}:\n    .*\n"), ("spec/backends/metal.yaml", r"    {}: xp\.\w+\n")):
         for name in ("i16", "u16", "u64"):
             text = (repository.root / file).read_text(encoding="utf-8")
             (found,) = re.findall(rf"^{lines.format(name)}", text, re.MULTILINE)
@@ -477,12 +474,25 @@ def test_a_dtype_is_one_entry_of_the_spec(repository: Project) -> None:
     without = re.sub(r"\b(u16|u64), ", "", dtypes.read_text(encoding="utf-8"))
     # What was promoted to 16 bits still has to be promoted to more.
     dtypes.write_text(without.replace("promotes_to: [i16]", "promotes_to: [i32]"), encoding="utf-8")
-    for (file, place), text in FLOAT.items():
-        repository.edit(file, place, text + place)
     repository.generate()
-    assert edited(repository) == ["spec/backends/metal.yaml", "spec/dtypes.yaml"]
-    some = "test_cell and f8e3m4 and (to_dtype or add or exp or argsort or sum)"
-    conform(repository, "-k", f"{some} or test_matrix and oracle", TALLOW_THREADS="0")
+
+
+def add_floats(project: Project) -> None:
+    add_tests(project)
+    with (project.root / "spec/dtypes.yaml").open("a", encoding="utf-8") as file:
+        for name, (entry, _) in FLOATS.items():
+            file.write(f"  {name}: {{doc: a float, kind: float, {entry}, compute: f32, safetensors: null}}\n")
+    for name, (_, oracle) in FLOATS.items():
+        project.edit(FORMATS, "FLOATS = {\n", f'FLOATS = {{\n    "{name}": FloatFormat({oracle}),\n')
+    project.generate()
+    assert edited(project) == ["spec/dtypes.yaml"]
+
+
+def test_a_float_is_one_entry_of_the_spec(repository: Project) -> None:
+    """Its kernels, its conversions and its rows follow from its bits, also where neither NumPy nor ml_dtypes has it."""
+    add_floats(repository)
+    some = f"({' or '.join(FLOATS)}) and (to_dtype or add or exp or argsort or sum or matmul or gather or where)"
+    conform(repository, "-k", f"test_cell and {some} or test_matrix and oracle", TALLOW_THREADS="0")
 
 
 DECODERS, LOGITS = "tests/package/decoders.py", "tests/package/test_logits.py"

@@ -1,17 +1,13 @@
 """The numbers that dtypes hold, and samples of them, in Python's own numbers: no package needs to be installed."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, TypeAlias
 
-from opgen.model import DType
+from opgen.dtypes import DType
 
-# By the name of the NumPy type: the bits of exponent and fraction.
-_IEEE = {"float16": (5, 10), "float32": (8, 23), "float64": (11, 52), "bfloat16": (8, 7)}
-_FLOAT8 = re.compile(r"float8_e(\d)m(\d)(?:b(\d+))?(fn|fnuz)?")
 _F64_PRECISION = 53
 
 
@@ -92,30 +88,13 @@ Format: TypeAlias = Integers | Floats
 
 @cache
 def format_of(dtype: DType) -> Format | None:
-    """Return the numbers of a dtype; None for complex numbers, and for floats of a format that is not known here."""
+    """Return the numbers of a dtype; None for complex numbers."""
     if dtype.is_exact:
         return Integers(*dtype.bounds) if dtype.bytes else None
-    name = dtype.numpy.rpartition(".")[2]
-    if dtype.kind != "float":
-        return None
-    if name in _IEEE:
-        return _floats(*_IEEE[name])
-    match = _FLOAT8.fullmatch(name)
-    if match is None or int(match[1]) + int(match[2]) != 7:
-        return None
-    return _floats(int(match[1]), int(match[2]), match[4] or "", int(match[3] or 0))
-
-
-def _floats(exponent_bits: int, fraction_bits: int, suffix: str = "", bias: int = 0) -> Floats:
-    """Return a format of IEEE 754; `fn` has NaN in place of infinity, and `fnuz` in place of -0.0."""
-    bias = bias or 2 ** (exponent_bits - 1) - (suffix != "fnuz")
-    significand = 2 - math.ldexp(1.0, -fraction_bits)
-    max_exponent = 2**exponent_bits - 1 - bias
-    if not suffix:
-        max_exponent -= 1
-    elif suffix == "fn":
-        significand -= math.ldexp(1.0, -fraction_bits)
-    return Floats(fraction_bits + 1, 1 - bias, math.ldexp(significand, max_exponent), not suffix, suffix != "fnuz")
+    of = dtype.format
+    return (
+        None if of is None else Floats(of.fraction + 1, of.min_exponent, of.max, not of.specials, of.specials != "fnuz")
+    )
 
 
 def _is_negative_zero(number: float) -> bool:

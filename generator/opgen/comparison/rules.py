@@ -598,16 +598,17 @@ def dtype_removed(found: Found) -> str | None:
     return f"{found.subject} is removed"
 
 
-@_rule(("dtype", CHANGED, "bytes"))
+@_rule(("dtype", CHANGED, "size"))
 def dtype_size_changed(found: Found) -> str | None:
     """A dtype has another size. Files and shared memory are read differently."""
     return f"{found.subject} has {found.new} bytes, and had {found.old}"
 
 
-@_rule(("dtype", CHANGED, "numpy"))
-def dtype_numpy_changed(found: Found) -> str | None:
-    """A dtype has another NumPy type. Arrays that were accepted are refused, and results have the new type."""
-    return f"{found.subject} is {found.new} in NumPy, and was {found.old}"
+@_rule(*(("dtype", _ANYHOW, path) for path in ("kind", "exponent", "fraction", "bias", "specials")))
+def dtype_format_changed(found: Found) -> str | None:
+    """The elements of a dtype have another encoding. Files, shared memory and NumPy arrays are read differently."""
+    name = found.difference.name if found.difference is not None else ""
+    return f"{name} of {found.subject} is {found.new}, and was {found.old}"
 
 
 @_rule(("dtype", CHANGED, "compute"))
@@ -641,12 +642,6 @@ def dtype_index_mark_changed(found: Found) -> str | None:
 def dtype_file_name_changed(found: Found) -> str | None:
     """A dtype has another name in safetensors files. Existing files cannot be read."""
     return f"{found.subject} is {found.new} in safetensors files, and was {found.old}"
-
-
-@_rule(("dtype", CHANGED | REMOVED, "dlpack"))
-def dtype_dlpack_changed(found: Found) -> str | None:
-    """A dtype has another DLPack type, or none. Other libraries refuse or misread its tensors."""
-    return f"{found.subject} is {_listed(found.new) or 'nothing'} in DLPack, and was {_listed(found.old)}"
 
 
 @_rule(("dtype", CHANGED, "promotes_to"))

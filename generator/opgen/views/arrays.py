@@ -46,6 +46,9 @@ def spelled_library(spec: Spec, backend: Backend) -> View:
         dtypes = {dtype.name: f"DType.{dtype.name.upper()}.numpy" for dtype in spec.dtypes}
     else:
         dtypes = {name: spelling.text for name, spelling in array.dtypes.items()}
+        for each in spec.dtypes:
+            if each.name not in {*dtypes, *backend.lacking}:
+                dtypes[each.name] = dtypes[each.bits_dtype(spec.dtypes) or ""]
     every = [dtype.name for dtype in spec.dtypes]
     return View(
         backend=backend,

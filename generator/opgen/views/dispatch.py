@@ -8,9 +8,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from opgen.arguments import Coercion, accepted, coercion
 from opgen.cells import FunctionCall, Lowering
+from opgen.dtypes import SETS
 from opgen.errors import errors_of
 from opgen.matrix import op_reason
-from opgen.model import BLOCKS, METHOD_OP, SETS, Backend, Family, Method, Spec, inner_name
+from opgen.model import BLOCKS, METHOD_OP, Backend, Family, Method, Spec, inner_name
 from opgen.names import Names
 from opgen.problem import Location
 from opgen.signature import OPTIONAL

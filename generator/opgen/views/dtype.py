@@ -2,7 +2,8 @@
 
 from types import SimpleNamespace as View
 
-from opgen.model import DType, Spec
+from opgen.dtypes import DType
+from opgen.model import Spec
 from opgen.promotion import promotions
 from opgen.views.python import quoted
 
@@ -39,9 +40,21 @@ def docs_promotion(spec: Spec) -> View:
 
 
 def _facts(each: DType) -> str:
-    module, _, name = each.numpy.rpartition(".")
-    numpy = [f"({quoted(module)}, {quoted(name)})", quoted(each.compute), str(each.index_mark)]
-    names = (each.safetensors, each.real, each.joined_as)
-    safetensors, real, joined_as = (quoted(text) if text else "None" for text in names)
-    rest = [safetensors, str(each.dlpack), quoted(each.cpp), real, joined_as]
-    return ", ".join([quoted(each.kind), str(each.bytes), *numpy, *rest])
+    module, _, name = (each.numpy or "").rpartition(".")
+    numpy = f"({quoted(module)}, {quoted(name)})" if module else "None"
+    # Libraries of collectives have those short floats alone that matrix cores multiply.
+    joined = each.joined_as or (each.compute if each.is_short and each.multiplicand is None else None)
+    it = each.format
+    facts = {
+        "real": _or_none(each.real),
+        "joined_as": _or_none(joined),
+        "format": f"FloatFormat({it.exponent}, {it.fraction}, {it.bias}, {quoted(it.specials)})" if it else "None",
+        "multiplicand": _or_none(each.multiplicand),
+    }
+    shared = [quoted(each.kind), str(each.bytes), numpy, quoted(each.compute), str(each.index_mark)]
+    shared += [_or_none(each.safetensors), str(each.dlpack), quoted(each.cpp)]
+    return ", ".join([*shared, *(f"{key}={value}" for key, value in facts.items() if value != "None")])
+
+
+def _or_none(text: str | None) -> str:
+    return quoted(text) if text else "None"

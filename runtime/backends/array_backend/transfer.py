@@ -71,6 +71,12 @@ def is_widened(library: Any, dtype: DType) -> bool:
     return dtype is not DType.I64 and bool(library.DTYPES[dtype] == library.DTYPES[DType.I64])
 
 
+def is_of_bits(library: Any, dtype: DType) -> bool:
+    """Whether the library stores a short float as an integer of the same bits."""
+    bits = DType.named(_BITS.get(dtype.itemsize, "")) if dtype.is_float else None
+    return bits is not None and bool(library.DTYPES[dtype] == library.DTYPES[bits])
+
+
 def to_numpy(library: Any, data: Any, dtype: DType) -> Array:
     """A copy of the elements of an array."""
     if not dtype.is_of_numpy:

@@ -58,7 +58,7 @@ class AttentionMethods(TensorBase):
         if live_autocasts:
             self, key, value, mask = extensions.narrowed(self, key, value, mask)
         is_of_bool = isinstance(mask, TensorBase) and mask.dtype.kind == "bool"
-        if is_of_bool and self.dtype.is_float and self.dtype.value != "f8e4m3":
+        if is_of_bool and self.dtype.is_float and not self.dtype.format.specials:
             added: Self | None = self._added_where_seen(mask)  # type: ignore[arg-type]
         else:
             added = mask

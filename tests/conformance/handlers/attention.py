@@ -11,7 +11,7 @@ from ..bench import Bench
 from ..comparison import ROUNDED, SUM_EPSILONS, assert_close, assert_same, sum_bound
 from ..layouts import Operand
 from ..oracle import attention as oracle
-from ..oracle.formats import EXTENDED, FLOATS, HALVES, NO_ROW, NUMPY, Array, compute_name, decode, encode
+from ..oracle.formats import EXTENDED, FLOATS, HALVES, NO_ROW, NUMPY, Array, compute_name, decode, encode, from_number
 from .indexing import check_bad_indexes
 
 
@@ -111,7 +111,7 @@ def draw(bench: Bench, case: Case, index_name: str) -> tuple[Operand | None, ...
     for batch, length in enumerate(case.lengths or ()):
         # What is behind the length is not read.
         for each in drawn[1:3]:
-            each[batch if len(case.lengths or ()) > 1 else slice(None), :, length:] = np.nan
+            each[batch if len(case.lengths or ()) > 1 else slice(None), :, length:] = from_number(bench.name, np.nan)
     query, keys, held, mask = (place(bench, *each) for each in zip(drawn, case.placements, strict=True))
     lengths = None
     if case.lengths is not None:

@@ -12,7 +12,7 @@ from ..bench import Bench
 from ..comparison import assert_same
 from ..layouts import CONTIGUOUS, TILES, VIEWS, WRITABLE, poison
 from ..oracle import movement as oracle
-from ..oracle.formats import COMPLEX
+from ..oracle.formats import COMPLEX, from_number
 
 # d1, d2, source stride, destination stride, source offset, destination offset.
 COPIES = (
@@ -81,7 +81,7 @@ def assign(bench: Bench) -> None:
     number = bench.device.storage_from_slice([3], square.storage.dtype)
     square.storage.assign(Layout(Shape((35, 70)), (140, 1), 70), number, Layout(Shape((35, 70)), (0, 0)))
     got = bench.read(square.storage, bench.name, (70, 70), "a number")
-    assert (got[1::2] == np.asarray(3).astype(got.dtype)).all()
+    assert (got[1::2] == from_number(bench.name, 3.0)).all()
     assert_same(got[::2], square.values.T[::2], "beside a number")
 
 

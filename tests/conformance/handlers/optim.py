@@ -12,7 +12,7 @@ from ..bench import Bench
 from ..comparison import ROUNDED, assert_close, assert_same
 from ..layouts import Operand
 from ..oracle import optim as oracle
-from ..oracle.formats import FLOATS, NUMPY, Array, compute_name, decode, encode
+from ..oracle.formats import FLOATS, NUMPY, Array, compute_name, decode, encode, from_number
 
 # Shapes of parameters, how they lie, and how their gradients do: around the widths of packs, of blocks and of parts.
 LISTS: tuple[tuple[tuple[tuple[int, ...], str, str], ...], ...] = (
@@ -57,7 +57,9 @@ class _Step:
     def _drawn(self, shape: tuple[int, ...]) -> Array:
         drawn = values.modest(self._bench.generator, self._bench.name, shape)
         if drawn.size > 20:
-            drawn.reshape(-1)[[3, 11]] = 0, np.nan
+            drawn.reshape(-1)[3], drawn.reshape(-1)[11] = (
+                from_number(self._bench.name, each) for each in (0.0, np.nan)
+            )
         return drawn
 
     def take(self, method: str, numbers: Any, is_chosen: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 from tallow import Layout
@@ -14,7 +13,20 @@ from ..bench import Bench
 from ..comparison import ROUNDED, assert_close, assert_equal_values, assert_same, sum_bound
 from ..layouts import Operand
 from ..oracle import reductions as oracle
-from ..oracle.formats import COMPLEX, EXTENDED, FLOATS, HALVES, INTEGERS, NUMPY, Array, decode, encode, part_name
+from ..oracle.formats import (
+    COMPLEX,
+    EXTENDED,
+    FLOATS,
+    HALVES,
+    INTEGERS,
+    NUMPY,
+    Array,
+    convert,
+    decode,
+    encode,
+    from_number,
+    part_name,
+)
 from .elementwise import result_name
 from .scans import near_one, powers_of_two
 
@@ -101,7 +113,7 @@ def _mostly_neutral(generator: np.random.Generator, name: str, shape: tuple[int,
     """Rows in which now and then one element decides what any and all say."""
     base = generator.choice([0, 1], (*shape[:-1], 1) if shape else ())
     flipped = generator.random(shape) < 1 / max(4 * (shape[-1] if shape else 1), 1)
-    return np.where(flipped, 1 - base, base).astype(np.float64).astype(NUMPY[name])
+    return convert("f64", name, np.where(flipped, 1 - base, base).astype(np.float64))
 
 
 def check_float_sums(bench: Bench) -> None:
@@ -122,11 +134,11 @@ def check_float_sums(bench: Bench) -> None:
 
 def check_centres(bench: Bench) -> None:
     """Equal elements exactly, and numbers of both signs whose sum overflows."""
-    info = ml_dtypes.finfo(NUMPY[bench.name])
+    info = FLOATS[part_name(bench.name)]
     for count in (2, 7, 49, 3000):
-        equal = np.array([0.1, 1 / 3, -1e-3, float(info.smallest_normal), float(info.max)], EXTENDED)
+        equal = np.array([0.1, 1 / 3, -0.7, info.smallest_normal, info.largest], EXTENDED)
         rows = np.repeat(encode(bench.name, equal)[:, None], count, 1)
-        large = encode(bench.name, bench.generator.uniform(-1, 1, (3, count)) * EXTENDED(info.max))
+        large = encode(bench.name, bench.generator.uniform(-1, 1, (3, count)) * EXTENDED(info.largest))
         for dims, turned in (((1,), False), ((0,), True)):
             where = bench.where(f"{count} elements, dims {dims}")
             placed = bench.place(np.ascontiguousarray(rows.T if turned else rows))
@@ -138,9 +150,9 @@ def check_centres(bench: Bench) -> None:
 
 def check_extreme_norms(bench: Bench) -> None:
     """Rows of numbers from the least to the largest, of all of them, and of NaN beside infinity."""
-    info = ml_dtypes.finfo(NUMPY[bench.name])
+    info = FLOATS[part_name(bench.name)]
     # The root of the number of elements is below 2**7.
-    exponents = np.linspace(np.log2(EXTENDED(info.smallest_subnormal)), np.log2(EXTENDED(info.max)) - 7, 9)
+    exponents = np.linspace(np.log2(EXTENDED(info.smallest_subnormal)), np.log2(EXTENDED(info.largest)) - 7, 9)
     for count in (1, 3, 65, 5000):
         digits = bench.generator.uniform(0.5, 1, (11, count)).astype(EXTENDED)
         rows = np.exp2([*exponents, 0, 0])[:, None] * digits
@@ -242,14 +254,14 @@ def variance(bench: Bench) -> None:
 
 def check_extreme_deviations(bench: Bench) -> None:
     """Numbers from the least to the largest, whose squares, or the sums of these, overflow or underflow."""
-    info = ml_dtypes.finfo(NUMPY[bench.name])
-    exponents = np.linspace(np.log2(EXTENDED(info.smallest_normal)), np.log2(EXTENDED(info.max)), 8)
+    info = FLOATS[part_name(bench.name)]
+    exponents = np.linspace(np.log2(EXTENDED(info.smallest_normal)), np.log2(EXTENDED(info.largest)), 8)
     for count in (2, 65, 3000):
         digits = bench.generator.uniform(0.5, 1, (11, count)) * bench.generator.choice([-1, 1], (11, count))
         rows = np.exp2([*exponents, 0, 0, 0])[:, None] * digits.astype(EXTENDED)
         rows[8] = np.exp2(exponents[bench.generator.integers(0, 8, count)]) * digits[8]
         # Two whose squares are too large for a sum of them and not for a variance; small ones for the other end.
-        outlier = np.sqrt(EXTENDED(info.max) / 8 * max(count // 4, 1))
+        outlier = np.sqrt(EXTENDED(info.largest) / 8 * max(count // 4, 1))
         rows[9, [0, count // 2]] = outlier, -outlier
         rows[10] *= np.sqrt(EXTENDED(info.smallest_subnormal))
         encoded = encode(bench.name, rows)
@@ -408,8 +420,7 @@ def matmul(bench: Bench) -> None:
         check_product(bench, lhs, rhs, bench.where(f"batch {batch}"))
     if bench.name not in INTEGERS:
         special = values.modest(bench.generator, bench.name, (1, 6, 4))
-        special[0, 1, 2] = np.nan
-        special[0, 3, 0] = np.inf
+        special[0, 1, 2], special[0, 3, 0] = (from_number(bench.name, each) for each in (np.nan, np.inf))
         plain = encode(bench.name, np.ones((1, 4, 5), EXTENDED))
         check_product(bench, bench.place(special), bench.place(plain), bench.where("NaN and infinity"))
     if bench.full:

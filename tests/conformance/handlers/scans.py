@@ -13,7 +13,7 @@ from ..bench import Bench
 from ..comparison import ROUNDED, assert_close, assert_same
 from ..layouts import Operand
 from ..oracle import scans as oracle
-from ..oracle.formats import COMPLEX, EXTENDED, INTEGERS, NUMPY, Array, encode, part_name
+from ..oracle.formats import COMPLEX, EXTENDED, INTEGERS, NUMPY, Array, decode, encode, part_name
 
 # Shape, dim, and how the tensor lies.
 LINES: list[tuple[tuple[int, ...], int, str]] = [
@@ -106,7 +106,7 @@ def check_scan(bench: Bench, operand: Operand, dim: int, direction: tuple[bool, 
     else:
         assert_close(name, got, expected, ROUNDED, where, slack=slack, zero_sign=False, loose=True)
     if op.value == "cumsum" and name not in INTEGERS:
-        parts = got.view(NUMPY[part_name(name)])
+        parts = decode(part_name(name), got.view(NUMPY[part_name(name)]))
         assert not np.signbit(parts[parts == 0]).any(), f"{where}: a sum starts at 0.0"
     for positions in others:
         at = bench.read(positions, "u32", shape, where)

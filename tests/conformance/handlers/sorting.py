@@ -11,7 +11,7 @@ from ..bench import Bench
 from ..comparison import assert_same
 from ..layouts import VIEWS, Operand
 from ..oracle import sorting as oracle
-from ..oracle.formats import NUMPY
+from ..oracle.formats import convert
 
 # Around what threads of a block, and a block, sort at once, and lines that are sorted together.
 SHAPES = ((300, 1), (90, 3), (3, 255), (2, 256), (2, 257), (1, 4096), (257, 5), (2, 4097), (1, 9001), (3, 5000))
@@ -40,12 +40,12 @@ def operands(bench: Bench) -> Iterator[tuple[Operand, str]]:
 
 def few_numbers(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Many of each number."""
-    return generator.integers(0, 5, shape).astype(NUMPY[name])
+    return convert("i64", name, generator.integers(0, 5, shape))
 
 
 def hardly_a_number(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Mostly zeros: more of them than a block that selects has room for."""
-    return (generator.random(shape) < 1 / 64).astype(NUMPY[name])
+    return convert("bool", name, generator.random(shape) < 1 / 64)
 
 
 def check_argsort(bench: Bench, operand: Operand, where: str) -> None:

@@ -16,7 +16,9 @@ from . import complex_numbers, functions
 from .formats import (
     COMPLEX,
     EXTENDED,
+    FLOATS,
     INTEGERS,
+    NUMPY,
     Array,
     compute_name,
     decode,
@@ -102,13 +104,25 @@ def unary(op: str, name: str, x: Array) -> Array:
         return np.asarray(_UNARY_FLOAT[op](decode(name, x)))
 
 
+def _next_number(name: str, x: Array, y: Array) -> Array:
+    """The neighbour of x in the direction of y among all numbers of a float of 8 or 16 bits."""
+    patterns = np.arange(1 << FLOATS[name].bits).astype(FLOATS[name].raw).view(NUMPY[name])
+    numbers = np.unique(decode(name, patterns))
+    numbers = numbers[~np.isnan(numbers)]
+    left, right = decode(name, x), decode(name, y)
+    steps = np.where(right > left, 1, -1)
+    moved = numbers[np.clip(np.searchsorted(numbers, left) + steps, 0, len(numbers) - 1)]
+    moved = np.where(left == right, right, np.copysign(moved, np.where(left == 0, right, left)))
+    return np.where(np.isnan(left) | np.isnan(right), left + right, moved)
+
+
 def binary(op: str, name: str, x: Array, y: Array) -> Array:
     """Float dtypes: extended. Integers: exact, in dtype `name`."""
     with np.errstate(all="ignore"):
         if name in INTEGERS:
             return _binary_integer(op, name, wide(name, x), wide(name, y))
         if op == "nextafter":
-            return decode(name, np.nextafter(x, y))
+            return decode(name, np.nextafter(x, y)) if x.dtype.names is None else _next_number(name, x, y)
         left, right = decode(name, x), decode(name, y)
         if name in COMPLEX:
             return np.asarray(complex_numbers.BINARY[op](left, right))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -36,15 +37,53 @@ class IntegerFormat:
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """A binary float: `precision` counts the hidden bit, 2**min_exponent is the smallest normal number."""
+    """A binary float: the bits of its exponent and its fraction, and which codes are no finite numbers.
+
+    Without `specials` the highest exponent has infinities and NaNs. With "fn" the last code of each sign is the only
+    NaN, with "fnuz" the code of -0.0 is; what is too large for these, infinity included, becomes the largest number.
+    """
 
     numpy: np.dtype[Any]
-    bits: int
-    precision: int
-    min_exponent: int
-    largest: float
-    # Without infinities (f8e4m3) what is too large, infinity included, becomes the largest number.
-    saturates: bool = False
+    exponent_bits: int
+    fraction_bits: int
+    specials: str = ""
+
+    @property
+    def bits(self) -> int:
+        return 1 + self.exponent_bits + self.fraction_bits
+
+    @property
+    def precision(self) -> int:
+        """The bits of the significand, with the hidden one."""
+        return self.fraction_bits + 1
+
+    @property
+    def min_exponent(self) -> int:
+        """That of the smallest normal number."""
+        return 2 - (1 << (self.exponent_bits - 1)) - (self.specials == "fnuz")
+
+    @property
+    def smallest_normal(self) -> float:
+        return math.ldexp(1, self.min_exponent)
+
+    @property
+    def smallest_subnormal(self) -> float:
+        return math.ldexp(1, self.min_exponent - self.fraction_bits)
+
+    @property
+    def saturates(self) -> bool:
+        return bool(self.specials)
+
+    @property
+    def infinity(self) -> int:
+        """The code after that of the largest finite number."""
+        every = 1 << (self.bits - 1)
+        return every - {"": 1 << self.fraction_bits, "fn": 1, "fnuz": 0}[self.specials]
+
+    @property
+    def largest(self) -> float:
+        exponent, fraction = divmod(self.infinity - 1, 1 << self.fraction_bits)
+        return math.ldexp((1 << self.fraction_bits) + fraction, exponent - 1 + self.min_exponent - self.fraction_bits)
 
     @property
     def raw(self) -> np.dtype[Any]:
@@ -52,9 +91,7 @@ class FloatFormat:
 
     @property
     def quiet_nan(self) -> int:
-        exponent_bits = self.bits - self.precision
-        exponent = ((1 << exponent_bits) - 1) << (self.precision - 1)
-        return exponent | (0x7 if self.saturates else 1 << (self.precision - 2))
+        return self.infinity if self.specials else self.infinity | 1 << (self.fraction_bits - 1)
 
 
 @dataclass(frozen=True)
@@ -78,12 +115,12 @@ INTEGERS = {
     "i64": IntegerFormat(np.dtype(np.int64), 64, signed=True),
 }
 FLOATS = {
-    "bf16": FloatFormat(np.dtype(ml_dtypes.bfloat16), 16, 8, -126, float.fromhex("0x1.fep127")),
-    "f16": FloatFormat(np.dtype(np.float16), 16, 11, -14, 65504.0),
-    "f32": FloatFormat(np.dtype(np.float32), 32, 24, -126, float.fromhex("0x1.fffffep127")),
-    "f64": FloatFormat(np.dtype(np.float64), 64, 53, -1022, float.fromhex("0x1.fffffffffffffp1023")),
-    "f8e4m3": FloatFormat(np.dtype(ml_dtypes.float8_e4m3fn), 8, 4, -6, 448.0, saturates=True),
-    "f8e5m2": FloatFormat(np.dtype(ml_dtypes.float8_e5m2), 8, 3, -14, 57344.0),
+    "bf16": FloatFormat(np.dtype(ml_dtypes.bfloat16), 8, 7),
+    "f16": FloatFormat(np.dtype(np.float16), 5, 10),
+    "f32": FloatFormat(np.dtype(np.float32), 8, 23),
+    "f64": FloatFormat(np.dtype(np.float64), 11, 52),
+    "f8e4m3": FloatFormat(np.dtype(ml_dtypes.float8_e4m3fn), 4, 3, "fn"),
+    "f8e5m2": FloatFormat(np.dtype(ml_dtypes.float8_e5m2), 5, 2),
 }
 COMPLEX = {
     "complex64": ComplexFormat(np.dtype(np.complex64), "f32"),
@@ -119,6 +156,8 @@ def joined(real: Array, imaginary: Array) -> Array:
 
 def decode(name: str, array: Array) -> Array:
     """The exact values of an array of dtype `name`, extended; of a complex one extended complex numbers."""
+    if array.dtype.names is not None:
+        return decode_bits(name, array)
     # NumPy widens exactly, as the tests of the oracle see from the bits; a signalling NaN it warns of.
     with np.errstate(invalid="ignore"):
         wide = EXTENDED_COMPLEX if name in COMPLEX else EXTENDED
@@ -129,21 +168,18 @@ def decode_bits(name: str, array: Array) -> Array:
     """The same of a float dtype from the parts of each number."""
     number_format = FLOATS[name]
     bits = np.ascontiguousarray(array).view(number_format.raw).astype(np.uint64).reshape(array.shape)
-    fraction_bits = number_format.precision - 1
-    fraction = (bits & np.uint64((1 << fraction_bits) - 1)).astype(EXTENDED)
-    exponent_ones = (1 << (number_format.bits - number_format.precision)) - 1
-    exponent = ((bits >> np.uint64(fraction_bits)) & np.uint64(exponent_ones)).astype(np.int64)
-    negative = (bits >> np.uint64(number_format.bits - 1)) == 1
-    normal = exponent > 0
-    significand = fraction + np.where(normal, EXTENDED(2) ** fraction_bits, EXTENDED(0))
-    magnitude = np.ldexp(significand, np.maximum(exponent, 1) - 1 + number_format.min_exponent - fraction_bits)
-    top = exponent == exponent_ones
-    if number_format.saturates:
-        magnitude = np.where(top & (fraction == 7), EXTENDED("nan"), magnitude)
-    else:
-        special = np.where(fraction == 0, EXTENDED("inf"), EXTENDED("nan"))
-        magnitude = np.where(top, special, magnitude)
-    return np.where(negative, -magnitude, magnitude)
+    sign = np.uint64(1 << (number_format.bits - 1))
+    exponent, fraction = np.divmod(bits & (sign - np.uint64(1)), np.uint64(1 << number_format.fraction_bits))
+    significand = fraction.astype(EXTENDED)
+    significand += np.where(exponent > 0, EXTENDED(2) ** number_format.fraction_bits, EXTENDED(0))
+    exponent = np.maximum(exponent.astype(np.int64), 1) - 1 + number_format.min_exponent
+    magnitude = np.ldexp(significand, exponent - number_format.fraction_bits)
+    above = (bits & (sign - np.uint64(1))).astype(np.int64) - number_format.infinity
+    if not number_format.specials:
+        magnitude = np.where(above == 0, EXTENDED("inf"), magnitude)
+        above -= 1
+    magnitude = np.where((above >= 0) | (bits == sign) & (number_format.specials == "fnuz"), EXTENDED("nan"), magnitude)
+    return np.where(bits >= sign, -magnitude, magnitude)
 
 
 @cache
@@ -205,17 +241,19 @@ def encode_bits(name: str, value: Array) -> Array:
     number_format = FLOATS[name]
     rounded, quantum = _rounded(name, value)
     magnitude = np.abs(rounded)
-    fraction_bits = number_format.precision - 1
+    fraction_bits = number_format.fraction_bits
     significand = np.where(np.isfinite(magnitude), magnitude / quantum, EXTENDED(0)).astype(np.uint64)
     _, exponent = np.frexp(quantum)
     # A normal significand's hidden bit carries into the exponent field, and a denormal lacks it: one sum serves both,
     # and also a significand that was rounded up to the next power of two.
     steps = exponent.astype(np.int64) - 1 + fraction_bits - number_format.min_exponent
     bits = (steps.astype(np.uint64) << np.uint64(fraction_bits)) + significand
-    infinity = number_format.quiet_nan & ~((1 << fraction_bits) - 1)
-    bits = np.where(np.isinf(magnitude), np.uint64(infinity), bits)
+    bits = np.where(np.isinf(magnitude), np.uint64(number_format.infinity), bits)
     bits = np.where(np.isnan(magnitude), np.uint64(number_format.quiet_nan), bits)
-    bits = bits | (np.signbit(rounded).astype(np.uint64) << np.uint64(number_format.bits - 1))
+    is_negative = np.signbit(rounded)
+    if number_format.specials == "fnuz":
+        is_negative &= ~np.isnan(magnitude) & (magnitude > 0)
+    bits = bits | (is_negative.astype(np.uint64) << np.uint64(number_format.bits - 1))
     return bits.astype(number_format.raw).view(number_format.numpy).reshape(np.shape(value))
 
 

@@ -45,7 +45,7 @@ def widen(library: Any, x: Any, dtype: DType) -> Any:
     compute = dtype.compute
     if compute is dtype:
         return x
-    if dtype.itemsize == 1 and library.DTYPES[dtype] == library.DTYPES[DType.U8]:
+    if transfer.is_of_bits(library, dtype):
         return _values(library, x, dtype)
     return library.astype(x, library.DTYPES[compute])
 
@@ -68,12 +68,13 @@ def narrow(library: Any, x: Any, dtype: DType) -> Any:
         return x
     if not dtype.is_of_numpy and transfer.is_of(library, x, DType.F64):
         x = _round_to_odd(library, x)
-    if dtype.itemsize > 1:
-        return library.astype(x, own)
-    # Saturated first: without an infinity, what is above the largest number has no rule of its own in any library.
-    limit = library.constant(host.largest(dtype), x)
-    x = library.minimum(library.maximum(x, -limit), limit)
-    return _codes(library, x, dtype) if own == library.DTYPES[DType.U8] else library.astype(x, own)
+    if transfer.is_of_bits(library, dtype):
+        return _codes(library, x, dtype)
+    if dtype.format.specials:
+        # Saturated first: what is above the largest number has no rule of its own in any library.
+        limit = library.constant(dtype.format.max, x)
+        x = library.minimum(library.maximum(x, -limit), limit)
+    return library.astype(x, own)
 
 
 def wrap(library: Any, x: Any, dtype: DType) -> Any:
@@ -82,33 +83,35 @@ def wrap(library: Any, x: Any, dtype: DType) -> Any:
 
 
 def _values(library: Any, codes: Any, dtype: DType) -> Any:
-    """What the bit patterns of an 8-bit float are as f32."""
-    shape = codes.shape
-    table = library.from_numpy(host.values_of(dtype), library.device_of(codes))
-    positions = library.astype(library.reshape(codes, (-1,)), library.DTYPES[DType.I64])
-    return library.reshape(library.take(table, positions, 0), shape)
+    """The values of the bit patterns of a short float in f32."""
+    table = host.values_of(dtype)
+    positions = library.astype(library.reshape(codes, (-1,)), library.DTYPES[DType.I64]) & len(table) - 1
+    found = library.take(library.from_numpy(table, library.device_of(codes)), positions, 0)
+    return library.reshape(found, codes.shape)
 
 
 def _codes(library: Any, x: Any, dtype: DType) -> Any:
-    """The bit patterns of an 8-bit float nearest to f32 numbers, of which none is above its largest."""
-    values = host.values_of(dtype)
-    # Its positive numbers are those of 0, 1, 2, .. units up to twice the first normal one.
-    fraction = int(np.flatnonzero(np.diff(values[:128]) != values[1])[0]).bit_length() - 2
-    least = int(np.log2(values[1 << fraction]))
-    i32, u8 = library.DTYPES[DType.I32], library.DTYPES[DType.U8]
+    """The bit patterns of a short float nearest to f32 numbers, as `FloatFormat.codes` finds them."""
+    of = dtype.format
+    i32, own = library.DTYPES[DType.I32], library.DTYPES[dtype]
     bits = library.bitcast(x, i32)
-    sign = (bits >> 24) & 0x80
     size = bits & 0x7FFFFFFF
-    # Normal numbers: fewer bits, to nearest even, and another bias of the exponent. Above the largest is infinity.
-    lost = 23 - fraction
-    normal = ((size + ((1 << lost - 1) - 1) + ((size >> lost) & 1)) >> lost) - (126 + least << fraction)
-    normal = library.minimum(normal, library.constant(int(np.nanargmax(values)), normal))
+    # Normal numbers: fewer bits, to nearest even, and another bias of the exponent.
+    lost = 23 - of.fraction
+    normal = ((size + ((1 << lost - 1) - 1) + ((size >> lost) & 1)) >> lost) - (127 - of.bias << of.fraction)
+    normal = library.minimum(normal, library.constant(of.highest, normal))
     # Multiples of the unit below: adding 1.5 * 2**23 in such units rounds to them.
-    magic = 1.5 * 2.0 ** (23 + least - fraction)
-    small = library.bitcast(library.bitcast(size, x.dtype) + magic, i32) & ((2 << fraction) - 1)
-    code = library.where(size < (127 + least << 23), small, normal)
-    code = library.where(library.isnan(x), library.constant(0x7F, code), code)
-    return library.astype(code | sign, u8)
+    magic = 1.5 * 2.0 ** (24 - of.bias - of.fraction)
+    small = library.bitcast(library.bitcast(size, x.dtype) + magic, i32) & ((2 << of.fraction) - 1)
+    code = library.where(size < (128 - of.bias << 23), small, normal)
+    sign = (bits >> 31 & 1) << of.bits - 1
+    if of.specials == "fnuz":
+        sign = library.where(code == 0, library.constant(0, sign), sign)
+        code = library.where(library.isnan(x), library.constant(1 << of.bits - 1, code), code | sign)
+    else:
+        code = library.where(library.isnan(x), library.constant((1 << of.bits - 1) - 1, code), code) | sign
+    # Codes of 16 bits are stored as signed integers.
+    return library.astype(code if of.bits == 8 else code - ((code >> 15) << 16), own)
 
 
 def _round_to_odd(library: Any, x: Any) -> Any:
@@ -131,14 +134,14 @@ def _integer_to_float(library: Any, x: Any, source: DType, target: DType) -> Any
     """A float array from which rounding to `target` is as if from the integers."""
     if target is DType.F64:
         return library.astype(x, library.DTYPES[target])
-    if target.value == "bf16":
+    if target.compute is not target and target.format.max > 2.0**24:
         # Rounded to odd, to as many bits as f32 has or fewer: then the rounding to f32 loses nothing.
         x = x if source.itemsize == DType.I64.itemsize else library.astype(x, library.DTYPES[DType.I64])
         exact, size = x, library.where(x < 0, ~x, x)
         for least, lost in ((24, 14), (38, 28), (52, 42)):
             rest = library.astype((exact & ((1 << lost) - 1)) != 0, exact.dtype)
             x = library.where(size >= (1 << least), ((exact >> lost) | rest) << lost, x)
-    # f16 and those of 8 bits end far below the numbers that f32 rounds.
+    # Others end below the numbers that f32 rounds.
     return library.astype(x, library.DTYPES[DType.F32])
 
 

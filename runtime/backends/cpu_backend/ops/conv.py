@@ -45,9 +45,9 @@ def fused(
     shape = (-1, *[1] * len(params.result_sizes))
     with np.errstate(all="ignore"):
         if scale is not None:
-            result *= scale.array.astype(dtype.numpy).reshape(shape)
+            result *= cast.astype(scale.array, dtype.numpy).reshape(shape)
         if bias is not None:
-            result += bias.array.astype(dtype.numpy).reshape(shape)
+            result += cast.astype(bias.array, dtype.numpy).reshape(shape)
         if residual is not None:
             result += cast.widen(residual.array, residual.dtype)
         if activation is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from .....dtype import INTEGER, DType
+from .....dtype import HALF, INTEGER, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
 from .....op import MethodOp
@@ -119,7 +119,7 @@ def _is_quicker_last(x: Operand, params: ParamsConvolution) -> bool:
     They multiply pixels as they lie, where accesses are aligned.
     """
     is_product = params.taps == 1 and set(params.stride) == {1} and math.prod(params.result_sizes) % 8 == 0
-    return x.itemsize == 2 and not is_product
+    return x.dtype in HALF and not is_product
 
 
 def _in_one_order(
@@ -209,7 +209,7 @@ def _by_kernels(
         if count:
             build.zero(result)
         return result
-    if dtype.itemsize > 1 or dtype in INTEGER:
+    if not dtype.is_narrow:
         return function(build, op, x, other, params)
     x, other = (elementwise.converted(build, operand, dtype.compute) for operand in (x, other))
     return elementwise.cast(build, MethodOp.TO_DTYPE, dense(function(build, op, x, other, params), dims), result=dtype)
@@ -217,7 +217,7 @@ def _by_kernels(
 
 def is_product(dtype: DType, params: ParamsConvolution) -> bool:
     """Whether kernels of this package make a convolution of floats as a matrix product."""
-    has_kernels = dtype.itemsize > 1 and dtype not in INTEGER
+    has_kernels = not dtype.is_narrow and dtype not in INTEGER
     return has_kernels and not is_own(params) and params.channels[1] >= _MIN_CHANNELS
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from .....dtype import HALF
 from .....kernels.constants import ROW_REDUCTIONS, STRUCTS
 from .....op import BinaryOp, CmpOp
 from ....base.row_facts import RowFacts
@@ -374,7 +375,7 @@ class _Composition:
             zero = f"convert<{cpp}>(compute_type<{cpp}>{{0}})"
             index = "static_cast<uint32_t>(row.index)"
             return f"const {cpp} {step.name} = position == {index} ? {number} : {zero};"
-        if step.op is BinaryOp.DIV and step.dtype.itemsize == 2 and step.operands[1] in self._of_row:
+        if step.op is BinaryOp.DIV and step.dtype in HALF and step.operands[1] in self._of_row:
             return f"const auto {step.name} = divide_by_number({', '.join(self._statements.operands(step))});"
         return self._statements.of_map(step)
 
