@@ -63,10 +63,15 @@ class Refusal(NamedTuple):
         return self.module == "argument" or self.function == "require_instance"
 
     @property
+    def is_listed(self) -> bool:
+        """Whether it was raised by a check, which the spec lists for the method."""
+        return self.module in ("check", "layer_check")
+
+    @property
     def is_check(self) -> bool:
         """Whether it was raised before the method called its backend."""
         is_require = self.module == "calls" and self.function.startswith("require_")
-        return is_require or self.module in ("check", "layout")
+        return is_require or self.is_listed or self.module == "layout"
 
 
 class Absent(Coordinator):

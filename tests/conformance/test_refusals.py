@@ -124,7 +124,7 @@ def test_a_method_refuses_what_does_not_fit(method: str, device: tallow.Device, 
             assert not (is_of_layout and is_found_late), f"{where}: no check refuses it"
             is_number = isinstance(change.value, int | float)
             assert not (is_number and isinstance(error, ShapeMismatch)), f"{where}: no shape is wrong: {error}"
-            if refusal.module == "check":
+            if refusal.is_listed:
                 made_checks.add((refusal.function, refusal.line))
         # What follows from the dtypes of the only operand is not listed.
         derived = {what for what in of_dtypes - {f"self of {valid.cell.dtype}"} if is_there(what, device.backend)}
