@@ -11,7 +11,7 @@ def publish(module: str, names: Iterable[str], defined: Mapping[str, object]) ->
     """Let the package's classes in a module that users import say that they are of it, in tracebacks and pickles."""
     package = module.partition(".")[0]
     for name in names:
-        value = defined[name]
+        value = defined.get(name)  # of a function that is imported later there is nothing yet
         if isinstance(value, type) and value.__module__.partition(".")[0] == package:
             value.__module__ = module
 
