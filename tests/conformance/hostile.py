@@ -329,7 +329,7 @@ BASES = {
     "QTensor.new": (None, "blocks(d); (2, 32)"),
     "QTensor.quantize": (None, "ramp(d, DType.F16, 2, 32); 'Q4_0'"),
     "QTensor.embedding": ("tl.QTensor(blocks(d), (2, 32))", "ramp(d, DType.U8, 2, 3).clamp(0, 1)"),
-    "fuse": (None, "tl.Tensor.exp"),
+    "fuse": (None, "tl.Tensor.exp; True"),
     "autocast": (None, "'bf16'"),
     "state_dict": (None, "{'a': variable(d)}"),
     "load_state_dict": (None, "{'a': variable(d)}; {'a': ramp(d, DType.F32, 2, 3)}"),
