@@ -34,7 +34,9 @@ FUNCTIONS: Final[dict[str, Layer]] = {
     "a computed input": lambda x, kernel, y: x.relu().conv2d(kernel * 2, 1) - y,
     "a row op behind": lambda x, kernel, y: (x.conv2d(kernel, 1) * 3 + y).softmax(1),
     "results of each op": lambda x, kernel, y: [z := x.conv2d(kernel, 1), z, z + y, z + x],
-    "a result that is stretched": lambda x, kernel, y: x.narrow(0, 0, 1).conv2d(kernel, 1) + y,
+    "a value that is stretched": lambda x, kernel, y: x.narrow(0, 0, 1).conv2d(kernel, 1) + y,
+    "a result that is stretched": lambda x, kernel, y: x.narrow(0, 0, 1).conv2d(kernel, 1).broadcast_as(y.shape),
+    "a number after it": lambda x, kernel, y: x.conv2d(kernel, 1) + 3,
     "one after the other": lambda x, kernel, y: (x.conv2d(kernel, 1).conv2d(kernel, 1) + y).exp(),
     "a view of arguments": lambda x, kernel, y: x.transpose(2, 3).conv2d(kernel.transpose(0, 1), 1).tanh(),
     "with a bias": lambda x, kernel, y: x.conv2d(kernel, 1, bias=kernel[:, 0, 0, 0]).relu() / y,
@@ -97,7 +99,11 @@ def test_precise_functions_have_the_bits_of_their_ops(function: Layer, last: boo
         operands = tensors(tl.Device.cpu(), dtype, PARAMS.input_dims, PARAMS.kernel_dims, PARAMS.input_dims, last=last)
         fused = tl.fuse(function)
         for _ in range(2):
-            assert same_bits(fused(*operands), function(*operands))
+            results = fused(*operands)
+            assert same_bits(results, function(*operands))
+        # None of them shares memory with another.
+        several = results if isinstance(results, list) else [results]
+        assert len({id(x._storage.inner) for x in several}) == len(several)
         rounded = tl.fuse(function, precise=False)(*operands)
         ops = function(*[x.to_dtype("f64") for x in operands])
         for x, y in zip(*[it if isinstance(it, list) else [it] for it in (rounded, ops)], strict=True):
