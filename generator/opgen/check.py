@@ -279,7 +279,7 @@ def _check_method(spec: Spec, method: Method, problems: Problems) -> None:
             problems.unknown(place, message, parameter.type, KNOWN_TYPES)
     is_known = method.dtypes is None or are_known(spec, method.dtypes, (), problems)
     for position, operand in enumerate(method.operands):
-        words = ["op"] if method.kind is not None and position == 0 else ["same"] if position else [BLOCKS]
+        words = ["op"] if method.kind is not None and position == 0 else ["same"] if position else [*FORMAT_SETS]
         is_known &= are_known(spec, operand.dtypes, words, problems)
     known = ["self", *arguments]
     for item in method.checks:
@@ -288,7 +288,7 @@ def _check_method(spec: Spec, method: Method, problems: Problems) -> None:
                 message = f"check '{item.call.name}' reads '{name}', which is no parameter of '{method.name}'"
                 problems.unknown(item.location, message, name, known)
     named = [names for names in (*(operand.dtypes for operand in method.operands), method.dtypes) if names is not None]
-    sets = [spec.resolve(each) for each in named if each.texts and each.texts not in (("same",), ("op",), (BLOCKS,))]
-    some_lack = any(set(dtypes) < {*spec.groups["all"]} for dtypes in sets)
+    sets = [spec.resolve(each) for each in named if each.texts and each.texts not in (("same",), ("op",))]
+    some_lack = any(set(dtypes) < {*spec.groups["all"]} or set(dtypes) < {*spec.sets[BLOCKS]} for dtypes in sets)
     if some_lack and is_known and method.unsupported is None:
         problems.note(place, f"method '{method.name}' lacks some dtypes; say why in 'unsupported'")

@@ -1,12 +1,12 @@
 """How a weight is decoded: an expression of a block's fields and of a place in it, written once for NumPy and C++."""
 
 import ast
-import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
 
-from opgen.expression import ExpressionError, parse_expression
+from opgen.expression import ExpressionError, parse_expression, substituted
 from opgen.problem import did_you_mean
 
 
@@ -25,12 +25,15 @@ FIELD_TYPES: Final = {
     "u8": FieldType("uint8_t", "numpy.uint8", 1, 0, 255, 0),
     "i8": FieldType("int8_t", "numpy.int8", 1, -128, 127, 0),
     "i16": FieldType("int16_t", "numpy.int16", 2, -32768, 32767, 0),
+    "u16": FieldType("uint16_t", "numpy.uint16", 2, 0, 65535, 0),
     "f16": FieldType("f16", "numpy.float16", 2, 0, 0, 11),
     "bf16": FieldType("bf16", "ml_dtypes.bfloat16", 2, 0, 0, 8),
     "f32": FieldType("float", "numpy.float32", 4, 0, 0, 24),
 }
-# NumPy makes a float32 of a product of one with integers of 16 bits, and a float64 of one with wider ones.
-_MOST: Final = (1 << 15) - 1
+# NumPy computes in 16 bits where all numbers fit them, and else in 32; floats hold this many exactly.
+_NARROW: Final = (1 << 15) - 1
+_MOST: Final = (1 << 24) - 1
+_EXPONENTS: Final = range(-149, 128)
 _OPERATORS: Final[Mapping[type[ast.operator], str]] = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -44,6 +47,30 @@ _OPERATORS: Final[Mapping[type[ast.operator], str]] = {
 }
 
 
+class FieldFacts(NamedTuple):
+    """A field of a block."""
+
+    type: str
+    length: int | None
+
+
+class TableFacts(NamedTuple):
+    """Integers that a format defines, row by row; `columns` is None of a list."""
+
+    name: str  # in C++, and in capitals in Python
+    numbers: tuple[int, ...]
+    columns: int | None
+
+    @property
+    def bias(self) -> int:
+        """What kernels add to the bytes of a grid, which are not below 0."""
+        return min(0, *self.numbers)
+
+
+Known: TypeAlias = Mapping[str, FieldFacts | TableFacts]
+"""What expressions may name besides the place."""
+
+
 @dataclass(frozen=True)
 class Decoding:
     """An expression in both languages, and how many bits its significand has."""
@@ -54,10 +81,12 @@ class Decoding:
     bits: int
     is_float: bool
     has_place: bool
+    low: int
+    high: int
 
 
-class _Part(NamedTuple):
-    """A part of an expression: what it is in both languages, and its range, or its bits where it is a float."""
+class Part(NamedTuple):
+    """A part of an expression: what it is in both languages, and its range; of a float that of its integer factors."""
 
     numpy: ast.expr
     cpp: str
@@ -72,47 +101,97 @@ class _Part(NamedTuple):
         return self.bits or max(self.high.bit_length(), (-self.low - 1).bit_length() if self.low < 0 else 0)
 
 
-def decode(text: str, fields: Mapping[str, tuple[str, int | None]], place: str, count: int) -> Decoding:
-    """The expression `text` over fields, given by type and length, and over a place below `count`.
+def parse_decoding(text: str, let: Mapping[str, str]) -> ast.expr:
+    """Return the tree of an expression with the parts that `let` names in their places; ValueError where it is none."""
+    parts: dict[str, ast.expr] = {}
+    for name, part in {**let, "": text}.items():
+        try:
+            parts[name] = substituted(parse_expression(part), parts)
+        except ExpressionError as error:
+            raise ValueError(f"'{part}' is no expression of Python ({error}); write one over the fields") from None
+    return parts[""]
+
+
+def decode(text: str, let: Mapping[str, str], known: Known, place: str, count: int) -> Decoding:
+    """The expression `text` over fields and tables, and over a place below `count`.
 
     ValueError where it is none, names what there is not, reaches outside a field, or may not be exact.
     """
+    tree = parse_decoding(text, let)
+    translator = Translator(known, place, count)
+    part = translator.part(tree)
+    if translator.highest > _NARROW:
+        part = Translator(known, place, count, is_wide=True).part(tree)
+        if not part.bits:
+            part = part._replace(numpy=_converted(part.numpy, "int16"))
+    numpy, cpp = ast.unparse(part.numpy), bare(part.cpp)
+    return Decoding(text, numpy, cpp, part.exact_bits, part.bits > 0, part.has_place, part.low, part.high)
+
+
+def place_values(node: ast.expr, place: str, count: int) -> Sequence[int] | None:
+    """Return what an expression of the place alone is at each; None where it has fields, or a mistake."""
+    return _values(ast.unparse(node), place, count)
+
+
+@lru_cache(4096)
+def _values(text: str, place: str, count: int) -> Sequence[int] | None:
     try:
-        tree = parse_expression(text)
-    except ExpressionError as error:
-        raise ValueError(f"'{text}' is no expression of Python ({error}); write one over the fields") from None
-    part = _Translator(fields, place, count).part(tree)
-    return Decoding(text, ast.unparse(part.numpy), _bare(part.cpp), part.exact_bits, part.bits > 0, part.has_place)
+        code = compile(text, "<place>", "eval")
+        return tuple(int(eval(code, {"__builtins__": {}}, {place: i})) for i in range(count))
+    except (ArithmeticError, NameError):
+        return None
 
 
-def _bare(cpp: str) -> str:
+def bare(cpp: str) -> str:
     """A part without the brackets that each operation has around it."""
     return cpp[1:-1] if cpp.startswith("(") else cpp
 
 
-class _Translator:
-    def __init__(self, fields: Mapping[str, tuple[str, int | None]], place: str, count: int) -> None:
-        self._fields = fields
+def _converted(numpy: ast.expr, kind: str) -> ast.expr:
+    """Return an array of integers as another type; a number stays as it is."""
+    if not any(isinstance(node, ast.Name) for node in ast.walk(numpy)):
+        return numpy
+    return ast.Call(ast.Attribute(numpy, "astype"), [ast.Attribute(ast.Name("np"), kind)], [])
+
+
+class Translator:
+    """Translates parts of expressions; `highest` is the largest magnitude of an integer so far."""
+
+    def __init__(self, known: Known, place: str, count: int, *, is_wide: bool = False) -> None:
+        self._known = known
         self._place = place
         self._count = count
+        self._is_wide = is_wide
+        self.highest = 0
 
-    def part(self, node: ast.expr) -> _Part:
-        """A part, whose numbers fit what NumPy computes in."""
+    def part(self, node: ast.expr) -> Part:
+        """A part, whose numbers floats hold. The range of what depends on the place alone is exact."""
         part = self._part(node)
-        if max(part.high, -part.low) > _MOST:
-            raise ValueError(f"'{ast.unparse(node)}' may be beyond 16 bits; let it be at most {_MOST}")
+        values = None if part.bits or isinstance(node, ast.Constant) else place_values(node, self._place, self._count)
+        if values is not None:
+            part = part._replace(low=min(values), high=max(values))
+        if not part.bits:
+            self.highest = max(self.highest, part.high, -part.low)
+        if self.highest > _MOST:
+            raise ValueError(f"'{ast.unparse(node)}' may be beyond 24 bits; let it be at most {_MOST}")
         return part
 
-    def _part(self, node: ast.expr) -> _Part:
+    def _part(self, node: ast.expr) -> Part:
         match node:
             case ast.Constant(value=int(number)) if type(number) is int:
-                return _Part(node, str(number), number, number)
+                return Part(node, str(number), number, number)
             case ast.Name(id=name) if name == self._place:
-                return _Part(node, name, 0, self._count - 1, has_place=True)
+                return Part(node, name, 0, self._count - 1, has_place=True)
             case ast.Name(id=name):
-                return self._field(name, None)
+                return self._named(name)
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=[row, column])):
+                return self._named(name, self.part(row), self.part(column))
             case ast.Subscript(value=ast.Name(id=name), slice=index):
-                return self._field(name, self.part(index))
+                return self._named(name, self.part(index))
+            case ast.BinOp(left=ast.Constant(value=2), op=ast.Pow(), right=exponent):
+                return self._power(self.part(exponent))
+            case ast.Call(func=ast.Name(id="ones"), args=[argument], keywords=[]):
+                return self._ones(self.part(argument))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 part = self.part(operand)
                 negative = ast.UnaryOp(ast.USub(), part.numpy)
@@ -121,34 +200,74 @@ class _Translator:
                 return self._choice(*map(self.part, (left, right, body, other)))
             case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
                 return self._joined(node, operator, self.part(left), self.part(right))
-        known = "integers, fields, + - * // % << >> & | and 'x if y < z else w'"
+        known = "integers, fields, tables, + - * // % << >> & |, 2 ** x, ones(x) and 'x if y < z else w'"
         raise ValueError(f"'{ast.unparse(node)}' has no place in a decoder; write it with {known}")
 
-    def _field(self, name: str, index: _Part | None) -> _Part:
-        if name not in self._fields:
-            known = [*self._fields, self._place]
+    def _named(self, name: str, *indices: Part) -> Part:
+        """An element of a field or of a table."""
+        if name not in self._known:
+            known = [*self._known, self._place]
             raise ValueError(f"unknown name '{name}'{did_you_mean(name, known)}")
-        kind, length = self._fields[name]
-        if (index is None) != (length is None):
-            mend = f"write '{name}[{self._place}]'" if index is None else f"write '{name}' alone"
-            raise ValueError(f"'{name}' is {'an array' if index is None else 'no array'}; {mend}")
-        if index is not None and not 0 <= index.low <= index.high < (length or 0):
-            reached = f"its index is from {index.low} to {index.high}"
-            raise ValueError(f"'{name}' has {length} elements, and {reached}; let it stay inside")
+        facts = self._known[name]
+        sizes = _sizes(facts)
+        if len(indices) != len(sizes):
+            mend = f"'{name}'" if not sizes else f"'{name}[{', '.join(['row', self._place][-len(sizes) :])}]'"
+            what = ("no array", "an array", "a grid")[len(sizes)]
+            raise ValueError(f"'{name}' is {what}; write {mend}{'' if sizes else ' alone'}")
+        for index, length in zip(indices, sizes, strict=True):
+            if not 0 <= index.low <= index.high < length:
+                reached = f"its index is from {index.low} to {index.high}"
+                raise ValueError(f"'{name}' has {length} elements, and {reached}; let it stay inside")
+        has_place = any(index.has_place for index in indices)
+        return (
+            self._number(facts, *indices)
+            if isinstance(facts, TableFacts)
+            else self._field(name, facts.type, indices[0] if indices else None, has_place)
+        )
+
+    def _field(self, name: str, kind: str, index: Part | None, has_place: bool) -> Part:
         facts = FIELD_TYPES[kind]
         arguments: list[ast.expr] = [ast.Name("b"), ast.Constant(name)]
         arguments += [] if index is None else [index.numpy]
-        taken = ast.Call(ast.Name("floats" if facts.bits else "integers"), arguments, [])
-        cpp = name if index is None else f"{name}[{_bare(index.cpp)}]"
+        wide = [ast.keyword("kind", ast.Attribute(ast.Name("np"), "int32"))] if self._is_wide and not facts.bits else []
+        taken = ast.Call(ast.Name("floats" if facts.bits else "integers"), arguments, wide)
+        cpp = name if index is None else f"{name}[{bare(index.cpp)}]"
         spelled = f"to_compute({cpp})" if facts.bits else cpp
-        return _Part(taken, spelled, facts.low, facts.high, facts.bits, index is not None and index.has_place)
+        low, high = (1, 1) if facts.bits else (facts.low, facts.high)
+        return Part(taken, spelled, low, high, facts.bits, has_place)
 
-    def _choice(self, left: _Part, right: _Part, body: _Part, other: _Part) -> _Part:
+    def _number(self, facts: TableFacts, *indices: Part) -> Part:
+        slices = [index.numpy for index in indices]
+        taken = ast.Subscript(ast.Name(facts.name.upper()), slices[0] if len(slices) == 1 else ast.Tuple(slices))
+        spelled = ", ".join(bare(index.cpp) for index in indices)
+        cpp = f"{facts.name}[{spelled}]"
+        if facts.columns is not None:
+            cpp = f"number_at<{facts.columns}, {facts.bias}>({facts.name}, {spelled})"
+        has_place = any(index.has_place for index in indices)
+        return Part(taken, cpp, min(facts.numbers), max(facts.numbers), has_place=has_place)
+
+    def _power(self, exponent: Part) -> Part:
+        """An exact power of two, a float."""
+        if exponent.bits or exponent.low < _EXPONENTS.start or exponent.high >= _EXPONENTS.stop:
+            raise ValueError(f"a power of 2 may be no float; let its exponent be from {_EXPONENTS.start} to 127")
+        one = ast.Call(ast.Attribute(ast.Name("np"), "float32"), [ast.Constant(1)], [])
+        power = ast.Call(ast.Attribute(ast.Name("np"), "ldexp"), [one, exponent.numpy], [])
+        return Part(power, f"power_of_two({bare(exponent.cpp)})", 1, 1, 1, exponent.has_place)
+
+    def _ones(self, argument: Part) -> Part:
+        """How many bits of an integer are 1."""
+        if argument.bits or argument.low < 0:
+            raise ValueError("ones(x) counts the bits of an integer from 0 on")
+        count = ast.Call(ast.Attribute(ast.Name("np"), "bitwise_count"), [argument.numpy], [])
+        high = argument.high.bit_length()
+        return Part(count, f"count_ones({bare(argument.cpp)})", 0, high, has_place=argument.has_place)
+
+    def _choice(self, left: Part, right: Part, body: Part, other: Part) -> Part:
         if left.bits or right.bits or body.bits or other.bits:
             raise ValueError("a choice is one of integers; multiply with the float outside of it")
         test = ast.Compare(left.numpy, [ast.Lt()], [right.numpy])
         where = ast.Attribute(ast.Name("np"), "where")
-        return _Part(
+        return Part(
             ast.Call(where, [test, body.numpy, other.numpy], []),
             f"either({left.cpp} < {right.cpp}, {body.cpp}, {other.cpp})",
             min(body.low, other.low),
@@ -156,7 +275,7 @@ class _Translator:
             has_place=left.has_place or right.has_place or body.has_place or other.has_place,
         )
 
-    def _joined(self, node: ast.expr, operator: ast.operator, left: _Part, right: _Part) -> _Part:
+    def _joined(self, node: ast.expr, operator: ast.operator, left: Part, right: Part) -> Part:
         has_place = left.has_place or right.has_place
         numpy = ast.BinOp(left.numpy, operator, right.numpy)
         if left.bits or right.bits:
@@ -164,14 +283,18 @@ class _Translator:
                 raise ValueError(
                     f"'{ast.unparse(node)}' may round; floats are multiplied alone, and an offset is added last"
                 )
-            sides = [part.cpp if part.bits else f"static_cast<float>({_bare(part.cpp)})" for part in (left, right)]
+            sides = [part.cpp if part.bits else f"static_cast<float>({bare(part.cpp)})" for part in (left, right)]
             bits = left.exact_bits + right.exact_bits
-            return _Part(numpy, f"({' * '.join(sides)})", 0, 0, bits, has_place)
+            if self._is_wide:
+                # NumPy would compute a product with 32 bits in float64.
+                sides_numpy = [part.numpy if part.bits else _converted(part.numpy, "float32") for part in (left, right)]
+                numpy = ast.BinOp(sides_numpy[0], operator, sides_numpy[1])
+            return Part(numpy, f"({' * '.join(sides)})", *_range(node, operator, left, right), bits, has_place)
         low, high = _range(node, operator, left, right)
-        return _Part(numpy, f"({left.cpp} {_OPERATORS[type(operator)]} {right.cpp})", low, high, 0, has_place)
+        return Part(numpy, f"({left.cpp} {_OPERATORS[type(operator)]} {right.cpp})", low, high, 0, has_place)
 
 
-def _range(node: ast.expr, operator: ast.operator, left: _Part, right: _Part) -> tuple[int, int]:
+def _range(node: ast.expr, operator: ast.operator, left: Part, right: Part) -> tuple[int, int]:
     """The least and the greatest number that an operation of integers gives."""
     ends = [(x, y) for x in (left.low, left.high) for y in (right.low, right.high)]
     match operator:
@@ -200,119 +323,8 @@ def _range(node: ast.expr, operator: ast.operator, left: _Part, right: _Part) ->
     return max(left.low, right.low), (1 << max(left.high.bit_length(), right.high.bit_length())) - 1
 
 
-class Quads(NamedTuple):
-    """Four quants that follow each other, in C++: bytes of a word, and what is added to each.
-
-    The quants that are `apart` from each other stand in the same bytes, which are loaded once.
-    """
-
-    loads: int
-    loaded: str  # a list of the words of each load, for N of them that follow each other from `first` on
-    cpp: str  # of word `quad` of all loads, and of i, the place of the first of the four
-    bias: int
-    highest: int  # what a byte of a word is at most
-    runs: int  # how many quants the same bytes hold
-    apart: int
-
-
-def quads_of(
-    text: str, fields: Mapping[str, tuple[str, int | None]], offsets: Mapping[str, int], count: int
-) -> Quads | None:
-    """The quants of a block by fours; None where their bytes do not follow each other. `text` can be decoded.
-
-    Fields begin at addresses that are multiples of `offsets`.
-    """
-    tree = ast.parse(text, mode="eval").body
-    bias = 0
-    match tree:
-        case ast.BinOp(left=left, op=ast.Sub(), right=ast.Constant(value=int(number))):
-            tree, bias = left, -number
-    try:
-        made = _Quads(fields, offsets, count)
-        cpp = made.word(tree)
-    except _ApartError:
-        return None
-    highest = _Translator(fields, "i", count).part(tree).high
-    if made.is_signed:
-        cpp, bias, highest = f"{cpp} ^ 0x80808080u", bias - 128, highest + 128
-    return Quads(len(made.loads), f"{{{{{', '.join(made.loads)}}}}}", _bare(cpp), bias, highest, *made.runs)
-
-
-class _ApartError(Exception):
-    """Four quants do not stand in a word."""
-
-
-class _Quads:
-    def __init__(self, fields: Mapping[str, tuple[str, int | None]], offsets: Mapping[str, int], count: int) -> None:
-        self._fields = fields
-        self._offsets = offsets
-        self._count = count
-        self.is_signed = False
-        self.loads: list[str] = []
-        # Those whose quants stand in the first byte of each field.
-        self._places = set(range(count))
-
-    @property
-    def runs(self) -> tuple[int, int]:
-        """How many quants the same bytes hold, and how far these are from each other."""
-        places = sorted(self._places)
-        return len(places), places[1] if len(places) > 1 else self._count
-
-    def word(self, node: ast.expr) -> str:
-        """A word of four bytes, each of which is the value of `node` at one of four places."""
-        match node:
-            case ast.Subscript(value=ast.Name(id=name), slice=index) if self._steps(index) == {1}:
-                places = self._values(index)
-                self._places &= {place for place in range(self._count) if places[place] == places[0]}
-                self.is_signed |= FIELD_TYPES[self._fields[name][0]].low < 0
-                # So many quants from a multiple of it on are bytes from a multiple of it on.
-                whole = [n for n in (8, 16) if all(places[place] % n == 0 for place in range(0, self._count, n))]
-                aligned = min(self._offsets[name], max(whole, default=4))
-                self.loads.append(f"load_words<{aligned}, N>({name} + {self._cpp(index, 'first')})")
-                return f"loaded.words[{len(self.loads) - 1}].values[quad]"
-            case ast.BinOp(left=ast.BinOp(left=left, op=ast.RShift(), right=shift), op=ast.BitAnd(), right=mask):
-                steps = self._steps(shift)
-                if steps == {0}:
-                    return f"(({self.word(left)} >> {self._cpp(shift)}) & {self._mask(mask, max(self._values(shift)))})"
-                if steps == {1} and isinstance(left, ast.Subscript) and self._steps(left.slice) == {0}:
-                    return f"spread_bits<N>({ast.unparse(left.value)}, {self._cpp(left.slice)}, {self._cpp(shift)})"
-            case ast.BinOp(left=left, op=ast.BitAnd(), right=mask):
-                return f"({self.word(left)} & {self._mask(mask, 0)})"
-            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-                return f"({self.word(left)} | {self.word(right)})"
-            case ast.BinOp(left=left, op=ast.LShift(), right=ast.Constant(value=int(number))):
-                return f"({self.word(left)} << {number})"
-        raise _ApartError
-
-    def _values(self, node: ast.expr) -> list[int]:
-        code = compile(ast.Expression(node), "<place>", "eval")
-        try:
-            return [int(eval(code, {}, {"i": place})) for place in range(self._count)]
-        except NameError:  # a field's element
-            raise _ApartError from None
-
-    def _steps(self, node: ast.expr) -> set[int]:
-        """From each place to the next of the same four."""
-        values = self._values(node)
-        return {values[i + 1] - values[i] for i in range(self._count - 1) if i % 4 != 3}
-
-    def _mask(self, node: ast.expr, shift: int) -> str:
-        # Bits of the byte above are cleared, which a mask of fewer bits does.
-        if not isinstance(node, ast.Constant) or not isinstance(node.value, int) or node.value >> 8 - shift:
-            raise _ApartError
-        return f"0x{node.value * 0x01010101:08x}u"
-
-    def _cpp(self, node: ast.expr, place: str = "i") -> str:
-        named = _Renamed("i", place).visit(copy.deepcopy(node))
-        return _Translator({}, place, self._count).part(named).cpp
-
-
-class _Renamed(ast.NodeTransformer):
-    """A name in the place of another."""
-
-    def __init__(self, name: str, other: str) -> None:
-        self._name = name
-        self._other = other
-
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name(self._other) if node.id == self._name else node
+def _sizes(facts: FieldFacts | TableFacts) -> list[int]:
+    """The sizes of the dims of a field or a table."""
+    if isinstance(facts, FieldFacts):
+        return [] if facts.length is None else [facts.length]
+    return [len(facts.numbers)] if facts.columns is None else [len(facts.numbers) // facts.columns, facts.columns]

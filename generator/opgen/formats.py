@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Annotated
 
 from opgen.decoder import Mistakes
-from opgen.decoding import FIELD_TYPES, Decoding, FieldType, Quads, decode, quads_of
-from opgen.notes import Choice, Entry, Key, Name, Range, defines
+from opgen.decoding import FIELD_TYPES, Decoding, FieldFacts, FieldType, Known, TableFacts, decode, parse_decoding
+from opgen.notes import Choice, Entry, Key, Mark, Name, Pattern, Range, defines
 from opgen.problem import Location
+from opgen.quads import Quads, quads_of
 from opgen.reserved import no_cpp_word
 
 # Of the significand of an f32, in which weights are decoded.
@@ -18,7 +19,7 @@ _PARTS = ("quant", "scale", "offset")
 # The quants that kernels decode together; scales belong to half of them, or to all, and to no part of a half.
 _RUN = 32
 # What expressions call places, and the members that a block has in C++ besides its fields.
-_TAKEN_NAMES = ("i", "g", "elements", "group", "has_scale", "has_offset", *_PARTS)
+_TAKEN_NAMES = ("i", "g", "b", "np", "ones", "elements", "group", "has_scale", "has_offset", *_PARTS)
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,75 @@ class BlockField:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Integers that quants and scales choose by an index: a list, or a grid whose rows are chosen together."""
+
+    name: Annotated[Name, no_cpp_word, Entry("table '{}'")]
+    values: Annotated[tuple[int, ...], "The integers of a list, or of a grid those that its digits stand for."]
+    columns: Annotated[int | None, Range(4), "How many integers a row of a grid has."]
+    rows: Annotated[
+        str | None,
+        Pattern(r"[0-9]+( [0-9]+)*", "012 210"),
+        "The rows of a grid, of a digit for each integer: its position in `values`.",
+    ]
+    location: Location = field(compare=False)
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """All integers, row by row."""
+        return self.values if self.rows is None else tuple(self.values[int(digit)] for digit in self.digits)
+
+    @property
+    def digits(self) -> str:
+        """Those of all rows."""
+        return "".join((self.rows or "").split())
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note rows that are none of the grid."""
+        if (self.rows is None) != (self.columns is None):
+            yield (None,), f"{what} has one of 'rows' and 'columns'; a grid has both, and a list has neither"
+        elif self.rows is not None and self.columns:
+            if self.columns % 4:
+                yield "columns", f"'columns' of {what} must be a multiple of 4, not {self.columns}"
+            wrong = [row for row in self.rows.split() if len(row) != self.columns]
+            if wrong:
+                yield "rows", f"row '{wrong[0]}' of {what} has {len(wrong[0])} digits; write {self.columns}"
+            most = max(map(int, self.digits), default=0)
+            if most >= len(self.values):
+                yield "rows", f"a row of {what} has digit {most}; 'values' has {len(self.values)} integers"
+        if not self.values or max(map(abs, self.values)) > 127:
+            yield "values", f"'values' of {what} must be integers from -127 to 127"
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How weights are rounded to blocks, as the reference of ggml does."""
+
+    kind: Annotated[
+        str,
+        Choice(("magnitude", "symmetric", "from_minimum")),
+        "`magnitude`: the greatest magnitude gets the highest quant or, where scales are powers of two, at least half "
+        "of it. `symmetric`: the number of the greatest magnitude gets the lowest quant. `from_minimum`: quants are "
+        "steps from the least number to the greatest. Where groups share the scale of a block, or quants are of a "
+        "table, scales are those of least squares.",
+    ]
+    search: Annotated[
+        tuple[float, ...],
+        Mark.OPTIONAL,
+        "First, last and step of what is added to the lowest quant, or to the steps, in trials.",
+    ]
+    refine: Annotated[int | None, Range(1), "How often each quant is chosen again by the scale of the others."]
+    lowest: Annotated[int | None, "The lowest quant that is used, if not that of the format."]
+    error: Annotated[str | None, Choice(("magnitude", "square")), "What trials add up; by default squares."]
+    location: Location = field(compare=False)
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note a search without its three numbers."""
+        if len(self.search) not in (0, 3):
+            yield "search", f"'search' of {what} must be a first number, a last one and a step"
+
+
+@dataclass(frozen=True)
 class Format:
     """A block format: its weights are quant * scale + offset."""
 
@@ -60,6 +130,10 @@ class Format:
     shared: Annotated[
         int | None, Key("group"), "How many weights share a scale and an offset; without this key, all of a block."
     ]
+    table: Annotated[tuple[Table, ...], Mark.OPTIONAL, "What expressions look up by an index, by name."]
+    let: Annotated[
+        Mapping[str, str], Mark.OPTIONAL, "Named parts of expressions, each over the fields and those before."
+    ]
     quant: Annotated[
         str,
         "The expression of weight `i` before it is scaled, over the fields: an integer or, if the format has no "
@@ -67,6 +141,9 @@ class Format:
     ]
     scale: Annotated[str | None, "The expression of what the quants of group `g` are multiplied with, over the fields."]
     offset: Annotated[str | None, "The expression of what is added to the product, over the fields and `g`."]
+    rounding: Annotated[
+        Rounding | None, "How weights are rounded to the format; without this key, or a dtype of its name, none are."
+    ]
     location: Location = field(compare=False)
 
     @property
@@ -75,9 +152,13 @@ class Format:
         return self.elements if self.shared is None else self.shared
 
     @cached_property
-    def known(self) -> Mapping[str, tuple[str, int | None]]:
+    def known(self) -> Known:
         """What expressions may name."""
-        return {field.name: (field.type, field.count) for field in self.fields}
+        fields = {field.name: FieldFacts(field.type, field.count) for field in self.fields}
+        tables = {
+            table.name: TableFacts(f"{self.name}_{table.name}", table.numbers, table.columns) for table in self.table
+        }
+        return {**fields, **tables}
 
     @cached_property
     def decodings(self) -> Mapping[str, Decoding]:
@@ -86,17 +167,19 @@ class Format:
 
     def _decoding(self, key: str) -> Decoding:
         place, count = ("i", self.elements) if key == "quant" else ("g", self.elements // self.group)
-        return decode(getattr(self, key), self.known, place, count)
+        return decode(getattr(self, key), self.let, self.known, place, count)
 
     @cached_property
-    def quads(self) -> Quads | None:
-        """The quants by fours, where they can be read so."""
+    def quads(self) -> Quads:
+        """The quants by fours; ValueError where they are no bytes."""
         alignments = {field.name: math.gcd(field.offset, self.bytes, 16) for field in self.fields}
-        return quads_of(self.quant, self.known, alignments, self.elements)
+        tree = parse_decoding(self.quant, self.let)
+        return quads_of(tree, self.known, alignments, self.elements, self.group)
 
     def mistakes(self, what: str) -> Mistakes:
         """Note sizes that do not fit each other, and weights that are rounded more than once."""
         is_whole = self.elements > 0 and all(field.type for field in self.fields)
+        is_whole &= not any([*table.mistakes("")] for table in self.table)
         mistakes = [] if not is_whole else [*self._sizes(what)] or [*self._flaws(what)] or [*self._roundings(what)]
         yield from mistakes or (() if not is_whole else self._layout(what))
 
@@ -150,14 +233,11 @@ class Format:
             yield "elements", f"'elements' of {what} must be a multiple of {_RUN}, the run that kernels decode"
         elif self.group % _RUN and self.group != _RUN // 2:
             yield ("group", None), f"'group' of {what} must be {_RUN // 2} or a multiple of {_RUN}, the run of kernels"
-        elif self.quads is None:
-            message = (
-                f"'quant' of {what} cannot be read by kernels, which load four quants as bytes that follow each other"
-            )
-            yield "quant", f"{message}; write it of 'field[i]' or 'field[i % n]', shifts and masks of at most 8 bits"
-        elif self.quads.apart % _RUN and self.quads.apart != _RUN // 2:
-            message = f"'quant' of {what} has quants {self.quads.apart} apart in one byte; kernels need {_RUN // 2}"
-            yield "quant", f"{message} or a multiple of {_RUN}"
+        else:
+            try:
+                _ = self.quads
+            except ValueError as error:
+                yield "quant", f"'quant' of {what}: {error}"
 
 
 @dataclass(frozen=True)

@@ -832,7 +832,7 @@ class Operand:
     dtypes: Annotated[
         Names,
         "A set of dtypes such as `float`, a list of dtypes and sets, `same` (as the first operand), `op` (as the "
-        "functor that `op` chooses) or `blocks` (weights in the formats of spec/formats.yaml).",
+        "functor that `op` chooses) or a set of the formats of spec/formats.yaml: `blocks` (all), or `rounded`.",
     ]
     values: Annotated[
         Values | None,
@@ -845,7 +845,7 @@ class Operand:
     @property
     def is_of_blocks(self) -> bool:
         """Whether it holds weights in blocks."""
-        return self.dtypes.texts == (BLOCKS,)
+        return is_format_set(self.dtypes)
 
 
 @dataclass(frozen=True)
@@ -1248,8 +1248,14 @@ FORMAT_SETS: Final[Mapping[str, Function[[Format], bool]]] = {
     BLOCKS: lambda _: True,
     "quantized": lambda each: each.scale is not None,
     "plain": lambda each: each.scale is None,
+    "rounded": lambda each: each.scale is None or each.rounding is not None,
 }
 """The sets of block formats, likewise."""
+
+
+def is_format_set(names: Names) -> bool:
+    """Return True if `names` is a set of block formats."""
+    return len(names.texts) == 1 and names.texts[0] in FORMAT_SETS
 
 
 @dataclass(frozen=True)
@@ -1322,8 +1328,8 @@ class Spec:
         return {}
 
     def _resolve(self, texts: tuple[str, ...], listed: bool) -> tuple[str, ...]:
-        if texts == (BLOCKS,):
-            return self.sets[BLOCKS]
+        if len(texts) == 1 and texts[0] in FORMAT_SETS:
+            return self.sets[texts[0]]
         found: set[str] = set()
         for text in texts:
             found.update(self.groups.get(text, (text,) if listed else ()))
@@ -1451,9 +1457,7 @@ class Spec:
 
     def kinds(self, method: Method) -> tuple[str, ...]:
         """All that a storage of a method's may have: dtypes, or block formats."""
-        if method.holds_blocks:
-            return self.resolve(method.operands[0].dtypes)
-        return self.dtype_names
+        return self.sets[BLOCKS] if method.holds_blocks else self.dtype_names
 
     def functor(self, method: Method, op: str | None) -> Functor | None:
         """The functor that a method computes with `op`."""

@@ -1,12 +1,12 @@
 """How weights are rounded to blocks: as quantize_row_*_ref of llama.cpp's ggml-quants.c does, in Q8_1 as Candle does.
 
 What is chosen for a block are its floats, its quants, and for groups of them integers that scale the floats. Where
-their bits go is found by decoding blocks of one bit each, so that only the decoder knows how a block is laid out.
+they go is found by decoding blocks of one bit each, so that only the decoder knows how a block is laid out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -14,13 +14,15 @@ import numpy as np
 
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
-from ...host_blocks import DECODERS
+from ...host_blocks import DECODERS, Decoder, Rounding
 from . import cast
 
 # So many weights are rounded at a time.
 _CHUNK: Final = 1 << 16
 # The floats that scale what is decoded.
 _SCALES: Final = ("d", "dmin", "m", "s")
+# Groups of smaller numbers are zeros, where quants are of a table.
+_MIN_MAGNITUDE: Final = np.float32(1e-15)
 
 
 class _Choice(NamedTuple):
@@ -35,7 +37,7 @@ class _Choice(NamedTuple):
 
 
 class _Bits(NamedTuple):
-    """Where the bits of integers stand in a block."""
+    """Integers of which each bit is one of a block."""
 
     positions: Array
     """Of each bit, counted from the lowest of the first byte."""
@@ -46,10 +48,30 @@ class _Bits(NamedTuple):
     zero: Array
     """What the integers of a block of zero bits are."""
 
-    def put(self, integers: Array, bits: Array) -> None:
-        """Write integers, a row for each block, to the bits of the blocks."""
+    def put(self, integers: Array, data: Array) -> None:
+        """Write integers, a row for each block, to the bytes of the blocks."""
         rest = integers.astype(np.int32) - self.zero
+        bits = np.zeros((len(data), 8 * data.shape[1]), np.uint8)
         bits[:, self.positions] = rest[:, self.owner] >> self.shift & 1
+        data |= np.packbits(bits, axis=1, bitorder="little")
+
+
+class _Digits(NamedTuple):
+    """Integers of which each stands in one byte, alone or with others."""
+
+    positions: Array
+    """Of bytes that have as many integers each."""
+    owners: Array
+    """The integers of each."""
+    lowest: int
+    radix: int
+    codes: Array
+    """The lowest byte for each combination of integers, which are digits of its index."""
+
+    def put(self, integers: Array, data: Array) -> None:
+        """Write integers, a row for each block, to the bytes of the blocks."""
+        digits = integers.astype(np.int32)[:, self.owners] - self.lowest
+        data[:, self.positions] = self.codes[digits @ self.radix ** np.arange(self.owners.shape[1])]
 
 
 def quantized(weights: Array, format: GgmlDType) -> Array:
@@ -65,42 +87,82 @@ def quantized(weights: Array, format: GgmlDType) -> Array:
 
 
 def _quantized(rows: Array, format: GgmlDType) -> Array:
-    if DECODERS[format].scale is None:
+    decoder = DECODERS[format]
+    if decoder.scale is None:
         return cast.narrow(rows, DType(format.value.lower())).view(np.uint8)
-    choice = ROUNDED[format](rows)
-    bits = np.zeros((len(rows), 8 * format.type_size), np.uint8)
+    assert decoder.rounding is not None, "the spec says which formats are rounded"
+    choice = _choice(rows, format, decoder, decoder.rounding)
+    data = np.zeros((len(rows), format.type_size), np.uint8)
     for part, integers in (("quant", choice.quants), ("scale", choice.scales), ("offset", choice.minima)):
         if integers is not None:
-            _bits(format, part).put(integers, bits)
-    blocks = np.packbits(bits, axis=1, bitorder="little").view(format.numpy)[:, 0]
+            for layout in _layouts(format, part):
+                layout.put(integers, data)
+    blocks = data.view(format.numpy)[:, 0]
     for name, values in choice.floats.items():
         blocks[name] = values
-    if format is GgmlDType.Q8K:
+    names = blocks.dtype.names or ()
+    if "s" in names:
+        # Both factors are rounded to f16 before, and the product once more.
+        blocks["s"] = choice.quants.sum(-1).astype(np.float16).astype(np.float32) * blocks["d"].astype(np.float32)
+    if "bsums" in names:
         blocks["bsums"] = choice.quants.reshape(len(rows), 16, 16).sum(-1)
-    return blocks.view(np.uint8).reshape(len(rows), -1)
+    return data
 
 
 @cache
-def _bits(format: GgmlDType, part: str) -> _Bits:
-    """Where the bits of quants, or of what scales d or dmin, stand in a block of a format."""
-    every = 8 * format.type_size
-    single = np.packbits(np.eye(every + 1, every, dtype=np.uint8), axis=1, bitorder="little")
-    blocks = single.view(format.numpy)[:, 0]
-    for name in _SCALES:
-        if name in (blocks.dtype.names or ()):
-            blocks[name] = 1
-    decoder = DECODERS[format]
-    if part == "quant":
-        found = decoder.quant(blocks, np.arange(format.block_size, dtype=np.int16)).astype(np.int32)
-    else:
+def _layouts(format: GgmlDType, part: str) -> list[_Bits] | list[_Digits]:
+    """Where quants, or what scales d or dmin, stand in a block of a format."""
+    size, decoder = format.type_size, DECODERS[format]
+    places = np.arange(format.block_size, dtype=np.int16)
+
+    def decoded(data: Array) -> Array:
+        blocks = data.view(format.numpy)[:, 0]
+        for name in _SCALES:
+            if name in (blocks.dtype.names or ()):
+                blocks[name] = 1
+        if part == "quant":
+            return decoder.quant(blocks, places).astype(np.int32)
         function = decoder.scale if part == "scale" else decoder.offset
         assert function is not None
-        groups = np.arange(format.block_size // decoder.group, dtype=np.int16)
-        found = function(blocks, groups).astype(np.int32) * (1 if part == "scale" else -1)
+        integers: Array = function(blocks, places[: format.block_size // decoder.group]).astype(np.int32)
+        return integers if part == "scale" else -integers
+
+    single = np.packbits(np.eye(8 * size + 1, 8 * size, dtype=np.uint8), axis=1, bitorder="little")
+    found = decoded(single)
     differences = found[:-1] - found[-1]
     positions, owner = np.nonzero(differences)
-    shift = np.log2(abs(differences[positions, owner])).astype(np.int32)
-    return _Bits(positions, owner, shift, found[-1])
+    pairs = np.unique(np.stack([owner, positions // 8]), axis=1)
+    if part != "quant" or len(pairs[0]) > len(places):
+        return [_Bits(positions, owner, np.log2(abs(differences[positions, owner])).astype(np.int32), found[-1])]
+    # By each byte, of all bytes alike.
+    every = decoded(np.repeat(np.arange(256, dtype=np.uint8)[:, None], size, 1))
+    lowest, radix = int(every.min()), int(np.ptp(every)) + 1
+    layouts = []
+    counts = np.bincount(pairs[1], minlength=size)
+    for count in np.unique(counts[counts > 0]):
+        bytes_of = np.flatnonzero(counts == count)
+        owners = np.stack([pairs[0][pairs[1] == byte] for byte in bytes_of])
+        codes = np.zeros(radix**count, np.uint8)
+        index = (every[:, owners[0]] - lowest) @ radix ** np.arange(count)
+        codes[index[::-1]] = np.arange(256, dtype=np.uint8)[::-1]
+        layouts.append(_Digits(bytes_of, owners, lowest, radix, codes))
+    return layouts
+
+
+def _choice(x: Array, format: GgmlDType, decoder: Decoder, rounding: Rounding) -> _Choice:
+    """What blocks of rows hold, as the spec says."""
+    has_groups = rounding.scales != (1, 1)
+    match rounding.kind:
+        case "magnitude" if "e" in (format.numpy.names or ()):
+            return _powers(x, format, decoder, rounding)
+        case "magnitude":
+            d = abs(x).max(-1) / np.float32(min(-rounding.quants[0], rounding.quants[1]))
+            return _Choice(nearest(x * _inverse(d)[:, None]), {"d": d})
+        case "from_minimum":
+            return _from_minima(x, decoder.group, rounding) if has_groups else _from_minimum(x, rounding.quants[1])
+        case _ if decoder.table is not None:
+            return _from_table(x, decoder, decoder.table, rounding)
+    return _around_zero(x, decoder.group, rounding) if has_groups else _symmetric(x, *rounding.quants)
 
 
 def nearest(x: Array) -> Array:
@@ -126,44 +188,81 @@ def _largest(x: Array, axis: int = -1) -> Array:
     return np.take_along_axis(x, abs(x).argmax(axis, keepdims=True), axis)
 
 
-def _symmetric(half: int) -> Callable[[Array], _Choice]:
-    """Quants from -half to half - 1, of which the first is that of the number of the greatest magnitude."""
+def _symmetric(x: Array, lowest: int, highest: int) -> _Choice:
+    """Quants of which the lowest is that of the number of the greatest magnitude."""
+    largest = _largest(x)
+    if lowest == -highest:
+        inverse = _quotient(lowest, largest)
+        return _Choice(np.rint(inverse * x), {"d": _inverse(inverse)[:, 0]})
+    d = largest / np.float32(lowest)
+    quants = np.trunc(x * _inverse(d) + np.float32(0.5 - lowest)).clip(0, highest - lowest)
+    return _Choice(quants + lowest, {"d": d[:, 0]})
 
-    def rounded(x: Array) -> _Choice:
-        d = _largest(x) / np.float32(-half)
-        quants = np.trunc(x * _inverse(d) + np.float32(half + 0.5)).clip(0, 2 * half - 1)
-        return _Choice(quants - half, {"d": d[:, 0]})
 
-    return rounded
-
-
-def _from_minimum(most: int) -> Callable[[Array], _Choice]:
+def _from_minimum(x: Array, most: int) -> _Choice:
     """Quants from 0 to `most`, from the least number on."""
-
-    def rounded(x: Array) -> _Choice:
-        least = x.min(-1, keepdims=True)
-        d = (x.max(-1, keepdims=True) - least) / np.float32(most)
-        quants = np.trunc((x - least) * _inverse(d) + np.float32(0.5)).clip(0, most)
-        return _Choice(quants, {"d": d[:, 0], "m": least[:, 0]})
-
-    return rounded
+    least = x.min(-1, keepdims=True)
+    d = (x.max(-1, keepdims=True) - least) / np.float32(most)
+    quants = np.trunc((x - least) * _inverse(d) + np.float32(0.5)).clip(0, most)
+    return _Choice(quants, {"d": d[:, 0], "m": least[:, 0]})
 
 
-def _bytes(x: Array) -> _Choice:
-    d = abs(x).max(-1) / np.float32(127)
-    return _Choice(nearest(x * _inverse(d)[:, None]), {"d": d})
+def _powers(x: Array, format: GgmlDType, decoder: Decoder, rounding: Rounding) -> _Choice:
+    """Quants by a power of two, of which the highest one is not below half of the greatest magnitude."""
+    every = np.zeros(256, format.numpy)
+    every["e"] = np.arange(256)
+    assert decoder.scale is not None and decoder.table is not None
+    scales = decoder.scale(every, np.zeros(1, np.int16))[:, 0]
+    above = np.floor(np.log2(abs(x).max(-1))) - np.floor(np.log2(np.float32(rounding.quants[1])))
+    exponents = np.searchsorted(scales, np.exp2(above)).clip(0, 255)
+    magnitudes = _nearest_of(abs(x) / scales[exponents, None], decoder.table[decoder.table >= 0], is_up=False)
+    return _Choice(np.copysign(magnitudes, x), {"e": exponents})
 
 
-def _bytes_and_sum(x: Array) -> _Choice:
-    choice = _bytes(x)
-    # Both factors are rounded to f16 before, and the product once more.
-    d, total = (values.astype(np.float16).astype(np.float32) for values in (choice.floats["d"], choice.quants.sum(-1)))
-    return choice._replace(floats={"d": d, "s": total * d})
+def _nearest_of(x: Array, table: Array, *, is_up: bool = True) -> Array:
+    """The nearest numbers of a table, in the middle of two the upper or the lower one."""
+    values = np.unique(table).astype(np.float32)
+    upper = np.searchsorted(values, x, "right").clip(1, len(values) - 1)
+    below, above = x - values[upper - 1], values[upper] - x
+    found: Array = np.where(below < above if is_up else below <= above, values[upper - 1], values[upper])
+    return found
 
 
-def _bytes_of_256(x: Array) -> _Choice:
-    inverse = _quotient(-127, _largest(x))
-    return _Choice(np.rint(inverse * x), {"d": _inverse(inverse)[:, 0]})
+def _from_table(x: Array, decoder: Decoder, table: Array, rounding: Rounding) -> _Choice:
+    """Quants of a table, by a scale of least squares, weighted by squares: quantize_row_iq4_nl_impl."""
+    groups = _in_groups(x, decoder.group)
+    largest = _largest(groups, 0)[0]
+    lowest = np.float32(rounding.quants[0])
+    weight = groups * groups
+
+    def fit(inverse: Array) -> tuple[Array, Array, Array]:
+        quants = _nearest_of(inverse * groups, table)
+        return quants, (weight * quants * groups).sum(0), (weight * quants * quants).sum(0)
+
+    quants, products, squares = fit(_quotient(-lowest if rounding.search else lowest, largest))
+    scales = _quotient(products, squares)
+    best = scales * products
+    for step in _steps(rounding):
+        _, products, squares = fit(_quotient(lowest + step, largest))
+        is_better = (squares > 0) & (products * products > best * squares)
+        scales = np.where(is_better, _quotient(products, squares), scales)
+        best = np.where(is_better, scales * products, best)
+    scales = np.where(abs(largest) < _MIN_MAGNITUDE, np.float32(0), scales)
+    if rounding.scales == (1, 1):
+        return _Choice(_in_blocks(quants), {"d": scales[:, 0]})
+    low, high = rounding.scales
+    d = _largest(scales) / np.float32(low)
+    chosen = np.rint(_inverse(d) * scales).clip(low, high)
+    quants = _nearest_of(_inverse(d * chosen) * groups, table)
+    return _Choice(_in_blocks(quants), {"d": d[:, 0]}, chosen)
+
+
+def _steps(rounding: Rounding) -> list[np.float32]:
+    """What trials add, which may be around zero."""
+    if not rounding.search:
+        return []
+    first, last, step = rounding.search
+    return [np.float32(step) * np.float32(k) for k in range(round(first / step), round(last / step) + 1)]
 
 
 def _in_groups(x: Array, group: int) -> Array:
@@ -176,27 +275,22 @@ def _in_blocks(groups: Array) -> Array:
     return blocks
 
 
-def _from_minima(
-    most: int, group: int, max_scale: int, first: float, *, is_rough: bool = False
-) -> Callable[[Array], _Choice]:
-    """Quants from 0 to `most`; groups have a scale and a minimum of up to `max_scale` times d and dmin.
+def _from_minima(x: Array, group: int, rounding: Rounding) -> _Choice:
+    """Quants from 0 on; groups have a scale and a minimum, which are integers times d and dmin.
 
-    quantize_row_q2_K_ref, which is rough: it adds up magnitudes of errors, weighted by those of numbers;
-    quantize_row_q4_K_ref and quantize_row_q5_K_ref, which add up squares, and to the weights the root of their mean.
+    quantize_row_q2_K_ref, which adds up magnitudes of errors, weighted by those of numbers; quantize_row_q4_K_ref and
+    quantize_row_q5_K_ref, which add up squares, and to the weights the root of their mean.
     """
-
-    def rounded(x: Array) -> _Choice:
-        groups = _in_groups(x, group)
-        weight = abs(groups) if is_rough else abs(groups) + _root_mean_square(groups)
-        scales, minima = _line(groups, weight, most, first, is_rough)
-        d, chosen = _shared(scales, max_scale)
-        dmin, chosen_minima = _shared(minima, max_scale)
-        step, least = d.astype(np.float32)[:, None] * chosen, dmin.astype(np.float32)[:, None] * chosen_minima
-        quants = np.rint((groups + least) / step).clip(0, most)
-        quants[:, step == 0] = 0
-        return _Choice(_in_blocks(quants), {"d": d, "dmin": dmin}, chosen, chosen_minima)
-
-    return rounded
+    most, max_scale = rounding.quants[1], rounding.scales[1]
+    groups = _in_groups(x, group)
+    weight = abs(groups) if rounding.error == "magnitude" else abs(groups) + _root_mean_square(groups)
+    scales, minima = _line(groups, weight, most, rounding)
+    d, chosen = _shared(scales, max_scale)
+    dmin, chosen_minima = _shared(minima, max_scale)
+    step, least = d.astype(np.float32)[:, None] * chosen, dmin.astype(np.float32)[:, None] * chosen_minima
+    quants = np.rint((groups + least) / step).clip(0, most)
+    quants[:, step == 0] = 0
+    return _Choice(_in_blocks(quants), {"d": d, "dmin": dmin}, chosen, chosen_minima)
 
 
 def _shared(factors: Array, most: int) -> tuple[Array, Array]:
@@ -211,11 +305,11 @@ def _root_mean_square(x: Array) -> Array:
     return root
 
 
-def _line(x: Array, weight: Array, most: int, first: float, is_rough: bool) -> tuple[Array, Array]:
+def _line(x: Array, weight: Array, most: int, rounding: Rounding) -> tuple[Array, Array]:
     """Scales and minima, both from 0 on, of groups along dim 0, by which quants from 0 to `most` come near them.
 
     make_qkx2_quants of ggml-quants.c. Quants are made from the least number on, in steps of (highest - least) / (most +
-    number), for numbers from `first` to 1, 0.1 apart. The line that least squares, weighted, give for those quants is
+    number), for the numbers of the search. The line that least squares, weighted, give for those quants is
     the next `least` and scale if its weighted sum of errors, or of their squares, is less than that of the last one.
     """
     least, highest = np.minimum(x.min(0), 0), x.max(0)
@@ -228,14 +322,14 @@ def _line(x: Array, weight: Array, most: int, first: float, is_rough: bool) -> t
 
     def error(scale: Array, least: Array, quants: Array) -> Array:
         off = scale * quants + least - x
-        total: Array = (weight * (abs(off) if is_rough else off * off)).sum(0)
+        total: Array = (weight * (abs(off) if rounding.error == "magnitude" else off * off)).sum(0)
         return total
 
     inverse = np.float32(most) / (highest - least)
     scale = np.float32(1) / inverse
     lowest = error(scale, least, quants_of(inverse))
-    for step in range(round((1 - first) * 10) + 1):
-        steps = np.float32(first) + np.float32(0.1) * np.float32(step) + np.float32(most)
+    for step in range(round((rounding.search[1] - rounding.search[0]) / rounding.search[2]) + 1):
+        steps = np.float32(rounding.search[0]) + np.float32(rounding.search[2]) * np.float32(step) + np.float32(most)
         quants = quants_of(steps / (highest - least))
         heavy = weight * quants
         sum_quants, squares, products = heavy.sum(0), (heavy * quants).sum(0), (heavy * x).sum(0)
@@ -251,24 +345,21 @@ def _line(x: Array, weight: Array, most: int, first: float, is_rough: bool) -> t
     return np.where(is_flat, np.float32(0), scale), -least
 
 
-def _around_zero(half: int, max_scale: int, slope: Callable[[Array, int], Array]) -> Callable[[Array], _Choice]:
-    """Quants from -half to half - 1; 16 each have a scale from -max_scale to max_scale - 1 times d.
+def _around_zero(x: Array, group: int, rounding: Rounding) -> _Choice:
+    """Quants on both sides of zero; groups have a scale, which is an integer times d.
 
     quantize_row_q3_K_ref and quantize_row_q6_K_ref.
     """
-
-    def rounded(x: Array) -> _Choice:
-        groups = _in_groups(x, 16)
-        scales = slope(groups, half)
-        inverse = _quotient(-max_scale, _largest(scales))
-        d = _inverse(inverse).astype(np.float16)
-        chosen = np.rint(inverse * scales).clip(-max_scale, max_scale - 1)
-        step = d.astype(np.float32) * chosen
-        quants = np.rint(groups / step).clip(-half, half - 1)
-        quants[:, step == 0] = 0
-        return _Choice(_in_blocks(quants), {"d": d[:, 0]}, chosen)
-
-    return rounded
+    (lowest, highest), (low, high) = rounding.quants, rounding.scales
+    groups = _in_groups(x, group)
+    scales = _refined_slope(groups, rounding) if rounding.refine else _searched_slope(groups, rounding)
+    inverse = _quotient(low, _largest(scales))
+    d = _inverse(inverse).astype(np.float16)
+    chosen = np.rint(inverse * scales).clip(low, high)
+    step = d.astype(np.float32) * chosen
+    quants = np.rint(groups / step).clip(lowest, highest)
+    quants[:, step == 0] = 0
+    return _Choice(_in_blocks(quants), {"d": d[:, 0]}, chosen)
 
 
 class _Fit(NamedTuple):
@@ -289,14 +380,14 @@ class _Fit(NamedTuple):
         return cls(quants, (weighted * x * quants).sum(0), (weighted * quants * quants).sum(0))
 
 
-def _refined_slope(x: Array, half: int) -> Array:
+def _refined_slope(x: Array, rounding: Rounding) -> Array:
     """Scales of groups, by which quants from -half to half - 1 come near them: make_q3_quants of ggml-quants.c.
 
-    Each quant in turn becomes that which is best for the scale of the others, five times.
+    Each quant in turn becomes that which is best for the scale of the others, as often as the spec says.
     """
-    largest = _largest(x, 0)[0]
+    half, largest = -rounding.quants[0], _largest(x, 0)[0]
     quants, products, squares = _Fit.of(x, _quotient(-half, largest), half)
-    for _ in range(5):
+    for _ in range(rounding.refine):
         for value, quant in zip(x, quants, strict=True):
             heavy = value * value
             less, fewer = products - heavy * value * quant, squares - heavy * quant * quant
@@ -309,33 +400,15 @@ def _refined_slope(x: Array, half: int) -> Array:
     return _quotient(products, squares)
 
 
-def _searched_slope(x: Array, half: int) -> Array:
-    """Scales as those of `_refined_slope`, the best of 19: make_qx_quants of ggml-quants.c, with squares as weights."""
-    largest = _largest(x, 0)[0]
+def _searched_slope(x: Array, rounding: Rounding) -> Array:
+    """Scales as those of `_refined_slope`, the best of trials: make_qx_quants of ggml-quants.c, weighted by squares."""
+    half, largest = -rounding.quants[0], _largest(x, 0)[0]
     _, products, squares = _Fit.of(x, _quotient(-half, largest), half)
     scale = _quotient(products, squares)
     best = scale * products
-    for step in (*range(-9, 0), *range(1, 10)):
-        steps = np.float32(half) + np.float32(0.1) * np.float32(step)
-        _, products, squares = _Fit.of(x, -_quotient(steps, largest), half)
+    for step in _steps(rounding):
+        _, products, squares = _Fit.of(x, -_quotient(np.float32(half) + step, largest), half)
         is_better = (squares > 0) & (products * products > best * squares)
         scale = np.where(is_better, _quotient(products, squares), scale)
         best = np.where(is_better, scale * products, best)
     return scale
-
-
-# For each format with a scale; opgen refuses a spec with another one.
-ROUNDED: Final[Mapping[GgmlDType, Callable[[Array], _Choice]]] = {
-    GgmlDType.Q4_0: _symmetric(8),
-    GgmlDType.Q4_1: _from_minimum(15),
-    GgmlDType.Q5_0: _symmetric(16),
-    GgmlDType.Q5_1: _from_minimum(31),
-    GgmlDType.Q8_0: _bytes,
-    GgmlDType.Q8_1: _bytes_and_sum,
-    GgmlDType.Q2K: _from_minima(3, 16, 15, -0.5, is_rough=True),
-    GgmlDType.Q3K: _around_zero(4, 32, _refined_slope),
-    GgmlDType.Q4K: _from_minima(15, 32, 63, -1.0),
-    GgmlDType.Q5K: _from_minima(31, 32, 63, -0.5),
-    GgmlDType.Q6K: _around_zero(32, 128, _searched_slope),
-    GgmlDType.Q8K: _bytes_of_256,
-}

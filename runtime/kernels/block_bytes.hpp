@@ -8,11 +8,11 @@
 namespace tallow {
 
 // The 32 weights of a lane: runs whose quants share bytes. Where lanes share a block, none is shorter than a group, so
-// that few scales are decoded.
+// that few scales are decoded, unless the halves of a run share bytes.
 template <typename Block>
-constexpr uint32_t most_runs = Block::elements == lane_weights ? lane_weights
-                               : Block::group < lane_weights   ? lane_weights / Block::group
-                                                               : 1;
+constexpr uint32_t most_runs = Block::elements == lane_weights || Block::apart < lane_weights ? lane_weights
+                               : Block::group < lane_weights ? lane_weights / Block::group
+                                                             : 1;
 template <typename Block> constexpr uint32_t runs = Block::runs < most_runs<Block> ? Block::runs : most_runs<Block>;
 template <typename Block> constexpr uint32_t apart = runs<Block> == 1 ? Block::elements : Block::apart;
 template <typename Block> constexpr uint32_t run_length = lane_weights / runs<Block>;

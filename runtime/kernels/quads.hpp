@@ -4,6 +4,9 @@
 #include "access.hpp"
 #if defined(TALLOW_VECTOR)
 #include "vector.hpp"
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 #endif
 
 // A field of a block begins where the spec says. Some versions of NVRTC have no way to ask; their layout is the same.
@@ -29,6 +32,11 @@ TALLOW_INLINE uint32_t shift_pair(uint32_t low, uint32_t high, uint32_t shift) {
 #else
     return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> shift);
 #endif
+}
+
+// Four bytes of a word, from the lowest on.
+TALLOW_INLINE uint32_t join_bytes(int a, int b, int c, int d) {
+    return static_cast<uint32_t>(a | b << 8 | c << 16 | d << 24);
 }
 
 // Words that follow each other, of which the first stands at a multiple of so many bytes, or of their own. Some begin
@@ -60,7 +68,7 @@ template <uint32_t N> struct Words {
     uint32_t values[N];
 };
 template <uint32_t Alignment, uint32_t N> TALLOW_INLINE Words<N> load_words(const void* pointer) {
-    static_assert(is_power_of_two<Alignment> && Alignment >= 2, "blocks begin at multiples of 2");
+    static_assert(is_power_of_two<Alignment>);
     const uint8_t* const bytes = static_cast<const uint8_t*>(pointer);
     Words<N> words;
     if constexpr (Alignment >= 4) {
@@ -72,14 +80,16 @@ template <uint32_t Alignment, uint32_t N> TALLOW_INLINE Words<N> load_words(cons
             for (uint32_t i = 0; i < together; ++i)
                 words.values[k + i] = access.values[i];
         }
-    } else if constexpr (N == 1) {
+    } else if constexpr (N == 1 && Alignment == 2) {
         words.values[0] = load_registers<2>(bytes).values[0] | load_registers<2>(bytes + 2).values[0] << 16;
+    } else if constexpr (N == 1) {
+        words.values[0] = join_bytes(bytes[0], bytes[1], bytes[2], bytes[3]);
     } else {
 #if defined(TALLOW_NVIDIA)
         // The same bits of an address in shared memory are known without the address that stands for it elsewhere.
-        const uint32_t odd = static_cast<uint32_t>(__cvta_generic_to_shared(bytes)) & 2;
+        const uint32_t odd = static_cast<uint32_t>(__cvta_generic_to_shared(bytes)) & (4 - Alignment);
 #else
-        const uint32_t odd = static_cast<uint32_t>(reinterpret_cast<uint64_t>(bytes)) & 2;
+        const uint32_t odd = static_cast<uint32_t>(reinterpret_cast<uint64_t>(bytes)) & (4 - Alignment);
 #endif
         uint32_t low = load_registers<4>(bytes - odd).values[0];
 #pragma unroll
@@ -95,6 +105,122 @@ template <uint32_t Alignment, uint32_t N> TALLOW_INLINE Words<N> load_words(cons
 // Four bits of a byte from bit `shift` on, one in each byte of a word.
 template <uint32_t> TALLOW_INLINE uint32_t spread_bits(const uint8_t* bits, uint32_t byte, uint32_t shift) {
     return (static_cast<uint32_t>(bits[byte] >> shift) & 15u) * 0x00204081u & 0x01010101u;
+}
+#endif
+
+// Integers of a format, which kernels look up.
+#if defined(TALLOW_HOST)
+#define TALLOW_TABLE [[maybe_unused]] static constexpr
+#else
+#define TALLOW_TABLE [[maybe_unused]] static __device__ const
+#endif
+
+// A number of a grid, of which each word has four bytes.
+template <uint32_t Columns, int Bias> TALLOW_INLINE int number_at(const uint32_t* grid, uint32_t row, uint32_t column) {
+    return static_cast<int>(grid[(row * Columns + column) / 4] >> 8 * (column % 4) & 255u) + Bias;
+}
+
+// 2**n, for n from -149 to 127.
+TALLOW_INLINE float power_of_two(int n) {
+    return bit_cast<float>(n < -126 ? 1u << (n + 149) : static_cast<uint32_t>(n + 127) << 23);
+}
+
+TALLOW_INLINE int count_ones(uint32_t bits) {
+#if defined(TALLOW_NVIDIA)
+    return __popc(bits);
+#else
+    return __builtin_popcount(bits);
+#endif
+}
+
+// Four bytes at a multiple of so many.
+template <uint32_t Alignment> TALLOW_INLINE uint32_t load_word(const uint8_t* pointer) {
+#if defined(TALLOW_VECTOR)
+    uint32_t word;
+    __builtin_memcpy(&word, pointer, sizeof word);
+    return word;
+#else
+    return load_words<Alignment, 1>(pointer).values[0];
+#endif
+}
+
+// The four lowest bits of a number, one in each byte of a word.
+TALLOW_INLINE uint32_t spread_bits(uint32_t bits) {
+    return (bits & 15u) * 0x00204081u & 0x01010101u;
+}
+
+// Numbers up to Highest, those of which the bit is 1 with the other sign, plus Highest: none takes one from the next.
+template <uint32_t Highest, typename Word> TALLOW_INLINE Word apply_signs(Word numbers, Word bits) {
+    return numbers - 2 * (numbers & bits * 255u) + Highest * 0x01010101u;
+}
+
+// The bytes of a word in 16 bits each, for what bytes do not hold.
+template <typename Word> struct Halves {
+    Word even;
+    Word odd;
+
+    TALLOW_INLINE Halves(Word even, Word odd) : even(even), odd(odd) {
+    }
+    TALLOW_INLINE explicit Halves(Word bytes) : even(bytes & 0x00ff00ffu), odd(bytes >> 8 & 0x00ff00ffu) {
+    }
+    TALLOW_INLINE Halves operator+(Halves other) const {
+        return {even + other.even, odd + other.odd};
+    }
+    TALLOW_INLINE Halves operator*(uint32_t factor) const {
+        return {even * factor, odd * factor};
+    }
+    TALLOW_INLINE Halves operator&(uint32_t mask) const {
+        return {even & mask * 0x00010001u, odd & mask * 0x00010001u};
+    }
+    TALLOW_INLINE Halves operator>>(uint32_t shift) const {
+        const uint32_t mask = (0xffffu >> shift) * 0x00010001u;
+        return {even >> shift & mask, odd >> shift & mask};
+    }
+};
+
+template <typename Word> TALLOW_INLINE Word bytes_of(Halves<Word> halves) {
+    return halves.even | halves.odd << 8;
+}
+
+// Bytes of a list of 16, which has four words, by numbers below 16, which are bytes too.
+template <uint32_t A, uint32_t B, uint32_t C, uint32_t D> TALLOW_INLINE uint32_t look_up(uint32_t numbers) {
+#if defined(TALLOW_NVIDIA)
+    // A selector has 4 bits for each byte; the highest one, which would repeat a sign, tells the halves of the list
+    // apart.
+    const uint32_t selectors = __byte_perm(numbers | numbers >> 4, 0, 0x4420u);
+    const uint32_t low = __byte_perm(A, B, selectors & 0x7777u);
+    const uint32_t high = __byte_perm(C, D, selectors & 0x7777u);
+    return __byte_perm(low, high, 0x3210u | (selectors & 0x8888u) >> 1);
+#elif defined(TALLOW_AMD)
+    const uint32_t low = __builtin_amdgcn_perm(B, A, numbers & 0x07070707u);
+    const uint32_t high = __builtin_amdgcn_perm(D, C, numbers & 0x07070707u);
+    return __builtin_amdgcn_perm(high, low, 0x03020100u | (numbers & 0x08080808u) >> 1);
+#else
+    const uint32_t list[] = {A, B, C, D};
+    uint32_t bytes = 0;
+    for (uint32_t shift = 0; shift < 32; shift += 8) {
+        const uint32_t number = numbers >> shift & 15u;
+        bytes |= (list[number / 4] >> 8 * (number % 4) & 255u) << shift;
+    }
+    return bytes;
+#endif
+}
+#if defined(TALLOW_VECTOR)
+template <uint32_t A, uint32_t B, uint32_t C, uint32_t D>
+TALLOW_INLINE Vector<uint32_t, 32> look_up(Vector<uint32_t, 32> numbers) {
+    using Words = Vector<uint32_t, 32>;
+    const Words list = {A, B, C, D, A, B, C, D};
+#if defined(__AVX2__)
+    return (Words)_mm256_shuffle_epi8((__m256i)list, (__m256i)numbers);
+#else
+    using Bytes = Vector<uint8_t, 32>;
+    const Bytes bytes = bit_cast<Bytes>(list);
+    const Bytes places = bit_cast<Bytes>(numbers);
+    Bytes found;
+    for (uint32_t i = 0; i < 32; ++i)
+        found[i] = bytes[places[i]];
+    return bit_cast<Words>(found);
+#endif
 }
 #endif
 

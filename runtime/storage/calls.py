@@ -98,6 +98,12 @@ def require_dtype(op: str, storage: Calls, dtypes: frozenset[DType], reason: str
         raise UnsupportedDType(op, dtype, backend_name(storage), reason, conversion(dtype, dtypes))
 
 
+def require_format(op: str, storage: Calls, formats: frozenset[str], reason: str) -> None:
+    """Raise UnsupportedDType unless weights in blocks have one of `formats`."""
+    if (dtype := storage.inner.dtype).value not in formats:
+        raise UnsupportedDType(op, dtype, backend_name(storage), reason)
+
+
 def require_same_dtype(op: str, storage: Calls, *others: Calls | None) -> None:
     """Raise DTypeMismatch unless all storages have one dtype; None is skipped."""
     dtype = storage.inner.dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tallow import Device, GgmlDType, QMatMul, QStorage, QTensor, Tensor
+from tallow import Device, QMatMul, QStorage, QTensor, Tensor
 from tallow.runtime.backends.gpu_backend.device import GpuDevice
 from tallow.runtime.backends.gpu_backend.ops import quantized
 
@@ -56,7 +56,8 @@ def test_x_may_lie_in_any_way(format: str, dtype: str, device: Device) -> None:
     if dtype not in dtypes_of(device.backend):
         pytest.skip(f"{device.backend} has no {dtype}")
     generator = np.random.default_rng(8)
-    weights = QTensor.quantize(Tensor(generator.standard_normal((4, 256), np.float32)), format).to(device)
+    data = oracle.random_blocks(generator, format, 4 * 256, (0.01, -0.02))
+    weights = QTensor(QStorage.from_data(data, device, format), (4, 256))
     product, decoded = QMatMul(weights), weights.dequantize().numpy().astype(np.float64).T
     for case in LAID:
         x = place(device, dtype, encode(dtype, generator.normal(0, 1, case.shape).astype(EXTENDED)), case.placement)
@@ -75,16 +76,14 @@ def test_a_product_over_no_columns_is_zeros(device: Device) -> None:
 
 # So long that rows end inside a part of theirs, and so few that waves share them.
 ROWS, HIDDEN = 37, 8448
-FORMATS = [dtype.value for dtype in GgmlDType if dtype.block_size > 1]
+FORMATS = [name for name, (size, _) in oracle.SIZES.items() if size > 1]
 
 
 def of_random_blocks(format: str, device: Device) -> tuple[QTensor, np.ndarray]:
     """Weights of random blocks, and the same in f64."""
-    generator, dtype = np.random.default_rng(2), GgmlDType(format)
-    blocks = generator.integers(0, 256, ROWS * HIDDEN // dtype.block_size * dtype.type_size, np.uint8).view(dtype.numpy)
-    for field in {"d", "dmin", "m", "s"} & set(blocks.dtype.names or ()):
-        blocks[field] = generator.normal(0, 0.01, blocks.shape).astype(blocks.dtype[field])
-    weights = QTensor(QStorage.from_data(blocks.view(np.uint8), device, format), (ROWS, HIDDEN))
+    generator = np.random.default_rng(2)
+    data = oracle.random_blocks(generator, format, ROWS * HIDDEN, generator.normal(0, 0.01, 64).tolist())
+    weights = QTensor(QStorage.from_data(data, device, format), (ROWS, HIDDEN))
     return weights, weights.dequantize().numpy().astype(np.float64)
 
 

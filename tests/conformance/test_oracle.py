@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from .comparison import assert_close, assert_same
-from .handlers.quantized import random_blocks
 from .oracle import blocks, elementwise, functions, gradients, indexing, movement, randomness, reductions, windows
 from .oracle.formats import (
     EXTENDED,
@@ -473,20 +472,10 @@ def test_normal_has_the_moments_of_one():
     assert abs(values.std() - 1) < 0.02
 
 
-# What the package cannot decode are Q8_1 and Q8K.
-@pytest.mark.parametrize("name", [name for name in blocks.SIZES if name not in ("Q8_1", "Q8K")])
-def test_blocks_are_decoded_to_the_bits_of_the_gguf_package(name):
-    gguf = pytest.importorskip("gguf", reason="what llama.cpp's own package makes of blocks")
-    data = random_blocks(np.random.default_rng(8), name, 3000 * blocks.SIZES[name][0])
-    number = gguf.GGMLQuantizationType[f"{name[:-1]}_K" if name.endswith("K") else name]
-    expected = gguf.quants.dequantize(data, number).reshape(-1)
-    np.testing.assert_array_equal(blocks.decode(name, data).view(np.uint32), expected.view(np.uint32))
-
-
 @pytest.mark.parametrize(("name", "layout"), [("Q8_1", "<e2x32b"), ("Q8K", "<f256b32x")])
 def test_blocks_of_bytes_are_decoded_as_candle_defines_them(name, layout):
     """BlockQ8K::to_float of candle-core/src/quantized/k_quants.rs, and the same of Q8_1, by Python's own numbers."""
-    data = random_blocks(np.random.default_rng(9), name, 100 * blocks.SIZES[name][0])
+    data = blocks.random_blocks(np.random.default_rng(9), name, 100 * blocks.SIZES[name][0], (0.5, -3.0, 65504.0))
     expected = [
         scale * float(quant) for scale, *quants in struct.iter_unpack(layout, data.tobytes()) for quant in quants
     ]

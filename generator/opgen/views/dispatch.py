@@ -321,7 +321,10 @@ def _checks(spec: Spec, method: Method) -> Iterable[str]:
                 yield f"{given}require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)"
         elif texts == ("same",):
             yield f"require_same_dtype({label}, {method.operands[0].name}, {spread[operand.name]}{operand.name})"
-        elif texts != (BLOCKS,) and len(spec.resolve(operand.dtypes)) < len(spec.dtype_names):
+        elif operand.is_of_blocks and len(formats := spec.resolve(operand.dtypes)) < len(spec.sets[BLOCKS]):
+            reason = quoted(op_reason(spec, method, None) or "")
+            yield f"require_format({label}, {operand.name}, frozenset({formats}), {reason})"
+        elif not operand.is_of_blocks and len(spec.resolve(operand.dtypes)) < len(spec.dtype_names):
             reason = quoted(op_reason(spec, method, None) or "")
             arguments = [label, operand.name, dtypes_constant(operand.dtypes), reason]
             yield f"{given}require_dtype({', '.join(arguments)})"

@@ -5,7 +5,7 @@ from types import SimpleNamespace as View
 
 from opgen.examples import SELF, SHAPED, VECTOR, Example, examples_of
 from opgen.formula import text_of
-from opgen.model import BLOCKS, Method, Monoid, Operand, Spec
+from opgen.model import Method, Monoid, Operand, Spec
 from opgen.views.python import quoted
 
 _PRODUCT = "x * y"
@@ -72,7 +72,12 @@ def _operand(spec: Spec, method: Method, operand: Operand) -> str:
 def _dtype(spec: Spec, method: Method, operand: Operand) -> str:
     """The dtype of an operand in examples."""
     texts = operand.dtypes.texts
-    if texts in (("same",), ("op",), (BLOCKS,)) or operand is method.operands[0] or method.custom_class is not None:
+    if (
+        texts in (("same",), ("op",))
+        or operand.is_of_blocks
+        or operand is method.operands[0]
+        or method.custom_class is not None
+    ):
         return "same"
     names = spec.resolve(operand.dtypes)
     dtypes = [dtype for dtype in spec.dtypes if dtype.name in names]

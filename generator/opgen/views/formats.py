@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace as View
 
-from opgen.decoding import Decoding
-from opgen.formats import BlockField, Format
+from opgen.decoding import Decoding, TableFacts
+from opgen.formats import BlockField, Format, Table
 from opgen.model import Spec
 from opgen.views.python import quoted
 
@@ -30,12 +30,60 @@ def _row(item: Format) -> View:
         numpy=", ".join(map(_numpy, item.fields)),
         shown=", ".join(f"{field.name}: {field.type}{_count(field)}" for field in item.fields),
         parts=[_part(name, decoding) for name, decoding in item.decodings.items()],
+        cpp_parts=[
+            _part(name, item.decodings[name]) for name in item.decodings if name != "quant" or _calls_quant(item)
+        ],
+        quads=item.quads if item.scale is not None else None,
+        is_gathered=str(item.scale is not None and item.quads.is_gathered).lower(),
+        tables=[_table(item, table) for table in item.table],
+        rounding=_rounding(item),
+        list=_list(item),
     )
 
 
 def struct_name(name: str) -> str:
     """What C++ calls the block of a format."""
     return f"Block{name}"
+
+
+def _table(item: Format, table: Table) -> View:
+    """A list of numbers, or of a grid words of four bytes, less what is the least below 0."""
+    facts = item.known[table.name]
+    assert isinstance(facts, TableFacts)
+    numbers, is_grid = facts.numbers, table.rows is not None
+    words = [bytes(number - facts.bias for number in numbers[k : k + 4]) for k in range(0, len(numbers), 4) if is_grid]
+    spelled = [f"0x{int.from_bytes(word, 'little'):08x}" for word in words] if is_grid else map(str, numbers)
+    values = list(table.values)
+    return View(
+        name=facts.name,
+        constant=facts.name.upper(),
+        cpp_type="uint32_t" if is_grid else "int16_t",
+        cpp=f"{{{', '.join(spelled)}}}",
+        numpy=f'grid({values}, {table.columns}, b"{table.digits}")' if is_grid else f"np.array({values}, np.int16)",
+    )
+
+
+def _calls_quant(item: Format) -> bool:
+    """Return True if kernels decode one quant by itself."""
+    return item.scale is None or item.quads.calls_quant
+
+
+def _rounding(item: Format) -> str | None:
+    """The arguments of what says how weights are rounded."""
+    rounding, quant, scale = item.rounding, item.decodings["quant"], item.decodings.get("scale")
+    if rounding is None or scale is None:
+        return None
+    lowest = quant.low if rounding.lowest is None else rounding.lowest
+    keys = {"search": rounding.search, "refine": rounding.refine, "error": rounding.error}
+    given = [f"{key}={quoted(value) if isinstance(value, str) else value}" for key, value in keys.items() if value]
+    return ", ".join([quoted(rounding.kind), f"({lowest}, {quant.high})", f"({scale.low}, {scale.high})", *given])
+
+
+def _list(item: Format) -> str | None:
+    """The list that quants are of."""
+    name = item.quant.partition("[")[0]
+    lists = {table.name for table in item.table if table.rows is None}
+    return f"{item.name}_{name}".upper() if name in lists and item.quant.endswith("]") else None
 
 
 def _part(name: str, decoding: Decoding) -> View:

@@ -25,24 +25,13 @@ SCALES = (0.0, -0.0, 2**-24, -(2**-24), 2**-14 - 2**-24, 2**-14, 0.1, -1.0, 3.5,
 WIDE_SCALES = (2**-149, -(2**-149), 2**-133, 2**-126 - 2**-149, 2**-126, 2.0**127, -(2.0**127))
 # How far a weight may be off after quantising numbers from -1 to 1 alone, in units of the largest of a block.
 STEPS = {"Q4": 0.14, "Q5": 0.07, "Q8": 0.01, "Q2": 0.6, "Q3": 0.4, "Q6": 0.06, "F1": 0.001, "BF": 0.01, "F3": 0}
-
-
-def random_blocks(generator: np.random.Generator, name: str, weights: int, scales: Sequence[float] = ()) -> Array:
-    """Bytes of blocks of any bits, with floats of some scales; by default of all that the format has."""
-    length, size = oracle.SIZES[name]
-    data = generator.integers(0, 256, (weights // length, size), np.uint8)
-    places, kind = ([0], NUMPY["bf16"]) if name == "BF16" else oracle.FLOATS[name]
-    if not scales:
-        scales = SCALES + (WIDE_SCALES if name in ("F32", "BF16", "Q8K") else ())
-    for place in places:
-        floats = generator.choice(scales, (len(data), 1)).astype(kind)
-        data[:, place : place + floats.itemsize] = floats.view(np.uint8)
-    return data.reshape(-1)
+STEPS |= {"TQ": 0.51, "MX": 0.26, "IQ": 0.14}
 
 
 def random_bytes(bench: Bench, weights: int, scales: Sequence[float] = ()) -> Array:
-    """Such blocks of the format of a cell."""
-    return random_blocks(bench.generator, bench.name, weights, scales)
+    """Bytes of blocks of any bits, with floats of some scales; by default of all that the format has."""
+    wide = WIDE_SCALES if bench.name in ("F32", "BF16", "Q8K", "MXFP4") else ()
+    return oracle.random_blocks(bench.generator, bench.name, weights, scales or (*SCALES, *wide))
 
 
 def on_device(bench: Bench, data: Array) -> tallow.QStorage:

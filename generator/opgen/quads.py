@@ -1,0 +1,336 @@
+"""How kernels decode quants: four that follow each other as bytes of a word, in C++."""
+
+import ast
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from opgen.decoding import FIELD_TYPES, FieldFacts, Known, Part, TableFacts, Translator, bare, place_values
+
+_PLACE: Final = "i"
+_BYTE: Final = 255
+# The most that unsigned bytes may be where a processor adds two of their products with signed ones in 16 bits.
+_UNSIGNED: Final = 128
+# The quants that kernels decode together, and the smallest group of them.
+_RUN: Final = 32
+_HALF_RUN: Final = 16
+# Entries of a table that one instruction for bytes looks up.
+_LISTED: Final = 16
+
+
+class Quads(NamedTuple):
+    """Four quants that follow each other, in C++: bytes of a word, and what is added to each.
+
+    The quants that are `apart` from each other stand in the same bytes, which are loaded once. Where quants are
+    `gathered` a word is decoded by itself, and nothing is loaded before.
+    """
+
+    loads: int
+    loaded: str  # a list of the words of each load, for N of them that follow each other from `first` on
+    cpp: str  # of word `quad` of all loads, and of i, the place of the first of the four
+    bias: int
+    highest: int  # what a byte of a word is at most
+    runs: int  # how many quants the same bytes hold
+    apart: int
+    is_gathered: bool
+    calls_quant: bool  # each quant is decoded by itself
+
+
+class _Word(NamedTuple):
+    """Four numbers less `bias`, from 0 to `high`: bytes of a word or, if `is_wide`, 16 bits each."""
+
+    cpp: str
+    high: int
+    bias: int = 0
+    is_wide: bool = False
+
+    @property
+    def widened(self) -> "_Word":
+        """The same in 16 bits each."""
+        return self if self.is_wide else self._replace(cpp=f"Halves({bare(self.cpp)})", is_wide=True)
+
+    @property
+    def in_bytes(self) -> "_Word":
+        """The same in bytes."""
+        if self.high > _BYTE:
+            raise _ApartError
+        return self._replace(cpp=f"bytes_of({bare(self.cpp)})", is_wide=False) if self.is_wide else self
+
+
+class _ApartError(Exception):
+    """Four quants cannot be computed as a word."""
+
+
+def quads_of(tree: ast.expr, known: Known, alignments: Mapping[str, int], count: int, group: int) -> Quads:
+    """The quants of a block by fours; ValueError where they do not fit bytes. `tree` can be decoded.
+
+    Fields begin at addresses that are multiples of `alignments`.
+    """
+    for is_gathered in (False, True):
+        words = _Words(known, alignments, count, is_gathered)
+        try:
+            word = _signed(words.word(tree).in_bytes)
+        except _ApartError:
+            continue
+        runs, apart = _gathered_runs(count, group) if is_gathered else words.runs
+        if apart % _RUN == 0 or apart == _HALF_RUN:
+            loaded = f"{{{{{', '.join(words.loads)}}}}}"
+            cpp = bare(word.cpp)
+            return Quads(len(words.loads), loaded, cpp, word.bias, word.high, runs, apart, is_gathered, False)
+    part = Translator(known, _PLACE, count).part(tree)
+    bias = part.low if part.high - part.low <= _UNSIGNED else -_UNSIGNED
+    if part.low < bias or part.high - bias > _BYTE:
+        raise ValueError(
+            f"it is from {part.low} to {part.high}, and kernels multiply bytes; let it be from -128 to 127"
+        )
+    cpp = f"join_bytes({', '.join(f'quant(i + {k}) - {bias}' for k in range(4))})".replace("- -", "+ ")
+    runs, apart = _gathered_runs(count, group)
+    return Quads(0, "{}", cpp, bias, part.high - bias, runs, apart, is_gathered=True, calls_quant=True)
+
+
+def _gathered_runs(count: int, group: int) -> tuple[int, int]:
+    """Of quants that share no bytes, halves of a run are apart where they have scales of their own."""
+    return (2, _HALF_RUN) if group == _HALF_RUN else (1, count)
+
+
+def _signed(word: _Word) -> _Word:
+    """Bytes of which two products with signed ones fit 16 bits, or that are signed but for the highest bit."""
+    if word.high <= _UNSIGNED or word.bias == -_UNSIGNED:
+        return word
+    more = word.bias + _UNSIGNED
+    if more < 0 or word.high + more > _BYTE:
+        raise _ApartError
+    return _Word(f"({word.cpp} + {_repeated(more)})", word.high + more, -_UNSIGNED)
+
+
+def _repeated(byte: int) -> str:
+    return f"0x{byte * 0x01010101:08x}u"
+
+
+class _Words:
+    """Writes expressions of four quants that follow each other as expressions of a word."""
+
+    def __init__(self, known: Known, alignments: Mapping[str, int], count: int, is_gathered: bool) -> None:
+        self._known = known
+        self._alignments = alignments
+        self._count = count
+        self._is_gathered = is_gathered
+        self.loads: list[str] = []
+        # Those whose quants stand in the first byte of each field.
+        self._places = set(range(count))
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """How many quants the same bytes hold, and how far these are from each other."""
+        places = sorted(self._places)
+        return len(places), places[1] if len(places) > 1 else self._count
+
+    def word(self, node: ast.expr) -> _Word:
+        """A word of the value of `node` at four places; _ApartError where there is none."""
+        if isinstance(node, ast.Constant) or (self._is_gathered and self._is_uniform(node)):
+            return self._uniform(node)
+        match node:
+            case ast.Subscript(value=ast.Name(id=name), slice=index):
+                facts = self._known[name]
+                return self._load(name, facts, index) if isinstance(facts, FieldFacts) else self._number(facts, index)
+            case ast.BinOp(left=left, op=ast.BitAnd(), right=ast.Constant(value=int(mask))):
+                return self._masked(left, mask)
+            case ast.BinOp(left=left, op=ast.Mod(), right=ast.Constant(value=256)):
+                return self._masked(left, _BYTE)
+            case ast.BinOp(left=left, op=ast.RShift(), right=ast.Constant(value=int(number))):
+                word = self.word(left).widened
+                return _Word(f"({word.cpp} >> {number})", word.high >> number, _no_bias(word), is_wide=True)
+            case ast.BinOp(left=left, op=ast.LShift(), right=ast.Constant(value=int(number))):
+                word = self.word(left).in_bytes
+                return _in_byte(_Word(f"({word.cpp} << {number})", word.high << number, _no_bias(word)))
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                word, other = self.word(left).in_bytes, self.word(right).in_bytes
+                high = (1 << max(word.high.bit_length(), other.high.bit_length())) - 1
+                return _Word(f"({word.cpp} | {other.cpp})", high, _no_bias(word) + _no_bias(other))
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self._sum(self.word(left), self.word(right))
+            case ast.BinOp(left=left, op=ast.Sub(), right=ast.Constant(value=int(number))):
+                word = self.word(left)
+                return word._replace(bias=word.bias - number)
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return self._product(left, right)
+            case ast.IfExp():
+                return self._with_sign(node)
+        raise _ApartError
+
+    def _uniform(self, node: ast.expr) -> _Word:
+        """The same number four times."""
+        part = self._scalar(node)
+        if isinstance(node, ast.Constant) or part.low == part.high:
+            return _Word("0u", 0, part.low)
+        less = f" - {part.low}".replace("- -", "+ ") if part.low else ""
+        return _in_byte(
+            _Word(f"static_cast<uint32_t>({bare(part.cpp)}{less}) * 0x01010101u", part.high - part.low, part.low)
+        )
+
+    def _load(self, name: str, facts: FieldFacts, index: ast.expr) -> _Word:
+        values = self._values(index)
+        if FIELD_TYPES[facts.type].bytes != 1 or self._steps(values) != {1}:
+            raise _ApartError
+        self._places &= {place for place in range(self._count) if values[place] == values[0]}
+        # So many quants from a multiple of it on are bytes from a multiple of it on.
+        whole = [n for n in (4, 8, 16) if all(values[place] % n == 0 for place in range(0, self._count, n))]
+        aligned = min(self._alignments[name], max(whole, default=1))
+        if self._is_gathered:
+            cpp = f"load_word<{aligned}>({name} + {self._cpp(index)})"
+        else:
+            if not all(values[i + 1] - values[i] == 1 for i in range(self._count - 1) if (i + 1) % _HALF_RUN):
+                raise _ApartError
+            self.loads.append(f"load_words<{aligned}, N>({name} + {self._cpp(index, 'first')})")
+            cpp = f"loaded.words[{len(self.loads) - 1}].values[quad]"
+        if FIELD_TYPES[facts.type].low < 0:
+            return _Word(f"({cpp} ^ 0x80808080u)", _BYTE, -_UNSIGNED)
+        return _Word(cpp, _BYTE)
+
+    def _number(self, facts: TableFacts, index: ast.expr) -> _Word:
+        """Numbers of a row of a grid, or each of a list."""
+        if isinstance(index, ast.Tuple):
+            row, column = index.elts
+            values = self._values(column)
+            if not self._is_gathered or self._steps(values) != {1} or not self._is_uniform(row):
+                raise _ApartError
+            assert facts.columns is not None
+            words = facts.columns // 4
+            place = (
+                self._scalar(row).cpp if words == 1 else f"{words} * {self._scalar(row).cpp} + {self._cpp(column)} / 4"
+            )
+            high = max(facts.numbers) - facts.bias
+            return _in_byte(_Word(f"{facts.name}[{bare(place) if words == 1 else place}]", high, facts.bias))
+        word = self.word(index).in_bytes
+        if word.high >= _LISTED or _no_bias(word):
+            raise _ApartError
+        low, high = min(facts.numbers), max(facts.numbers)
+        bias = low if high - low <= _UNSIGNED else -_UNSIGNED
+        numbers = [number - bias for number in facts.numbers] + [0] * (_LISTED - len(facts.numbers))
+        words_of = [int.from_bytes(bytes(numbers[k : k + 4]), "little") for k in range(0, _LISTED, 4)]
+        listed = ", ".join(f"0x{word:08x}u" for word in words_of)
+        return _Word(f"look_up<{listed}>({bare(word.cpp)})", max(numbers), bias)
+
+    def _masked(self, left: ast.expr, mask: int) -> _Word:
+        match left:
+            case ast.BinOp(left=value, op=ast.RShift(), right=shift) if (
+                values := self._place_values(shift)
+            ) is not None:
+                steps = self._steps(values)
+                if steps == {1} and mask == 1 and self._is_uniform(value):
+                    return self._spread(value, shift)
+                if steps == {0} and not self._is_uniform(value):
+                    word = self.word(value)
+                    if not word.is_wide and not mask >> 8 - max(values):
+                        # Bits of the byte above are cleared, which a mask of fewer bits does.
+                        return _Word(f"(({word.cpp} >> {self._cpp(shift)}) & {_repeated(mask)})", mask, _no_bias(word))
+        word = self.word(left)
+        if word.is_wide:
+            return _Word(f"({word.cpp} & {mask})", min(mask, word.high), _no_bias(word), is_wide=True)
+        return _Word(f"({word.cpp} & {_repeated(mask & _BYTE)})", min(mask, word.high), _no_bias(word))
+
+    def _spread(self, value: ast.expr, shift: ast.expr) -> _Word:
+        """Bits of a number that follow each other."""
+        if self._is_gathered:
+            return _Word(f"spread_bits({self._scalar(ast.BinOp(value, ast.RShift(), shift)).cpp})", 1)
+        if not isinstance(value, ast.Subscript) or not isinstance(self._known[ast.unparse(value.value)], FieldFacts):
+            raise _ApartError
+        places = self._values(value.slice)
+        if any(places[i + 8] - places[i] != 1 for i in range(self._count - 8) if (i // 8 + 1) % 4):
+            raise _ApartError
+        return _Word(f"spread_bits<N>({ast.unparse(value.value)}, {self._cpp(value.slice)}, {self._cpp(shift)})", 1)
+
+    def _sum(self, word: _Word, other: _Word) -> _Word:
+        bias = word.bias + other.bias
+        if other.high == 0 or word.high == 0:
+            return (word if other.high == 0 else other)._replace(bias=bias)
+        if word.is_wide or other.is_wide:
+            word, other = word.widened, other.widened
+        return _fitting(word._replace(cpp=f"({word.cpp} + {other.cpp})", high=word.high + other.high, bias=bias))
+
+    def _product(self, left: ast.expr, right: ast.expr) -> _Word:
+        """A word times a number that is the same for all four."""
+        if self._is_uniform(left):
+            left, right = right, left
+        if not self._is_uniform(right):
+            raise _ApartError
+        part, word = self._scalar(right), self.word(left)
+        if part.low < 0 or (word.bias and part.low != part.high):
+            raise _ApartError
+        high = word.high * part.high
+        if high > _BYTE:
+            word = word.widened
+        return _fitting(word._replace(cpp=f"({word.cpp} * {part.cpp})", high=high, bias=word.bias * part.low))
+
+    def _with_sign(self, node: ast.IfExp) -> _Word:
+        """x or -x, as bits say: `x if bit < 1 else -x`."""
+        match node:
+            case ast.IfExp(
+                test=ast.Compare(left=bit, ops=[ast.Lt()], comparators=[ast.Constant(value=1)]),
+                body=value,
+                orelse=ast.UnaryOp(op=ast.USub(), operand=other),
+            ) if ast.dump(value) == ast.dump(other):
+                word, sign = self.word(value).in_bytes, self.word(bit).in_bytes
+                if sign.high == 1 and not sign.bias and 2 * word.high <= _BYTE:
+                    cpp = f"apply_signs<{word.high}>({bare(word.cpp)}, {bare(sign.cpp)})"
+                    return _Word(cpp, 2 * word.high, _no_bias(word) - word.high)
+        raise _ApartError
+
+    def _is_uniform(self, node: ast.expr) -> bool:
+        """Return True if `node` has one value at the four places."""
+        values = self._place_values(node)
+        if values is not None:
+            return self._steps(values) == {0}
+        return all(self._is_uniform(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+
+    def _scalar(self, node: ast.expr) -> Part:
+        # The host has vectors of places, by which it reads no fields.
+        if not self._is_gathered and self._place_values(node) is None:
+            raise _ApartError
+        return Translator(self._known, _PLACE, self._count).part(node)
+
+    def _place_values(self, node: ast.expr) -> Sequence[int] | None:
+        return place_values(node, _PLACE, self._count)
+
+    def _values(self, node: ast.expr) -> Sequence[int]:
+        values = self._place_values(node)
+        if values is None:
+            raise _ApartError
+        return values
+
+    def _steps(self, values: Sequence[int]) -> set[int]:
+        """From each place to the next of the same four."""
+        return {values[i + 1] - values[i] for i in range(self._count - 1) if i % 4 != 3}
+
+    def _cpp(self, node: ast.expr, place: str = _PLACE) -> str:
+        named = _Renamed(_PLACE, place).visit(copy.deepcopy(node))
+        return Translator({}, place, self._count).part(named).cpp
+
+
+def _no_bias(word: _Word) -> int:
+    """Return 0; _ApartError where a word has a bias."""
+    if word.bias:
+        raise _ApartError
+    return 0
+
+
+def _fitting(word: _Word) -> _Word:
+    """Return a word whose numbers fit its parts."""
+    if word.high > (65535 if word.is_wide else _BYTE):
+        raise _ApartError
+    return word
+
+
+def _in_byte(word: _Word) -> _Word:
+    return _fitting(word._replace(is_wide=False))
+
+
+class _Renamed(ast.NodeTransformer):
+    """A name in the place of another."""
+
+    def __init__(self, name: str, other: str) -> None:
+        self._name = name
+        self._other = other
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._other) if node.id == self._name else node
