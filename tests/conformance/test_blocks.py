@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tallow import Device, QMatMul, QStorage, QTensor, Tensor
@@ -79,6 +81,13 @@ ROWS, HIDDEN = 37, 8448
 FORMATS = [name for name, (size, _) in oracle.SIZES.items() if size > 1]
 
 
+def each_with(dtype: str, *others: str) -> list[Any]:
+    """Each format with a dtype of x, and the first one with others: conversions of x do not depend on the format."""
+    few = [*((format, dtype) for format in FORMATS), *((FORMATS[0], other) for other in others)]
+    rest = [(format, other) for format in FORMATS[1:] for other in others]
+    return few + [pytest.param(*each, marks=pytest.mark.full) for each in rest]
+
+
 def of_random_blocks(format: str, device: Device) -> tuple[QTensor, np.ndarray]:
     """Weights of random blocks, and the same in f64."""
     generator = np.random.default_rng(2)
@@ -111,8 +120,7 @@ def test_a_row_of_x_has_the_same_product_alone_and_among_others(
         assert np.array_equal(bits(first, count), whole[first : first + count])
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("format", "dtype"), each_with("f16", "f32", "bf16"))
 def test_the_product_of_16_bits_is_that_of_what_dequantize_f16_gives(format: str, dtype: str, device: Device) -> None:
     if not {"f16", dtype} <= set(dtypes_of(device.backend)):
         pytest.skip(f"{device.backend} has no f16, or no {dtype}")
@@ -130,8 +138,7 @@ def test_the_product_of_16_bits_is_that_of_what_dequantize_f16_gives(format: str
     assert (np.abs(got.to_dtype("f32").numpy() - expected) <= slack).all()
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("format", "dtype"), each_with("bf16", "f16"))
 def test_weights_of_16_bits_change_a_product_by_one_unit_of_its_terms(format: str, dtype: str, device: Device) -> None:
     if dtype not in dtypes_of(device.backend):
         pytest.skip(f"{device.backend} has no {dtype}")
