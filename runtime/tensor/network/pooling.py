@@ -279,7 +279,14 @@ def _pool(
     _require_range(op, 1, kernel_size=window, stride=stride, dilation=dilation)
     steps = zip(shape[2:], window, padding, stride, dilation, strict=True)
     counts = [pooled_size(op, *each, ceil_mode=ceil_mode) for each in steps]
-    params = ParamsPool(shape, counts, window, padding, stride, dilation, count_include_pad)
+    if max(shape) > LONGEST_STEP:
+        params = ParamsPool(shape, counts, window, padding, stride, dilation, count_include_pad)
+    else:
+        # All else is checked. The step behind a single window may be of any length.
+        paces = tuple([step if count > 1 else 1 for step, count in zip(stride, counts, strict=True)])
+        params = ParamsPool._make(
+            (tuple(shape), tuple(counts), window, padding, paces, dilation, count_include_pad, False)
+        )
     return params, Layout.contiguous(params.out_dims)
 
 

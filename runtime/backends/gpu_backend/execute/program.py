@@ -173,9 +173,12 @@ class Run:
         parts = list(values)
         for place, value in enumerate(values):
             # Most are the same in all runs.
-            if type(value) in _CONSTANTS:
+            kind = type(value)
+            if kind in _CONSTANTS:
                 continue
-            if isinstance(value, Value):
+            if kind is tuple:
+                parts[place] = self._plain(value)
+            elif isinstance(value, Value):
                 parts[place] = self._number(value)
             elif isinstance(value, Buffer | BlocksBuffer):
                 parts[place] = self._storage(value)

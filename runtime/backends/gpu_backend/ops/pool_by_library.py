@@ -21,12 +21,13 @@ def avg_pool(
 ) -> Buffer | None:
     """The mean of each window by a library of images; None where there is nothing to do or it refuses."""
     params = pool_of(x.shape, window, stride)
-    if params.is_empty or len(params.sizes) != 2 or params.adaptive or not all(map(_is_plain, params.axes)):
+    axes = params.axes
+    if params.is_empty or len(axes) != 2 or params.adaptive or not all(map(_is_plain, axes)):
         return None
     source, result = copy.contiguous(build, x), build.output(results.avg_pool(x, params))
     height, width = params.window
     # Libraries count the windows by themselves, and so the stride behind a single one has to leave no room for more.
-    down, right = [axis.stride if axis.windows > 1 else axis.size for axis in params.axes]
+    down, right = [axis.stride if axis.windows > 1 else axis.size for axis in axes]
     dims = x.shape, params.out_dims
     call = library.avg_pool2d(x.dtype, *dims, (height, width), (down, right), source.address, result.address)
     return result if build.append(call, partial(launches.avg_pool, x=x, params=params)) else None

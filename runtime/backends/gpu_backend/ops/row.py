@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .....kernels import arguments
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # Numbers of rows that a struct has room for.
 _NUMBERS: Final = 4
 _NO_INDEX: Final = arguments.Index(errors=NULL, size=0, call=0, index_mark=0, op=0, index_bytes=0, index_shift=0)
+
+_NO_INDEXES: Final[Mapping[str, Any]] = {"indexes": NULL, "index": _NO_INDEX, "ignored": 0, "index_step": 0}
+_NO_NUMBERS: Final[Mapping[str, Any]] = {"numbers": (0,) * _NUMBERS, "number_steps": 0}
 
 # Kernels count the elements of a row in 32 bits, and look ahead.
 _MAX_LENGTH: Final = (1 << 32) - (1 << 20)
@@ -228,7 +231,6 @@ def _along_rows(
     numbers: RowNumbers | None = None,
 ) -> None:
     """Launch kernels of rows along the last dim."""
-    numbers = numbers or RowNumbers()
     formula, structs, dtype, parameters = kernels
     x, facts = operands[0], formula.facts
     assert x is not None
@@ -242,8 +244,8 @@ def _along_rows(
     totals = RowTotals.of(build, kernels, length, launches) if any(outputs.totals) else None
     for number, launch in enumerate(launches):
         is_split = launch.splits > 1 and facts.stages > 0
-        nbytes = launch.rows * launch.splits * facts.joined * dtype.compute.itemsize
-        parts = build.allocate(nbytes) if is_split else None
+        itemsize = dtype.compute.itemsize
+        parts = build.allocate(launch.rows * launch.splits * facts.joined * itemsize) if is_split else None
         sources: list[Value | int] = [
             NULL if operand is None else operand.at(offset)
             for operand, offset in zip(operands, launch.offsets, strict=True)
@@ -255,17 +257,16 @@ def _along_rows(
         ]
         targets += [NULL] * facts.totals
         targets += [output.at(first) for output in outputs.sums]
-        nbytes = launch.rows * facts.known * dtype.compute.itemsize
-        known = build.allocate(nbytes) if totals and totals.are_apart else None
+        known = build.allocate(launch.rows * facts.known * itemsize) if totals and totals.are_apart else None
         fields: dict[str, Any] = {
             "results": padded(targets, structs.results), "sources": padded(sources, structs.operands),
             "parts": address_of(parts), "totals": totals.addresses[number] if totals else NULL,
             "known": address_of(known), "parameters": parameters, "rows": launch.rows, "length": length,
             "varying": rows.varying, "apart": rows.apart, "team": launch.team, "splits": launch.splits,
-            "geometry": launch.geometry, **numbers.packed_indexes(launch.first),
+            "geometry": launch.geometry, **(numbers.packed_indexes(launch.first) if numbers else _NO_INDEXES),
         }  # fmt: skip
         if structs.has_numbers:
-            fields.update(numbers.packed(launch.first))
+            fields.update(numbers.packed(launch.first) if numbers else _NO_NUMBERS)
         has_sums = totals is not None and not totals.are_apart
         blocks = totals.parts[number] if totals is not None and has_sums else launch.blocks
         for stage in range(facts.stages + 1) if is_split else (facts.stages,):

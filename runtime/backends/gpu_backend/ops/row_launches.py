@@ -114,10 +114,10 @@ def in_rows(
     shape = next(operand.shape for operand in operands if operand is not None)
     unit = vector_elements(shape[-1], dtype.itemsize)
     operands = [operand and _in_vectors(build, operand, unit) for operand in operands]
-    varying = sum(1 << k for k, operand in enumerate(operands) if operand and operand.strides[-1])
+    varying = sum([1 << k for k, operand in enumerate(operands) if operand and operand.strides[-1]])
     absent = (0,) * (len(shape) - 1)
     strides = tuple([absent if operand is None else operand.strides[:-1] for operand in operands])
-    apart = sum(1 << k for k, steps in enumerate(strides) if any(steps))
+    apart = sum([1 << k for k, steps in enumerate(strides) if any(steps)])
     launches = _launches(
         shape, strides, room, dtype.itemsize, unit, build.facts.multiprocessors, has_totals, has_results
     )
@@ -129,10 +129,16 @@ def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
     *outer, along_row = x.strides
     if along_row == 0 or x.shape[-1] == 1:
         return x.relaid(x.shape, (*outer, 0))
-    steps = [step for size, step in zip(x.shape[:-1], outer, strict=True) if size > 1]
-    nbytes = min(unit * x.itemsize, ACCESS_BYTES)
-    is_aligned = unit == 1 or (x.address.is_aligned(nbytes) and all(step % unit == 0 for step in steps))
-    return x if along_row == 1 and is_aligned else _copied_once(build, x)
+    if along_row == 1 and (unit == 1 or _is_aligned(x, outer, unit)):
+        return x
+    return _copied_once(build, x)
+
+
+def _is_aligned(x: Operand, outer: Sequence[int], unit: int) -> bool:
+    """Whether each row begins with an aligned vector."""
+    if any([step % unit for size, step in zip(x.shape, outer, strict=False) if size > 1]):
+        return False
+    return x.address.is_aligned(min(unit * x.itemsize, ACCESS_BYTES))
 
 
 def _copied_once(build: ProgramBuilder, x: Operand) -> Operand:
