@@ -136,7 +136,7 @@ def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
 
 def _is_aligned(x: Operand, outer: Sequence[int], unit: int) -> bool:
     """Whether each row begins with an aligned vector."""
-    if any([step % unit for size, step in zip(x.shape, outer, strict=False) if size > 1]):
+    if any(step % unit for size, step in zip(x.shape, outer, strict=False) if size > 1):
         return False
     return x.address.is_aligned(min(unit * x.itemsize, ACCESS_BYTES))
 
