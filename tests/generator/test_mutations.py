@@ -35,7 +35,7 @@ from .project import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
-SAMPLE = 20
+SAMPLE = 12
 PARTS = 256
 GARBAGE = "zzz garbage"
 Path_ = tuple[str | int, ...]  # the keys and positions that lead to a value of a file
