@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from ....dtype import Array, DType
 from ...base.error import UnsupportedDType
+from ...host import cast
 from ...host.array import normalised
 
 # What has the bits of a dtype that a library and NumPy do not both know.
@@ -56,8 +56,8 @@ def _limits(dtype: DType) -> Array:
     if dtype.is_integer:
         limits = np.iinfo(numpy)
         return np.array([limits.min, limits.max, limits.max // 3], numpy)
-    finfo = ml_dtypes.finfo(dtype.real.numpy if dtype.is_complex else numpy)  # type: ignore[no-untyped-call]
-    real = np.array([finfo.max, finfo.smallest_normal, 1 + float(finfo.eps)]).astype(finfo.dtype)
+    of = dtype.real.format
+    real = cast.narrow(np.array([of.max, of.smallest_normal, 1 + of.eps]), dtype.real)
     return (real + 1j * real).astype(numpy) if dtype.is_complex else real
 
 
