@@ -23,7 +23,7 @@ _PREFIX = "rules."
 def takes_wrapped(spec: "Spec", method: "Method") -> bool:
     """Whether operands may be recorded or batched: a call makes elements of elements."""
     takes = any(not operand.is_of_blocks for operand in method.operands)
-    return takes and makes_elements(method) and not spec.package.without_gradients
+    return takes and method.body is None and makes_elements(method) and not spec.package.without_gradients
 
 
 def rule_of(spec: "Spec", method: "Method") -> str | None:
@@ -42,7 +42,7 @@ def check_batches(spec: "Spec", sources: "Sources", problems: list[Problem]) -> 
     """Note what is unknown, or said twice."""
     functions = sources.functions(RULES) if RULES in sources.paths else None
     for method in spec.storage_methods():
-        if not method.is_broken:
+        if not method.is_broken and method.body is None:
             problems += _mistakes(spec, method, [*functions] if functions is not None else None)
 
 

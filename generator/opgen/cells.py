@@ -113,6 +113,7 @@ class Lowering:
     unsupported: str | None
     dtypes: Names | None
     location: Location
+    methods: tuple[str, ...] = ()  # of tensors, that a method is composed of
     FORM: ClassVar = FunctionCall | _CellKeys
 
     @classmethod
@@ -142,6 +143,8 @@ class Lowering:
         """What the matrix says of it; None where it is unsupported."""
         if self.calls:
             return " or ".join(map(str, self.calls))
+        if self.methods:
+            return f"methods {', '.join(self.methods)}"
         return f"attribute {self.attribute}" if self.attribute else f"op.{self.forward}" if self.forward else None
 
 

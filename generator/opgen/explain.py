@@ -160,6 +160,8 @@ class Explainer:
         parts += [Fact("result", it.text, it.location) for it in results_of(method)]
         parts += [Fact("check", f"{it.call.name}({', '.join(it.call.arguments)})", it.location) for it in method.checks]
         parts.append(Fact("raises", ", ".join(sorted(errors_of(spec, method)))))
+        parts += [Fact(f"part {name}", part.text, part.location) for name, part in method.let.items()]
+        parts += [] if method.body is None else [Fact("body", method.body.text, method.body.location)]
         if method.gradient is not None:
             gradient = method.gradient
             parts += [Fact("gradient", f"{name}: {it.text}", it.location) for name, it in gradient.expressions()]

@@ -212,6 +212,8 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
         checks=tuple(Check(call, functor.location) for call in checks),
         errors={},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
+        let={},
+        body=None,
         gradient=extras.gradient,
         batch=None,
         unbatched=None,

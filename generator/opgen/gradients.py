@@ -136,14 +136,14 @@ def makes_elements(method: "Method") -> bool:
 
 def is_recorded(spec: "Spec", method: "Method") -> bool:
     """Whether the class of recorded storages has a method of its own for calls of a method."""
-    return makes_elements(method) and bool(differentiable(spec, method))
+    return method.body is None and makes_elements(method) and bool(differentiable(spec, method))
 
 
 def check_gradients(spec: "Spec", sources: "Sources", problems: list[Problem]) -> None:
     """Note what methods do not say of their gradients, and what is unknown in what they say."""
     functions = sources.functions(RULES) if RULES in sources.paths else None
     for method in spec.storage_methods():
-        if method.is_broken:
+        if method.is_broken or method.body is not None:
             continue
         gradient, operands = method.gradient, differentiable(spec, method)
         # Ops say what the gradients of one result are.

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from opgen.cache.memo import memoize
 from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
+from opgen.composed import called_methods
 from opgen.gradient_ops import GRADIENT_ENDING
 from opgen.launch_ops import DEVICE_MODULE
 from opgen.model import FUNCTOR_KINDS, ROW, ROW_GRADIENT, Backend, Functor, Method, Owner, Spec
@@ -120,6 +121,8 @@ def _lowered(
             # Backends of one family lack it together.
             if name not in names:
                 names.append(name)
+    for method in (subject.method for subject in subjects if subject.method.body is not None):
+        found[method.name, None] = _without_parts(spec, method, found[method.name, None], found)
     return found
 
 
@@ -150,6 +153,11 @@ def _of_op(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subj
     if backend.missing is not None:
         reason = Lowering((), None, None, backend.missing, None, backend.place("runtime"))
         return _Done(dict.fromkeys(dtypes, reason))
+    if method.body is not None:
+        composed = Lowering((), None, None, None, None, method.location, called_methods(method))
+        of_library = [*_unsupported(spec, backend, method, op), composed]
+        found = _of_dtypes(spec, backend, of_library, dtypes)
+        return _Done(MappingProxyType({dtype: each for dtype, each in found.items() if each}))
     cells = (owner.cells.get(key) for owner in owners for key in keys)
     own = [lowering for cell in cells if cell is not None for lowering in cell.lowerings]
     every = [*_unsupported(spec, backend, method, op), *own, *_default(spec, owners, method, module)]
@@ -187,6 +195,24 @@ def _without_words(
         if lacking is not None:
             return Lowering((), None, None, lacking.unsupported, None, lacking.location)
     return lowering
+
+
+def _without_parts(
+    spec: Spec, method: Method, own: Mapping[str | None, Lowering], found: Lowerings
+) -> Mapping[str | None, Lowering]:
+    """The lowerings of a composed method, refused where one of its parts is an op that the backend lacks."""
+    ops = {(op or (each.tensor.name if each.tensor else None)): (each.name, op) for each, op in _ops(spec)}
+    parts = [found[ops[name]] for name in called_methods(method) if name in ops and ops[name] in found]
+    lowered = {}
+    for dtype, lowering in own.items():
+        lacking = (part[dtype] for part in parts if dtype in part and part[dtype].unsupported is not None)
+        lowered[dtype] = next(lacking, lowering)
+    return lowered
+
+
+def _ops(spec: Spec) -> Iterator[tuple[Method, str | None]]:
+    """The storage methods with their ops."""
+    yield from ((method, op) for method in spec.storage_methods() if not method.is_broken for op in spec.ops(method))
 
 
 def _default(spec: Spec, owners: Sequence[Owner], method: Method, module: str | None) -> Iterator[Lowering]:
@@ -379,7 +405,9 @@ def _check_lowerings(
 def _check_form(what: str, subjects: Sequence[_Subject], lowering: Lowering, problems: Problems) -> None:
     """Note a cell of a form that its methods cannot be lowered to."""
     for method in (subject.method for subject in subjects):
-        if (lowering.calls or lowering.attribute is not None) and method.custom_class is not None:
+        if method.body is not None:
+            message = f"{what} is composed of other methods; remove the cell"
+        elif (lowering.calls or lowering.attribute is not None) and method.custom_class is not None:
             message = f"{what} runs a user's op; write '{{forward: name}}'"
         elif lowering.forward is not None and method.custom_class is None:
             message = f"{what} takes no user's op to forward to; write a call such as 'module.function'"

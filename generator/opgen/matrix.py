@@ -7,6 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from opgen.cache.memo import memoize
+from opgen.gradients import differentiable
 from opgen.model import Backend, Method, Spec
 from opgen.problem import Location
 from opgen.scopes import is_differentiable
@@ -135,6 +136,8 @@ def _on_backend(spec: Spec, method: Method, op: str | None, backend: Backend) ->
 
 def _has_gradient(spec: Spec, method: Method, op: str | None) -> bool:
     functor, gradient = spec.functor(method, op), method.gradient
+    if method.body is not None:
+        return bool(differentiable(spec, method))
     if functor is not None:
         return is_differentiable(spec, functor)
     return gradient is not None and gradient.none is None and gradient.missing is None

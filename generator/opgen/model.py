@@ -43,6 +43,7 @@ from opgen.notes import (
     module_name,
     names_of,
 )
+from opgen.parts import Part
 from opgen.problem import Location, did_you_mean, nearest
 from opgen.reserved import is_reserved, no_cpp_word, not_reserved
 from opgen.results import Result
@@ -912,6 +913,19 @@ class Method:
         "The errors that backends raise besides those that follow from the checks and the dtypes.",
     ]
     tensor: Annotated[Signature | None, Of((STORAGE,)), "The signature of the tensor method that is this method alone."]
+    let: Annotated[
+        Mapping[Name, Part],
+        Of((STORAGE,)),
+        Mark.OPTIONAL,
+        "Named parts of `body`, each of which may name those before it.",
+    ]
+    body: Annotated[
+        Part | None,
+        Of((STORAGE,)),
+        "Of a method that is composed of others: its result, or a tuple of several, over the operands, which are "
+        "tensors there, the other arguments and the parts of `let`, in Tensor's methods. It is converted to the dtype "
+        "of `result`. Every backend has such a method, and gradients and batches follow from the parts.",
+    ]
     gradient: Annotated[
         Gradient | None,
         Of((STORAGE,)),
@@ -947,6 +961,8 @@ class Method:
         """Note a signature of another name, and operands that are no parameters."""
         if self.signature.name != self.name:
             yield (None,), f"{what} has the signature of '{self.signature.name}'; give both one name"
+        for parameter in (it for it in self.signature.parameters if " = " in it.type):
+            yield "signature", f"'{parameter}' of {what} has a default; write it to 'tensor'"
         if self.operands and all(operand.name != "self" for operand in self.operands):
             yield (None,), f"{what} has no operand 'self'; add it to 'operands'"
         yield from self._operand_mistakes()

@@ -11,6 +11,7 @@ from opgen.cache import state
 from opgen.cache.state import State
 from opgen.cache.views import ViewCache
 from opgen.check import check
+from opgen.composed import check_composed
 from opgen.emitted import check_syntax, check_whole
 from opgen.errors import check_errors
 from opgen.format import FormatError, formatted
@@ -135,6 +136,7 @@ def _checked(documents: Mapping[Path, Document], sources: Sources, problems: Pro
         check_symbols(spec, sources, problems)
         check_results(spec, sources, problems)
         check_gradients(spec, sources, problems)
+        check_composed(spec, sources, problems)
         check_batches(spec, sources, problems)
         check_errors(spec, problems)
         check_rounding(spec, sources, problems)

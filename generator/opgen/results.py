@@ -134,7 +134,8 @@ def _mistakes(spec: "Spec", method: "Method", flaw_of_call: FlawOfCall) -> Itera
         yield Problem(results[1].location, f"{what} has {len(results)}, and it gives one storage; write one")
     elif method.functor is None and [each.text for each in method.results] == [_default(method)]:
         yield Problem(results[0].location, f"{what} is that without the key; remove it")
-    if method.tensor is not None and len(method.operands) > 1 and method.results and method.functor is None:
+    is_joined = method.body is None and method.functor is None and len(method.operands) > 1
+    if method.tensor is not None and is_joined and method.results:
         message = f"{what} is not that of its operands, of which there are several; write its tensor method in Python"
         yield Problem(results[0].location, message)
     for result in results:

@@ -58,14 +58,17 @@ class Signature:
         if not isinstance(function, ast.FunctionDef) or function.returns is None:
             raise ValueError(f"'{text}' is not a signature; write {_SIGNATURE_FORM}")
         parameters = []
-        for argument in function.args.args:
+        required = len(function.args.args) - len(function.args.defaults)
+        defaults = ["", *(f" = {ast.unparse(value)}" for value in function.args.defaults)]
+        for place, argument in enumerate(function.args.args):
             if argument.annotation is None:
                 raise ValueError(
                     f"parameter '{argument.arg}' of '{function.name}' lacks its type; write {_SIGNATURE_FORM}"
                 )
-            parameters.append(Parameter(argument.arg, ast.unparse(argument.annotation)))
+            default = defaults[max(place - required + 1, 0)]
+            parameters.append(Parameter(argument.arg, f"{ast.unparse(argument.annotation)}{default}"))
         signature = Signature(function.name, tuple(parameters), ast.unparse(function.returns))
-        # What the parse drops (defaults, stars, comments) or rewrites would be lost without a word.
+        # What the parse drops (stars, comments) or rewrites would be lost without a word.
         if str(signature) != text:
             raise ValueError(f"signature '{text}' would be emitted as '{signature}'; write it so")
         return signature

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 
@@ -129,6 +130,17 @@ class Sources:
         if path not in self._methods:
             self._methods[path] = _methods(self.tree(path) or [])
         return self._methods[path]
+
+    def methods_of_classes(self, path: PurePosixPath) -> Mapping[str, Callable]:
+        """The public methods that the classes of a module define, as they are called."""
+        classes = (node for node in self.tree(path) or () if isinstance(node, ast.ClassDef))
+        every = (function for node in classes for function in node.body if isinstance(function, ast.FunctionDef))
+        own = {function.name: _callable(function) for function in every if not function.name.startswith("_")}
+        return {
+            name: replace(it, parameters=it.parameters[1:], required=it.required - 1)
+            for name, it in own.items()
+            if it.parameters[:1] in (("self",), ("cls",))
+        }
 
     def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
         """The functions that a module defines, and those that it reexports from modules of the runtime.

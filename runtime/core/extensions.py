@@ -16,6 +16,7 @@ class Extensions:
         "array_namespace",
         "backward",
         "batched_calls",
+        "composed",
         "device_class",
         "is_cast",
         "mean_of_counted",
@@ -55,6 +56,9 @@ class Extensions:
     """Copies a recorded tensor to another device."""
     mean_of_counted: Callable[..., Any]
     """The mean of recorded losses, of which some count."""
+
+    composed: Any
+    """The module with the functions of storage methods that are composed of tensor methods."""
 
     # Of the package itself: few programs use this layer, so it is imported when it is first asked for.
     array_api: Callable[[str], ModuleType]

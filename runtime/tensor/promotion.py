@@ -6,7 +6,7 @@ their operands by the table of docs/promotion.md once a storage has refused them
 
 from __future__ import annotations
 
-from typing import Final, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
 
 from ...dtype import DType
 from ...promotion import promoted_all
@@ -53,6 +53,12 @@ def promote(error: DTypeMismatch | UnsupportedDType, *operands: T) -> list[T]:
     """Return operands in the dtype in which to call an op again that has refused them."""
     common = second_dtype(error, *[operand.dtype for operand in operands])
     return [operand.to_dtype(common) for operand in operands]
+
+
+def promote_given(error: DTypeMismatch | UnsupportedDType, *operands: T | None) -> list[Any]:
+    """Return operands as `promote` does; those that are None stay so."""
+    promoted = iter(promote(error, *[operand for operand in operands if operand is not None]))
+    return [None if operand is None else next(promoted) for operand in operands]
 
 
 def fits(source: DType, target: DType) -> bool:

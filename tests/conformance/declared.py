@@ -32,8 +32,8 @@ def check_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shape_of(storage: tallow.Storage) -> tuple[int, ...] | None:
-    """The declared shape of what a checked call gave; None of any other storage."""
-    return next((shape for made, shape in _recent if made is storage), None)
+    """The shape that the last checked call which gave a storage declares; None of any other storage."""
+    return next((shape for made, shape in reversed(_recent) if made is storage), None)
 
 
 def types_of(method: Method, arguments: dict[str, Any]) -> list[TensorType]:

@@ -161,7 +161,7 @@ OWN = {
     "results": "results",
     **dict.fromkeys(("kernels", "kernels.arguments", "kernels.host_arguments"), "both sides of a launch"),
     "batching": "transforms",
-    **dict.fromkeys(("tensor_methods", "tensor_ops"), "tensor"),
+    **dict.fromkeys(("composed", "tensor_methods", "tensor_ops"), "tensor"),
     "tensor_moves": "tensor",
     "quantized_matmul": "quantized",
     "kernel_op": "user kernels",

@@ -160,7 +160,8 @@ def _follows_of_method(spec: Spec, method: Method) -> Mapping[str, object]:
     gradient = method.gradient
     operands = {operand.name: operand.dtypes for operand in method.operands}
     return {
-        "is_differentiable": gradient is not None and gradient.none is None and gradient.missing is None,
+        "is_differentiable": method.body is not None
+        or (gradient is not None and gradient.none is None and gradient.missing is None),
         "has_tensor_method": method.tensor is not None,
         "raises": frozenset(errors_of(spec, method)),
         "gives": ", ".join(result.text for result in results_of(method)),

@@ -17,6 +17,7 @@ from opgen.cpp import camel
 from opgen.formula import Call, Node, Number, Primitive, shared, text_of, walk
 from opgen.functor_methods import result_dtype
 from opgen.gradient_ops import op_of_numbers, primitives_by_ops, saved_numbers, second_gradients
+from opgen.gradients import differentiable
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
 from opgen.matrix import Cell, cells, ways
@@ -177,6 +178,9 @@ class Reference:
             found = derivatives(self.spec, functor, known)
             return View(rows=[(operand, _lines(node)) for operand, node in found.items()], none=None)
         gradient = method.gradient
+        if method.body is not None and (operands := differentiable(self.spec, method)):
+            rows = [(operand.name, ["follows from the parts"]) for operand in operands]
+            return View(rows=rows, none=None)
         if gradient is None:
             return None
         rows = [(operand, [expression.text]) for operand, expression in gradient.functions.items()]

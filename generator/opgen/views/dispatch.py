@@ -96,6 +96,8 @@ def storage_method(spec: Spec, method: Method) -> View:
         coercions=() if is_property else tuple(_coercions(method)),
         plan=plan,
         others=tuple(stored[1:]),  # these may be on another backend
+        # What the function of a composed method is given.
+        composed=None if method.body is None else ", ".join(["self", *method.signature.arguments]),
         written=None if plan is None else written_storage(method),
     )
 
@@ -141,7 +143,9 @@ def _method(spec: Spec, method: Method, suffix: str, stored: list[str], label: s
         "refusal": f"UnsupportedDevice({label}" if dtype == "None" else f"UnsupportedDType({label}, {dtype}",
         "gives_nothing": signature.returns == "None",
         "result": results.get(signature.returns, "value"),
-        "branches": tuple(_branch(spec, method, backend, suffix, stored, dtype) for backend in spec.backends),
+        "branches": tuple(
+            _branch(spec, method, backend, suffix, stored, dtype) for backend in spec.backends if method.body is None
+        ),
     }
 
 
@@ -152,7 +156,8 @@ def storage_class(method: Method, backend: Backend, operand: str) -> str:
 
 def has_plans(method: Method) -> bool:
     """Whether what a call of a method did is kept: it depends on the arguments alone, and on no op of a user's."""
-    return bool(method.operands) and bool(method.signature.parameters) and method.custom_class is None
+    is_own = method.body is None and method.custom_class is None
+    return is_own and bool(method.operands) and bool(method.signature.parameters)
 
 
 def _calls(spec: Spec, method: Method) -> Iterator[FunctionCall]:

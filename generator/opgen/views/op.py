@@ -25,6 +25,7 @@ from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, reads_unit
 from opgen.results import typed_result
 from opgen.rows import POSITION
 from opgen.scopes import decisive, joined_results, row_statements, scopes, with_given
+from opgen.views.composed import tensor_call
 from opgen.views.dispatch import dtypes_constant, op_classes
 from opgen.views.python import quoted
 from opgen.views.results import dims
@@ -298,6 +299,8 @@ def tensor_methods(spec: Spec) -> View:
             operands = [f"{name}={name}" for name in functor.operands[1:]]
             arguments = ", ".join([quoted(front.name), f"self._storage.{method.name}", given, *operands])
             body = f"return self._of_rows({arguments})"
+        elif method.body is not None:
+            body = tensor_call(spec, method)
         elif len(method.operands) > 1:
             stored = [operand.name for operand in method.operands]
             numbers = [name for name in front.arguments if name not in stored]

@@ -1,4 +1,4 @@
-"""Storage methods whose results have no other bits than those of their oracle: this is all that tests need of them."""
+"""Storage methods of which tests need their oracle alone: its bits, or a result and how much one may be off."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Case = Mapping[str, Any]
 class Exact(NamedTuple):
     """The oracle of a method."""
 
-    compute: Callable[..., Array]
+    compute: Callable[..., Any]
     """The result, of the values of operands and of parameters by the names that the spec has for them."""
     cases: tuple[Case, ...]
     """Calls besides the examples of the spec: sizes at which kernels change their ways."""
@@ -23,6 +23,8 @@ class Exact(NamedTuple):
     """Functions of `values` that make elements."""
     zero_sign: bool
     """Whether the sign of a zero counts."""
+    is_exact: bool = True
+    """Whether results have these bits; else they are extended, with how much they may be off besides."""
 
 
 ORACLES: dict[str, Exact] = {}
@@ -37,3 +39,9 @@ def exact(*cases: Case, draws: tuple[str, ...] = ("mixed",), zero_sign: bool = T
         return compute
 
     return register
+
+
+def close(compute: Callable[..., tuple[Array, Array]]) -> Callable[..., tuple[Array, Array]]:
+    """Make a function the oracle of the method that has its name: its extended result, and the allowed error."""
+    ORACLES[compute.__name__] = Exact(compute, (), ("modest",), zero_sign=False, is_exact=False)
+    return compute
