@@ -217,7 +217,11 @@ def _with_reason(functor: Functor, reason: str) -> Functor:
 def _with_functors(spec: Spec, family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
     """A family of storage methods with the functors that are methods of their own, beside the method of their kind."""
     names = {method.kind for method in family.methods}
-    own = [kind for kind in kinds.values() if kind.name in names or kind.family == family.name]
-    functors = [functor_method(kind, functor) for kind in own for functor in kind.methods]
+    functors = [
+        functor_method(kind, functor)
+        for kind in kinds.values()
+        for functor in kind.methods
+        if (functor.family or kind.family) == family.name or (functor.family is None and kind.name in names)
+    ]
     functors = [with_row_gradient(spec, kinds, method) for method in functors]
     return replace(family, methods=(*family.methods, *functors))

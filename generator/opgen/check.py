@@ -67,6 +67,9 @@ def check(spec: Spec, problems: Problems) -> None:
             message = f"op '{functor.name}' is a method beside the one with 'ops: {kind.name}', which is missing"
             problems.note(functor.location, f"{message}; write it to a file of spec/storage")
         for functor in kind.functors:
+            if functor.family and functor.family not in families:
+                message = f"'family' of op '{functor.name}' names '{functor.family}', which is no file of spec/storage"
+                problems.unknown(functor.location, message, functor.family, families)
             are_known(spec, functor.dtypes, (), problems)
             if not functor.keeps_kind and functor.result not in spec.groups["all"]:
                 hint = unknown_dtype(functor.result or "", spec.groups["all"])

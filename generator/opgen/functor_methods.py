@@ -105,10 +105,21 @@ def _with_numbers(functor: Functor, dim: Sequence[Parameter], place: str, front:
         example["overwrites"] = False
     example |= dict.fromkeys(functor.parameters, 1.0)
     examples = tuple(
-        Example.of({"self": shape, **{each.name: shape[:1] for each in operands}, **example}, functor.location)
-        for shape in ROWS
+        Example.of(
+            {
+                "self": shape,
+                **{name: shape[1:] for name in functor.vectors if is_full or name not in functor.optional},
+                **{each.name: shape[:1] for each in operands},
+                **example,
+            },
+            functor.location,
+        )
+        for shape, is_full in [
+            (shape, is_full) for shape in ROWS for is_full in ((True, False) if functor.optional else (True,))
+        ]
     )
     count = len(functor.results) + (functor.index is not None) if functor.per_row else 0
+    checks += [Call("along_dim", ("layout", f"{name}_layout", place)) for name in functor.vectors]
     results = [number_of_row(functor)] * count or ["self.dtype[self.shape]"]
     returns = STORAGES if functor.per_row else "Storage"
     return Extras(

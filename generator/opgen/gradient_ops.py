@@ -111,10 +111,15 @@ def row_results(spec: Spec, functor: Functor) -> dict[str, Node]:
     if functor.adds_residual and functor.operands[0] in of_elements:
         first = functor.operands[0]
         of_elements[first] = Call(ADD, (of_elements[first], Name(RESIDUAL)))
-    totals = {
-        name: total_of(node, name) for name, node in found.items() if name in functor.vectors and not is_zero(node)
-    }
+    # Kernels with numbers of rows have no sums over rows.
+    vectors = () if functor.per_row else functor.vectors
+    totals = {name: total_of(node, name) for name, node in found.items() if name in vectors and not is_zero(node)}
     return {**of_elements, **totals}
+
+
+def of_vectors(spec: Spec, functor: Functor) -> Mapping[str, Node]:
+    """By vector of an op with a number for each row, what elements add to its gradient."""
+    return {name: node for name, node in _found(spec, functor).items() if functor.per_row and name in functor.vectors}
 
 
 def saved_numbers(spec: Spec, functor: Functor) -> Mapping[str, Node]:
@@ -167,7 +172,9 @@ def _of_row(spec: Spec, functor: Functor) -> Sequence[Functor]:
     if functor.per_row:
         saved = saved_numbers(spec, functor)
         node = replaced(node, {constant: Name(name) for name, constant in saved.items()})
-        takes = [*functor.operands, INCOMING, *saved, *filter(None, [functor.index])]
+        read = names(node)
+        vectors = [name for name in functor.vectors if name in read]
+        takes = [functor.operands[0], *vectors, INCOMING, *saved, *filter(None, [functor.index])]
     return (_op(spec, functor, name, ROW_GRADIENT, functor.unsupported, node, takes, {}, doc),)
 
 
@@ -414,7 +421,7 @@ def _found(spec: Spec, functor: Functor) -> Mapping[str, Node]:
         return {}
     if functor.per_row:
         # The gradient reads numbers of the row that are saved, of which the result may be made.
-        (formula,) = joined_results(spec, functor)
+        formula, *_ = joined_results(spec, functor)
         return {name: inlined(node, {RESULT: formula}) for name, node in found.items()}
     return found
 

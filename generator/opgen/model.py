@@ -450,8 +450,14 @@ class Functor:
         Key("per_row"),
         _OF_ROWS,
         "True if the formula is one number for each row, in which elements stand in reductions alone. Results are in "
-        "the compute dtype. The methods give several: behind the numbers, with an index, 1 for each row whose index "
-        "counts and 0 for the others, and then the numbers of each row that the gradient reads.",
+        "the compute dtype. The methods give several: after the numbers, with an index, what each row counts for, and "
+        "then the numbers of each row that the gradient reads.",
+    ]
+    counts: Annotated[
+        Formula | None,
+        _OF_ROWS,
+        "With `per_row` and an index, what a row counts for, if it is not 1: a formula like that of the numbers, such "
+        "as the weight of its target. Rows whose index does not count have 0.",
     ]
     adds_residual: Annotated[
         bool,
@@ -539,6 +545,12 @@ class Functor:
     ]
     unsupported: Annotated[
         str, Mark.OPTIONAL, "Why the op lacks the dtypes that it does not have, if not for the reason of its file."
+    ]
+    family: Annotated[
+        str | None,
+        _OF_ROWS,
+        names_of("family"),
+        "The file of spec/storage that its methods join, those of its gradient too, if not that of its kind.",
     ]
     tensor: Annotated[
         bool | None,
@@ -710,8 +722,16 @@ class Functor:
             if defaults[position] is None and any(default is not None for default in defaults[:position]):
                 message = f"parameter '{name}' without a default follows one with a default; move it before that one"
                 yield ("parameters", name, None), message
-        if self.per_row and len(self.operands) > 1:
-            yield "per_row", f"{what} has a number for each row of {self.operands[0]} alone; remove the other operands"
+        others = [name for name in self.operands[1:] if name not in self.vectors]
+        if self.per_row and others:
+            message = f"{what} has a number for each row of {self.operands[0]}, and other operands lie along the row"
+            yield "per_row", f"{message}; write '{others[0]} along row', or remove it"
+        if self.per_row and self.has_front and len(self.operands) > 1:
+            message = f"{what} has vectors, which tensor methods of numbers of rows do not take"
+            yield "per_row", f"{message}; write 'tensor: false', and one in the runtime"
+        if self.counts is not None and not (self.per_row and self.index is not None):
+            message = f"'counts' of {what} says what rows with an index count for"
+            yield "counts", f"{message}; write 'per_row: true' and an operand such as 'target index', or remove it"
         if self.index is not None and self.has_front:
             yield (
                 "",

@@ -30,20 +30,36 @@ def _of_numbers(functor: Functor, gradient: Functor | None) -> Gradient:
     if gradient is None:
         return Gradient(None, {}, "the numbers do not depend on the elements", None, {}, functor.location)
     index = [functor.index] if functor.index is not None else []
-    first = 1 if index else 0
     numbers = [*["dim"] * (not functor.last_dim), *["ignore_index"] * len(index)]
+    first = len(index)
     arguments = [
         "g",
         repr(gradient.name),
         "self",
+        _tuple(gradient.vectors),
         _tuple([*(f"others[{first + place}]" for place in range(len(gradient.numbers) - 1)), *index]),
         _tuple(numbers),
         _tuple(gradient.parameters),
         "node",
         "handle",
     ]
-    call = Expression(f"rules.row_numbers({', '.join(arguments)})", functor.location)
-    return Gradient(None, {}, None, None, {"self": call}, functor.location)
+    functions = {"self": Expression(f"rules.row_numbers({', '.join(arguments)})", functor.location)}
+    for name in functor.vectors:
+        call = f"rules.row_vector({', '.join(['g', functor.member, repr(name), *_by_ops(functor)])})"
+        functions[name] = Expression(call, functor.location)
+    return Gradient(None, {}, None, None, functions, functor.location)
+
+
+def _by_ops(functor: Functor) -> list[str]:
+    """Return the arguments of rules that compute gradients of numbers of rows op by op."""
+    first, *vectors = functor.operands
+    tensors = [f"{first!r}: self", *(f"{name!r}: ({name}, {functor.absent.get(name)})" for name in vectors)]
+    tensors += [f"{name!r}: {name}" for name in functor.numbers[:1]]
+    name = functor.index
+    index = "None" if name is None else f"({name!r}, {name}, ignore_index)"
+    numbers = [f"{name!r}: {name}" for name in functor.parameters]
+    dim = "len(self.shape) - 1" if functor.last_dim else "dim"
+    return [f"{{{', '.join(tensors)}}}", index, dim, f"{{{', '.join(numbers)}}}"]
 
 
 def _of_op(spec: Spec, functor: Functor, gradient: Functor | None) -> Gradient:
@@ -109,11 +125,6 @@ def _of_gradient(kind: FunctorKind, functor: Functor) -> Gradient:
 
 def _of_number_gradient(functor: Functor) -> Gradient:
     """Return that of the gradient op of an op of numbers: of the elements and of the numbers' gradient, op by op."""
-    name = functor.index
-    index = "None" if name is None else f"({name!r}, {name}, ignore_index)"
-    tensors = f"{{{functor.operands[0]!r}: self, {functor.numbers[0]!r}: {functor.numbers[0]}}}"
-    numbers = [f"{name!r}: {name}" for name in functor.parameters]
-    dim = "len(self.shape) - 1" if functor.last_dim else "dim"
-    arguments = ["g", functor.member, tensors, index, dim, f"{{{', '.join(numbers)}}}"]
+    arguments = ["g", functor.member, *_by_ops(functor)]
     call = Expression(f"rules.row_numbers_gradient({', '.join(arguments)})", functor.location)
     return Gradient(call, {}, None, None, {}, functor.location)

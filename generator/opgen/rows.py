@@ -10,6 +10,7 @@ from typing import Final
 
 from opgen.formula import (
     ADD,
+    MULTIPLY,
     SUBTRACT,
     WHERE,
     Call,
@@ -111,6 +112,16 @@ def joined(node: Node, reductions: Mapping[str, Functor]) -> Node:
     if monoid.finish is not None:
         found = inlined(monoid.finish.node, {"x": found, UNIT: Number(1)})
     return simplified(found)
+
+
+def with_sums_of_constants(node: Node, varying: Collection[str]) -> Node:
+    """Return a rewritten row formula with products in the place of sums of what is the same for each element."""
+    if not isinstance(node, Call):
+        return node
+    arguments = tuple(with_sums_of_constants(argument, varying) for argument in node.arguments)
+    if node.primitive == SUM and is_of_row(arguments[0], varying):
+        return Call(MULTIPLY, (arguments[0], Name(COUNT)), node.offset)
+    return Call(node.primitive, arguments, node.offset)
 
 
 def with_quick_powers(node: Node) -> Node:

@@ -38,7 +38,7 @@ from opgen.model import ROW_GRADIENT, Functor, Monoid, Spec, State
 from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, is_plain_sum, is_sum, reductions_behind
 from opgen.problem import Problems
 from opgen.row_derivatives import row_gradients
-from opgen.rows import EXP_BELOW_ZERO, POSITION, joined, row_primitives, with_quick_powers
+from opgen.rows import EXP_BELOW_ZERO, POSITION, joined, row_primitives, with_quick_powers, with_sums_of_constants
 
 
 class Expression(NamedTuple):
@@ -223,22 +223,31 @@ def row_kinds(functor: Functor) -> dict[str, Kind]:
 
 def _of_row(spec: Spec, functor: Functor, row: Formula) -> Iterator[tuple[str, Scope]]:
     """The formulas of the results of an op of rows."""
+    known = primitives_of_rows(spec)
     for place, node in enumerate(functor.results):
         what = f"'formula' of op '{functor.name}'"
         kinds: Mapping[Kind, Mapping[str, Kind]] = {"float": row_kinds(functor)}
         key = "formula" if len(functor.results) == 1 else f"result {place}"
-        yield key, Scope(what, replace(row, node=without_total(node)), kinds, primitives_of_rows(spec))
+        yield key, Scope(what, replace(row, node=without_total(node)), kinds, known)
+    if functor.counts is not None:
+        counts = functor.counts.with_parts(functor.let)
+        yield "counts", Scope(f"'counts' of op '{functor.name}'", counts, {"float": row_kinds(functor)}, known)
 
 
 @memoize(decisive)
 def joined_results(spec: Spec, functor: Functor) -> tuple[Node, ...]:
-    """The results of an op of rows, or of a reduction of a row, over sums, maxima and minima.
+    """The results of an op of rows, or of a reduction of a row, over sums, maxima and minima: of an op with a number
+    for each row and an index, that number and what the row counts for.
 
     Raises FormulaError for other reductions.
     """
     reductions = {reduction.name: reduction for reduction in spec.reductions}
     nodes = (Call(functor.name, (Name("x"),)),) if functor.reduction is not None else functor.results
-    formulas = [simplified(joined(without_total(node), reductions)) for node in nodes]
+    if functor.per_row and functor.index is not None:
+        nodes = (*nodes, Number(1) if functor.counts is None else functor.counts.with_parts(functor.let).node)
+    varying = (*functor.elements, POSITION)
+    formulas = [joined(without_total(node), reductions) for node in nodes]
+    formulas = [simplified(with_sums_of_constants(node, varying)) for node in formulas]
     return tuple(map(with_quick_powers, formulas) if EXP_BELOW_ZERO in spec.primitives else formulas)
 
 
@@ -274,7 +283,7 @@ def _row_derivatives(spec: Spec, functor: Functor) -> dict[str, Node]:
     written = {operand: joined(formula.node, reductions) for operand, formula in functor.gradient.items()}
     if {*functor.operands} <= {*written}:
         return written
-    (node,) = joined_results(spec, functor)
+    node, *_ = joined_results(spec, functor)
     varying = (*functor.elements, POSITION, *[INCOMING] * (not functor.per_row))
     derived = row_gradients(node, functor.operands, primitives_of_rows(spec), varying)
     return {name: written.get(name, derived[name]) for name in functor.operands}

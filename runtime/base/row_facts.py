@@ -29,14 +29,9 @@ class RowFacts(NamedTuple):
     numbers: int = 0
     """How many operands have a number for each row."""
     number_results: int = 0
-    """How many results are a number for each row, besides whether its index counts."""
+    """How many results are a number for each row; with an index the second one is what the row counts for."""
     at_index: int = 0
     """A bit for each operand of which the element at the index of a row is read."""
-
-    @property
-    def outputs_of_rows(self) -> int:
-        """How many results are a number for each row, all of them."""
-        return self.number_results + (self.number_results > 0 and self.has_index)
 
     @property
     def has_plain_operands(self) -> bool:

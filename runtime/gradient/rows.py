@@ -69,6 +69,7 @@ def row_numbers(
     g: Tensor,
     name: str,
     x: Tensor,
+    vectors: Sequence[Tensor | None],
     others: Sequence[Storage | Tensor],
     where: Sequence[int],
     parameters: Sequence[float],
@@ -77,44 +78,113 @@ def row_numbers(
 ) -> Tensor:
     """That of an op with a number for each row, in the memory of the elements if nobody else needs them.
 
-    Its gradient op takes numbers that the op saved, and the index of each row.
+    Its gradient op takes vectors along the rows, numbers that the op saved, and the index of each row.
     """
     rows = Layout.contiguous(g._layout.shape)
-    parts: list[Any] = []
+    parts = [part for vector in vectors for part in parts_of(name, "operand", vector)]
     for other in (g, *others):
         parts += (other._storage, other._layout) if isinstance(other, Tensor) else (other, rows)
     made = getattr(x._storage, name)(x._layout, *parts, *where, owns(node, 0, handle), *parameters)
     return x._like(made)
 
 
-def row_numbers_gradient(
+class _Rows:
+    """The operands of an op with a number for each row, as tensors that keep the dim of the rows."""
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor | tuple[Tensor | None, float]],
+        index: tuple[str, Tensor, int] | None,
+        dim: int,
+        parameters: Mapping[str, float],
+    ) -> None:
+        """A vector along the row has the number that stands for it where it is left out."""
+        x = next(iter(tensors.values()))
+        assert isinstance(x, Tensor)
+        self.shape = x.shape
+        self._along = [self.shape[dim] if axis == dim else 1 for axis in range(len(self.shape))]
+        self._counts: Tensor | None = None
+        """Whether the index of each row counts; others may have NaN."""
+        positions = self.vector(Tensor.arange(self.shape[dim], dtype="i64", device=x.device))
+        if index is not None:
+            name, targets, ignored = index
+            chosen = targets.unsqueeze(dim)
+            places = chosen.to_dtype("i64")
+            self._counts = places.ne(ignored)
+            if chosen.dtype.index_mark is not None:
+                self._counts = self._counts & chosen.ne(chosen.dtype.index_mark)
+        self.known: dict[str, Any] = {**parameters, "dims": (dim,), "count": self.shape[dim]}
+        self.known["position"] = positions.to_dtype(x.dtype.compute)
+        for each, operand in tensors.items():
+            if isinstance(operand, tuple):
+                vector, absent = operand
+                self.known[each] = x._new_full((), absent) if vector is None else self.vector(vector)
+                self.known[each] = widened(self.known[each])
+            else:
+                self.known[each] = self.counted(operand if operand.rank == x.rank else operand.unsqueeze(dim))
+        if index is not None:
+            self.known[name] = positions.eq(places)
+
+    def vector(self, vector: Tensor) -> Tensor:
+        """A vector along the rows."""
+        return vector.reshape(self._along)
+
+    def counted(self, tensor: Tensor) -> Tensor:
+        """Elements in the compute dtype, 0 in rows whose index does not count."""
+        wide = widened(tensor)
+        return wide if self._counts is None else self._counts.where(wide, 0)
+
+    def gradient(self, op: MethodOp, name: str, g: Tensor) -> Tensor | None:
+        """The gradient of an operand of an op; None where it is 0."""
+        derivative = ROW_DERIVATIVES[op].get(name)
+        return None if derivative is None else derivative.function(g, *[self.known[each] for each in derivative.takes])
+
+
+def row_vector(
     g: Tensor,
     op: MethodOp,
-    tensors: Mapping[str, Tensor],
+    name: str,
+    tensors: Mapping[str, Tensor | tuple[Tensor | None, float]],
     index: tuple[str, Tensor, int] | None,
     dim: int,
     parameters: Mapping[str, float],
-) -> tuple[Tensor, Tensor]:
-    """Those of the gradient op of an op with a number for each row: of the elements, and of the numbers' gradient."""
-    (first, x), (second, gradient) = tensors.items()
-    shape, device = x.shape, x.device
-    along = [shape[dim] if axis == dim else 1 for axis in range(len(shape))]
-    known: dict[str, Any] = {**parameters, "dims": (dim,), "count": shape[dim]}
-    known |= {first: widened(x), second: gradient.unsqueeze(dim)}
-    known["position"] = Tensor.arange(shape[dim], dtype=gradient.dtype, device=device).reshape(along)
-    wide = widened(g)
-    if index is not None:
-        name, targets, ignored = index
-        chosen = targets.unsqueeze(dim)
-        places = chosen.to_dtype("i64")
-        counts = places.ne(ignored)
-        if chosen.dtype.index_mark is not None:
-            counts = counts & chosen.ne(chosen.dtype.index_mark)
-        # Rows that do not count may have NaN.
-        wide, known[first], known[second] = (counts.where(each, 0) for each in (wide, known[first], known[second]))
-        known[name] = Tensor.arange(shape[dim], dtype="i64", device=device).reshape(along).eq(places)
-    of_x, of_gradient = (it.function(wide, *[known[name] for name in it.takes]) for it in ROW_DERIVATIVES[op].values())
-    return of_x.broadcast_as(shape).to_dtype(x.dtype), of_gradient.squeeze(dim)
+) -> Tensor | None:
+    """That of a vector along the rows of an op with a number for each row, op by op."""
+    rows = _Rows(tensors, index, dim, parameters)
+    found = rows.gradient(op, name, rows.counted(g.unsqueeze(dim)))
+    vector = tensors[name]
+    assert isinstance(vector, tuple)
+    assert vector[0] is not None
+    return found if found is None else _summed(found.broadcast_as(rows.shape), dim).to_dtype(vector[0].dtype)
+
+
+def row_numbers_gradient(
+    g: Tensor,
+    op: MethodOp,
+    tensors: Mapping[str, Tensor | tuple[Tensor | None, float]],
+    index: tuple[str, Tensor, int] | None,
+    dim: int,
+    parameters: Mapping[str, float],
+) -> Iterator[Tensor | None]:
+    """Those of the gradient op of an op with a number for each row: of elements, vectors and the numbers' gradient."""
+    rows = _Rows(tensors, index, dim, parameters)
+    wide = rows.counted(g)
+    for name, operand in tensors.items():
+        tensor = operand[0] if isinstance(operand, tuple) else operand
+        found = None if tensor is None else rows.gradient(op, name, wide)
+        if found is None or tensor is None:
+            yield None
+        elif isinstance(operand, tuple):
+            yield _summed(found.broadcast_as(rows.shape), dim).to_dtype(tensor.dtype)
+        elif tensor.shape == rows.shape:
+            yield found.broadcast_as(rows.shape).to_dtype(tensor.dtype)
+        else:
+            yield found.squeeze(dim)
+
+
+def _summed(x: Tensor, dim: int) -> Tensor:
+    """The sum over all rows along a dim."""
+    return x.sum([axis for axis in range(x.rank) if axis != dim])
 
 
 def _vector(storage: Storage) -> Tensor:

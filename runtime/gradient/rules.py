@@ -56,6 +56,7 @@ from .rows import row_gradients as row_gradients
 from .rows import row_numbers as row_numbers
 from .rows import row_numbers_gradient as row_numbers_gradient
 from .rows import row_of_sum as row_of_sum
+from .rows import row_vector as row_vector
 from .rows import widened as widened
 from .scans import scan_gradient
 

@@ -298,15 +298,17 @@ class _Derivation:
 
     def _of_numbers(self, step: Step, g: Any) -> Any:
         """The gradient of the elements of which an op gives a number for each row, by its gradient op."""
-        op, trace, names = MethodOp(f"{step.op.value}_gradient"), self._trace, step.operands
-        if ROWS[op.value].passes or not self._needed.isdisjoint(names[1:]):
+        op, trace = MethodOp(f"{step.op.value}_gradient"), self._trace
+        if ROWS[op.value].passes or not self._needed.isdisjoint(step.operands[1:]):
             raise _NotFused
-        x = self._value(names[0], step.layouts[0])
+        x = self._value(step.operands[0], step.layouts[0])
         saved = [self._value(name, Layout.contiguous(step.result_shape)) for name in step.saved]
-        parts = [x, *[each.broadcast_as(step.shape) for each in (g, *saved)]]
-        count = len(step.facts.absent)
-        operands = *[part._storage.named(part.source_layout) for part in parts], *names[count:]
-        layouts = *[part.source_layout for part in parts], *step.layouts[count:]
+        numbers = {f"saved_{number}": each for number, each in enumerate(saved, 1)} | {"gradient": g}
+        shown = {name: each.broadcast_as(step.shape) for name, each in numbers.items()} | {"self": x}
+        known = {name: (each._storage.named(each.source_layout), each.source_layout) for name, each in shown.items()}
+        of_op = zip(operand_names(step.op.value)[1:], step.operands[1:], step.layouts[1:], strict=True)
+        known |= {name: (operand, layout) for name, operand, layout in of_op}
+        operands, layouts = zip(*[known[name] for name in operand_names(op.value)], strict=True)
         made = trace.step(step._replace(name="", op=op, operands=operands, layouts=layouts, results=1))
         return x._new(trace.storage_of(made.name), Layout.contiguous(step.shape))
 

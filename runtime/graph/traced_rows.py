@@ -154,7 +154,7 @@ def traced_row(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
         names.append(indexes.named(shown := rows.unsqueeze(dim).broadcast_as(layout.shape)))
         layouts.append(shown)
     parameters = trace.parameters(op, x.dtype, numbers)
-    results = facts.outputs_of_rows or facts.results + facts.totals * adds_up
+    results = facts.number_results or facts.results + facts.totals * adds_up
     step = trace.step(Step("", op, tuple(names), tuple(layouts), parameters, x.dtype, x.dtype, dim, results, ignored))
     made = _results(x, step, (*x.dims, dim) if step.is_reduction else ())
     return (*made, *sums) if facts.outputs > 1 or facts.number_results else made[0]

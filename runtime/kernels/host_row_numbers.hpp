@@ -26,7 +26,8 @@ template <typename Functor, typename Arguments> TALLOW_INLINE bool have_indexes(
     return true;
 }
 
-// Sets what is known of a row before its first pass; element(k, position) loads an element of operand k.
+// Sets what is known of a row before its first pass; element(k, position) loads an element of operand k, if it is
+// there.
 template <typename Functor, typename Value, typename Arguments, typename Element>
 TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint64_t number, RowOf<Value, Functor>& row,
                                  Element element) {
@@ -39,24 +40,23 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint64_t number, Ro
         uint32_t known = row_numbers<Functor>;
         for (uint32_t k = 0; k < Functor::operands; ++k)
             if ((Functor::at_index >> k & 1) != 0)
-                row.known[known++] = row.index == no_index ? Value{0} : element(k, row.index);
+                row.known[known++] = row.index == no_index ? Value{0}
+                                     : is_absent<Functor>(k, arguments.operands[k])
+                                         ? static_cast<Value>(absent_number<Functor>(k))
+                                         : element(k, row.index);
     }
 }
 
-// Writes the results of a row, behind the first of which comes 1 if its index counts.
+// Writes the numbers of a row, which are 0 if its index does not count.
 template <typename Functor, typename Value, typename Arguments>
 TALLOW_INLINE void store_numbers(const Arguments& arguments, uint64_t number, const RowOf<Value, Functor>& row) {
     constexpr uint32_t results = number_results<Functor>, first = row_numbers<Functor>;
-    constexpr bool has_index = has_row_index<Functor>;
     if constexpr (results != 0) {
-        const bool counts = !has_index || row.index != no_index;
+        const bool counts = !has_row_index<Functor> || row.index != no_index;
         Value made[results];
         Functor::template conclude<Value>(row, made);
         for (uint32_t r = 0; r < results; ++r)
-            pointer_to<Value>(arguments.numbers[first + r + (has_index && r > 0 ? 1 : 0)])[number] =
-                counts ? made[r] : Value{0};
-        if constexpr (has_index)
-            pointer_to<Value>(arguments.numbers[first + 1])[number] = counts ? Value{1} : Value{0};
+            pointer_to<Value>(arguments.numbers[first + r])[number] = counts ? made[r] : Value{0};
     }
 }
 

@@ -40,10 +40,9 @@ template <typename Functor, typename T> struct RowResults {
     compute_type<T> values[output_slots<Functor>];
 };
 
-// The numbers that an op gives for a row, and behind the first of them 1 if the index of the row counts; all are 0 if
-// it does not.
+// The numbers that an op gives for a row.
 template <typename Functor, typename T> struct RowConclusion {
-    compute_type<T> values[number_results<Functor> + (has_row_index<Functor> ? 1 : 0)];
+    compute_type<T> values[number_results<Functor>];
 };
 
 // A row formula in a composed one: its known numbers and parameters are the ones of these positions there.
@@ -87,19 +86,14 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
         Functor::template compute<T>(row_of<T>(row), elements, compute_type<T>{0}, result);
         return convert<T>(result[0]);
     }
-    // The numbers of the row.
+    // The numbers of the row, which are 0 if its index does not count.
     template <typename T, typename Row> static TALLOW_INLINE RowConclusion<Functor, T> concluded(const Row& row) {
-        using Value = compute_type<T>;
-        constexpr bool has_index = has_row_index<Functor>;
-        const bool counts = !has_index || row.index != no_index;
-        Value made[number_results<Functor>];
-        Functor::template conclude<T>(row_of<T>(row), made);
         RowConclusion<Functor, T> numbers;
+        Functor::template conclude<T>(row_of<T>(row), numbers.values);
 #pragma unroll
         for (uint32_t r = 0; r < number_results<Functor>; ++r)
-            numbers.values[r + (has_index && r > 0 ? 1 : 0)] = counts ? made[r] : Value{0};
-        if constexpr (has_index)
-            numbers.values[1] = counts ? Value{1} : Value{0};
+            numbers.values[r] =
+                has_row_index<Functor> && row.index == no_index ? compute_type<T>{0} : numbers.values[r];
         return numbers;
     }
     template <typename T, typename Row, typename Position, typename... Elements>

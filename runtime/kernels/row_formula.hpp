@@ -256,7 +256,8 @@ constexpr bool has_row_index<Functor, typename VoidOf<decltype(Functor::has_inde
 template <typename Functor, typename = void> constexpr uint32_t row_numbers = 0;
 template <typename Functor>
 constexpr uint32_t row_numbers<Functor, typename VoidOf<decltype(Functor::numbers)>::type> = Functor::numbers;
-// How many results are a number for each row, of the compute type.
+// How many results are a number for each row, of the compute type; with an index the second one is what the row counts
+// for.
 template <typename Functor, typename = void> constexpr uint32_t number_results = 0;
 template <typename Functor>
 constexpr uint32_t number_results<Functor, typename VoidOf<decltype(Functor::number_results)>::type> =

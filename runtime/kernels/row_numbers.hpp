@@ -46,6 +46,10 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, co
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k)
             if ((Functor::at_index >> k & 1) != 0) {
+                if (is_absent<Functor>(k, arguments.sources[k])) {
+                    row.known[known++] = static_cast<Value>(absent_number<Functor>(k));
+                    continue;
+                }
                 const uint64_t offset = offsets[k] + ((arguments.varying >> k & 1) != 0 ? row.index : 0);
                 const T* const source = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offset);
                 if constexpr (has_types<Functor>)
@@ -56,21 +60,17 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, co
     }
 }
 
-// Writes the results of a row, behind the first of which comes 1 if its index counts.
+// Writes the numbers of a row, which are 0 if its index does not count.
 template <typename T, typename Functor, typename Arguments>
 TALLOW_INLINE void conclude_row(const Arguments& arguments, uint32_t number, const RowOf<T, Functor>& row) {
     using Value = compute_type<T>;
     constexpr uint32_t results = number_results<Functor>, first = row_numbers<Functor>;
-    constexpr bool has_index = has_row_index<Functor>;
-    const bool counts = !has_index || row.index != no_index;
+    const bool counts = !has_row_index<Functor> || row.index != no_index;
     Value made[results];
     Functor::template conclude<T>(row, made);
 #pragma unroll
     for (uint32_t r = 0; r < results; ++r)
-        pointer_to<Value>(arguments.numbers[first + r + (has_index && r > 0 ? 1 : 0)])[number] =
-            counts ? made[r] : Value{0};
-    if constexpr (has_index)
-        pointer_to<Value>(arguments.numbers[first + 1])[number] = counts ? Value{1} : Value{0};
+        pointer_to<Value>(arguments.numbers[first + r])[number] = counts ? made[r] : Value{0};
 }
 
 } // namespace tallow

@@ -50,7 +50,10 @@ _RECURRENT: Final = tuple(f"{layer}{of}" for layer in ("lstm", "gru") for of in 
 _OF_RECURRENT: Final = 16
 FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     **{
-        f"{op}_gradient": (op, ("", *[""] * facts.has_index, *[f"saved_{k}" for k in range(1, facts.number_results)]))
+        f"{op}_gradient": (
+            op,
+            ("", *[""] * facts.has_index, *[f"saved_{k}" for k in range(1, facts.number_results - facts.has_index)]),
+        )
         for op, facts in ROWS.items()
         if facts.number_results
     },

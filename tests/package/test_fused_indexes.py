@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pytest
@@ -54,34 +54,45 @@ def case(device: tl.Device, shape: tuple[int, ...], dtype: str, index: DType) ->
     return Tensor(normal.standard_normal(shape), device=device).to_dtype(dtype), indexes.to_device(device)
 
 
-def losses() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each loss of classes, by the methods that take `ignore_index`, and arguments of every kind of theirs."""
+class Loss(NamedTuple):
+    """A loss of classes: a function of scores, targets and, of some, the weights of classes."""
+
+    method: str
+    arguments: Mapping[str, Any]
+    is_weighted: bool
+
+    def __call__(self, x: Any, targets: Any, weight: Any = None) -> Any:
+        weights = {"weight": weight} if self.is_weighted else {}
+        return getattr(x * 2, self.method)(targets, **self.arguments, **weights)
+
+
+def losses() -> Iterator[Loss]:
+    """The methods that take `ignore_index`, with arguments of every kind of theirs."""
     for name, method in inspect.getmembers(Tensor, inspect.isfunction):
         parameters = inspect.signature(method).parameters
-        if "ignore_index" in parameters and name != "nll_loss":
-            smoothed: Sequence[dict[str, Any]] = (
-                ({}, {"label_smoothing": 0.1}) if "label_smoothing" in parameters else ({},)
-            )
-            for reduction, more in itertools.product(("mean", "sum", "none"), smoothed):
-                yield name, {"ignore_index": 1, "reduction": reduction, **more}
+        if "ignore_index" in parameters and not name.startswith("_"):
+            shares = (0.0, 0.1) if "label_smoothing" in parameters else (0.0,)
+            for is_weighted, reduction, share in itertools.product((False, True), ("none", "sum", "mean"), shares):
+                smoothing = {"label_smoothing": share} if share else {}
+                yield Loss(name, {"ignore_index": 1, "reduction": reduction, **smoothing}, is_weighted)
 
 
 def check(
     device: tl.Device,
     function: Compute,
-    case: tuple[Tensor, Tensor],
+    case: Sequence[Tensor],
     *,
     is_exact: bool,
     has_exact_gradient: bool = False,
 ) -> None:
-    x, index = case
+    x, *others = case
     found = []
     for of in (tl.fuse(function), function):
         variable = tl.Var(x)
-        result = of(variable, index)
+        result = of(variable, *others)
         weights = Tensor(np.random.default_rng(0).standard_normal(result.shape), device=device).to_dtype(result.dtype)
         gradient = (result * weights).backward(weights)[variable]
-        found.append([each.to_dtype("f64").numpy() for each in (of(x, index), result.detach(), gradient)])
+        found.append([each.to_dtype("f64").numpy() for each in (of(x, *others), result.detach(), gradient)])
     (plain, recorded, gradient), (expected, _, derivative) = found
     np.testing.assert_array_equal(plain, recorded)
     if has_exact_gradient:
@@ -119,16 +130,15 @@ def test_gathered_elements_are_those_of_the_op(gpu: Any, shape: tuple[int, ...],
             check(device, function, case(device, shape, dtype, DType(index)), is_exact=is_exact)
 
 
-def check_losses(
-    device: tl.Device, shape: tuple[int, ...], dtype: str, cases: Iterable[tuple[str, dict[str, Any]]]
-) -> None:
+def check_losses(device: tl.Device, shape: tuple[int, ...], dtype: str, cases: Iterable[Loss]) -> None:
     normal = np.random.default_rng(0)
     targets = normal.integers(0, shape[1], (shape[0], *shape[2:]))
     targets.flat[0] = 1
     x = Tensor(normal.standard_normal(shape), device=device).to_dtype(dtype)
-    for name, arguments in cases:
-        function = lambda x, y, name=name, more=arguments: getattr(x * 2, name)(y, **more) * 1.5  # noqa: E731
-        check(device, function, (x, Tensor(targets, device=device)), is_exact=True, has_exact_gradient=True)
+    weight = Tensor(normal.uniform(0.5, 2, shape[1]), device=device).to_dtype(dtype)
+    for loss in cases:
+        given = [x, Tensor(targets, device=device), *[weight] * loss.is_weighted]
+        check(device, lambda *given, loss=loss: loss(*given) * 1.5, given, is_exact=True, has_exact_gradient=True)
 
 
 @pytest.mark.parametrize("has_kernels", [False, True])
@@ -153,20 +163,23 @@ def test_losses_of_classes_have_the_bits_of_the_ops_on_the_cpu(
     ],
 )
 def test_losses_of_classes_have_the_bits_of_the_ops(gpu: Any, shape: tuple[int, ...], dtype: str, full: bool) -> None:
-    means = {name: arguments for name, arguments in losses() if arguments["reduction"] == "mean"}
-    check_losses(tl.Device(gpu), shape, dtype, losses() if full else means.items())
+    means = {loss.method: loss for loss in losses()}
+    check_losses(tl.Device(gpu), shape, dtype, losses() if full else means.values())
 
 
 def test_a_loss_is_a_kernel_of_rows_and_one_of_all_of_them() -> None:
-    for name, arguments in losses():
+    for loss in losses():
         trace = Trace("loss", tl.Device.cpu(), ())
-        given = Tensor(np.zeros((128, 64)), dtype="f32"), Tensor(np.zeros(128), dtype="i64")
-        x, targets = trace.stand_ins(given)
-        of = trace.function([getattr(x * 2, name)(targets, **arguments)])
-        assert len(launched(of)) == (1 if arguments["reduction"] == "none" else 2)
+        given = (
+            Tensor(np.zeros((128, 64)), dtype="f32"),
+            Tensor(np.zeros(128), dtype="i64"),
+            Tensor(np.zeros(64), "f32"),
+        )
+        of = trace.function([loss(*trace.stand_ins(given))])
+        assert len(launched(of)) == (1 if loss.arguments["reduction"] == "none" else 2)
         recorded = of.with_saved
         layouts = tuple([layout if k == 0 else None for k, layout in enumerate(recorded.computed_layouts)])
-        gradient = gradient_of(recorded, (0,), layouts, ())
+        gradient = gradient_of(recorded, (0,), (0,), layouts, ())
         assert gradient is not None
         assert gradient.function is not None
         # It reads the targets, and computes no number of a row again.
@@ -174,7 +187,7 @@ def test_a_loss_is_a_kernel_of_rows_and_one_of_all_of_them() -> None:
         assert [step.op.value for step in gradient.function.steps if step.is_of_rows] == [
             f"{step.op.value}_gradient" for step in of.steps if step.is_of_rows
         ]
-        dtypes = [DType.I64 if k == gradient.positions.index(1) else DType.F32 for k in range(len(gradient.positions))]
+        dtypes = [DType.I64 if position == 1 else DType.F32 for position in gradient.positions]
         assert len(launched(gradient.function, dtypes)) == 1
 
 

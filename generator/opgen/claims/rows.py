@@ -39,7 +39,7 @@ def row_problems(context: Context, functor: Functor) -> Iterator[Problem]:
         shifted[functor.index] = _AT_INDEX
     # All elements of a row share the gradient of a number.
     incoming = _INCOMING[:1] * len(_ROW) if functor.per_row else _INCOMING
-    (formula,) = joined_results(context.spec, functor)
+    formula, *_ = joined_results(context.spec, functor)
     try:
         result = _evaluated(context, formula, shifted, numbers)
         for operand, node in derivatives(context.spec, functor).items():

@@ -31,6 +31,7 @@ from opgen.formula import (
 from opgen.gradient_ops import (
     JOINT,
     TAKEN,
+    of_vectors,
     op_of_numbers,
     primitives_by_ops,
     row_gradients_of_reductions,
@@ -94,7 +95,8 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
         rows=[
             _row_gradient(spec, functor, words)
             for functor in spec.every_functor
-            if (functor.kind == ROW and not functor.per_row) or (functor.is_gradient and functor.numbers)
+            if (functor.kind == ROW and (not functor.per_row or functor.vectors))
+            or (functor.is_gradient and functor.numbers)
         ],
         row_gradients=row_gradients_of_reductions(spec),
         scans=View(
@@ -112,14 +114,23 @@ def _is_gradient_of_elements(functor: Functor) -> bool:
 
 
 def _row_gradient(spec: Spec, functor: Functor, words: "Words") -> View:
-    """The gradients of an op of rows that its gradient op computes, as functions of tensors."""
+    """The gradients of an op of rows that its gradient op computes, as functions of tensors.
+
+    Of an op with a number for each row, those of vectors, which it does not compute.
+    """
     found: Mapping[str, Node] = {}
     if (op := op_of_numbers(spec, functor)) is not None:
         found = second_gradients(spec, op)
+    elif functor.per_row:
+        found = of_vectors(spec, functor)
     elif is_differentiable(spec, functor):
         of_all = derivatives(spec, functor)
         found = {name: of_all[name] for name in row_results(spec, functor)}
-    operands = [_operand(functor, name, written_out(spec, node), words, None, {}) for name, node in found.items()]
+    operands = [
+        _operand(functor, name, written_out(spec, node), words, None, {})
+        for name, node in found.items()
+        if not is_zero(node)
+    ]
     functions = [operand for operand in operands if operand.parts]
     return View(made_from=(functor.location,), member=functor.member, name=functor.name, operands=operands,
                 functions=functions)  # fmt: skip

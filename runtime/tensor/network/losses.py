@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from ....dtype import FLOAT, INDEX, DType
 from ....tensor_ops import BERNOULLI_LOSS, LOGISTIC_LOSS, SQUARED_DIFFERENCE
-from ...base.error import InvalidArgument, ShapeMismatch, UnsupportedDType, shown
+from ...base.error import InvalidArgument, ShapeMismatch, shown
 from ...core import argument
-from ...core.conversion import conversion
 from ...core.extensions import extensions
 from ...core.layout import Layout
 from ...storage.calls import RECORDED, live_autocasts
@@ -155,18 +153,7 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         >>> x.nll_loss(tl.Tensor([1, 0]), reduction="none")
         Tensor([0.2877, 0.6931], dtype=f32)
         """
-        op = "nll_loss"
-        if live_autocasts:
-            self, weight = extensions.widened(self, weight)
-        x = self if weight is None else self._promoted(op, weight)
-        x._require_targets(op, targets, reduction)
-        chosen = _Targets(targets, argument.integer(op, "ignore_index", ignore_index))
-        dim = self._classes_dim
-        losses = x.gather(chosen.indexes.unsqueeze(dim), dim).squeeze(dim).to_dtype(x.dtype.compute).neg()
-        weights = chosen.weights(op, weight, x)
-        if weight is not None:
-            losses = losses.mul(weights)
-        return chosen.is_counted.where(losses, 0.0)._reduced(reduction, weights).to_dtype(x.dtype)
+        return self._of_classes("nll_loss", targets, ignore_index, reduction, weight)
 
     @named
     def cross_entropy(
@@ -195,65 +182,44 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         0.3495199382305145
         """
         op = "cross_entropy"
+        share = 0.0 if label_smoothing == 0 else argument.real(op, "label_smoothing", label_smoothing)
+        if not 0 <= share <= 1:
+            raise InvalidArgument(op, f"label_smoothing is from 0 to 1, not {share}")
+        if share:
+            return self._of_classes("smoothed_cross_entropy", targets, ignore_index, reduction, weight, share)
+        return self._of_classes(op, targets, ignore_index, reduction, weight)
+
+    def _of_classes(
+        self, op: str, targets: Self, ignore_index: int, reduction: str, weight: Self | None, *numbers: float
+    ) -> Self:
+        """Return the losses that an op of rows gives at targets, joined."""
         if not isinstance(targets, TensorBase):
             require_tensors(op, targets=targets)
         if type(reduction) is not str or reduction not in _REDUCTIONS:
             _require_reduction(op, reduction, _REDUCTIONS)
         if live_autocasts:
             self, weight = extensions.widened(self, weight)
-        x = self if weight is None else self._promoted(op, weight)
-        dim, layout = min(len(x._layout.shape), 2) - 1, targets._layout.dense
-        share = 0.0 if label_smoothing == 0 else argument.real(op, "label_smoothing", label_smoothing)
-        if not 0 <= share <= 1:
-            raise InvalidArgument(op, f"label_smoothing is from 0 to 1, not {share}")
-        operands = x._layout, targets._storage, targets._layout, dim, ignore_index
-        if share and weight is None:
-            results = x._storage.smoothed_cross_entropy(*operands, share)
-        else:
-            results = x._storage.cross_entropy(*operands)
-        losses, counted = self._new(results[0], layout), self._new(results[1], layout)
+        x = self
+        vector: tuple[Any, Any] = None, None
         if weight is not None:
-            losses, counted = x._weighted(losses, _Targets(targets, ignore_index), weight, share)
+            require_tensors(op, weight=weight)
+            dtype = common_dtype(op, self.dtype, weight.dtype)
+            x, weight = self.to_dtype(dtype), weight.to_dtype(dtype)
+            vector = weight._storage, weight._layout
+        dim, layout = min(len(x._layout.shape), 2) - 1, targets._layout.dense
+        rows = *vector, targets._storage, targets._layout, dim, ignore_index
+        made, counts, *_ = getattr(x._storage, op)(x._layout, *rows, *numbers)
+        losses, counted = self._new(made, layout), self._new(counts, layout)
+        if reduction == "mean" and weight is not None and weight._storage.is_wrapped:
+            # What rows count for has no gradient, and the weights of targets have.
+            ones = x._new_full((), -1.0).broadcast_as(x.shape)
+            counted = self._new(ones._storage.nll_loss(ones._layout, *rows)[0], layout)
             joined = losses._reduced(reduction, counted)
         elif reduction == "mean":
             joined = losses._mean_of_counted(counted)
         else:
             joined = losses._reduced(reduction, counted)
         return joined.to_dtype(x._storage.inner.dtype)
-
-    def _promoted(self, op: str, weight: Self) -> Self:
-        require_tensors(op, weight=weight)
-        return self.to_dtype(common_dtype(op, self.dtype, weight.dtype))
-
-    def _weighted(self, losses: Self, targets: _Targets[Self], weight: Self, share: float) -> tuple[Self, Self]:
-        """Return the losses at targets with weights and smoothing, and the weights of the targets."""
-        weights = targets.weights("cross_entropy", weight, self)
-        losses = losses.mul(weights)
-        if share:
-            dim = self._classes_dim
-            shape = [-1 if each == dim else 1 for each in range(self.rank)]
-            logarithms = self.to_dtype(self.dtype.compute).log_softmax(dim)
-            logarithms = logarithms.mul(weight.to_dtype(logarithms.dtype).reshape(shape))
-            losses = losses.affine(1 - share, 0.0).sub(logarithms.mean(dim).affine(share, 0.0))
-        return targets.is_counted.where(losses, 0.0), weights
-
-    @property
-    def _classes_dim(self) -> int:
-        return min(self.rank, 2) - 1
-
-    def _require_targets(self, op: str, targets: Self, reduction: str) -> None:
-        require_tensors(op, targets=targets)
-        _require_reduction(op, reduction, _REDUCTIONS)
-        dim = self._classes_dim
-        if not self.rank or targets.shape != (*self.shape[:dim], *self.shape[dim + 1 :]):
-            reason = "targets have the shape without the dim of the classes, which is dim 1, of a vector dim 0"
-            raise ShapeMismatch(op, (self.shape, targets.shape), reason)
-        if not self.dtype.is_float:
-            reason = "log probabilities are floating point"
-            raise UnsupportedDType(op, self.dtype, self.device.backend, reason, conversion(self.dtype, FLOAT))
-        if targets.dtype not in INDEX:
-            reason = "targets are integers"
-            raise UnsupportedDType(op, targets.dtype, self.device.backend, reason, conversion(targets.dtype, INDEX))
 
     def _reduced(self, reduction: str, weights: Self) -> Self:
         """Return the losses, their sum, or that over the sum of the weights."""
@@ -306,31 +272,6 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         if reduction == "batchmean":
             joined = joined / self.shape[0]
         return joined.to_dtype(dtype) if is_rounded else joined
-
-
-class _Targets(Generic[T]):
-    """Targets that are numbers of classes, of which some are ignored."""
-
-    def __init__(self, targets: T, ignore_index: int) -> None:
-        wide = targets.to_dtype(DType.I64)
-        self.is_counted = wide.ne(ignore_index)
-        """False where a target is ignored."""
-        if targets.dtype.index_mark is not None:
-            self.is_counted = self.is_counted.bitwise_and(targets.ne(targets.dtype.index_mark))
-        self.indexes = self.is_counted.where(wide, 0)
-        """The targets, 0 where they are ignored."""
-
-    def weights(self, op: str, weight: T | None, scores: T) -> T:
-        """Return the weight of each target in the compute dtype of the scores, 0 where it is ignored."""
-        dtype = scores.dtype.compute
-        if weight is None:
-            return self.is_counted.to_dtype(dtype)
-        count = scores.shape[scores._classes_dim]
-        if weight.shape != (count,):
-            reason = f"weight is a vector of {count} elements, one for each class"
-            raise ShapeMismatch(op, (scores.shape, weight.shape), reason)
-        chosen = weight.to_dtype(dtype).index_select(self.indexes.reshape(-1), 0).reshape(self.indexes.shape)
-        return self.is_counted.where(chosen, 0.0)
 
 
 def _require_reduction(op: str, reduction: str, known: Sequence[str]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import tallow as tl
+from tallow.kernels import constants
 
 from .. import values
 from ..bench import Bench
@@ -259,33 +261,74 @@ def _class_dim(shape: tuple[int, ...], number: int) -> int:
     return len(shape) - 1 if number % 2 and shape[-1] else min(len(shape), 2) - 1
 
 
-def cross_entropy(bench: Bench, smoothing: Sequence[float] = ()) -> None:
-    method = bench.cell.method
-    index_names, compute = list(NO_ROW), compute_name(bench.name)
+def _targets(
+    bench: Bench, number: int, x: Operand, ignored: int, *, has_last: bool
+) -> tuple[Operand, Operand | None, oracle.Targets]:
+    """Targets along a dim of each dtype in turn, of which some do not count, and the weights of every other case."""
+    index_names, shape = list(NO_ROW), x.values.shape
+    index_name, dim = index_names[number % len(index_names)], _class_dim(shape, number)
+    given = bench.generator.integers(0, min(shape[dim], 100), (*shape[:dim], *shape[dim + 1 :])).astype(
+        NUMPY[index_name]
+    )
+    if has_last:
+        # The share of this target is 0.
+        given[2] = 11
+    if given.size > 1 and (mark := NO_ROW[index_name]) is not None:
+        given.reshape(-1)[1] = mark
+    placed = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
+    weight = None
+    if number % 3:
+        weight = bench.place(
+            encode(bench.name, bench.generator.uniform(0.5, 2, shape[dim]).astype(EXTENDED)),
+            ("contiguous", "offset")[number % 2],
+        )
+    counts = np.asarray((given != ignored) & (given != NO_ROW[index_name]))
+    return placed, weight, oracle.Targets(np.asarray(given), counts, dim, None if weight is None else weight.values)
+
+
+def _loss_cases(bench: Bench) -> Iterator[tuple[str, Operand, Operand, Operand | None, oracle.Targets, int]]:
+    """Scores, targets and weights, and the target that does not count."""
     drawn = [(str(case), draw_rows(bench, case)) for case in LOSSES]
     for number, (fact, x) in enumerate([*drawn, ("special numbers", bench.place(special_rows(bench)))]):
-        shape, index_name = x.values.shape, index_names[number % len(index_names)]
-        dim = _class_dim(shape, number)
-        rows = (*shape[:dim], *shape[dim + 1 :])
         for ignored in (-100, 2):
-            given = bench.generator.integers(0, min(shape[dim], 100), rows).astype(NUMPY[index_name])
-            if given.size > 1 and (mark := NO_ROW[index_name]) is not None:
-                given.reshape(-1)[1] = mark
-            targets = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
-            where = bench.where(f"{index_name} targets, {fact}, {ignored} ignored")
-            operands = x.layout, targets.storage, targets.layout, dim, ignored, *smoothing
-            losses, counted, *_ = getattr(x.storage, method)(*operands)
-            counts = np.asarray((given != ignored) & (given != NO_ROW[index_name]))
-            assert_same(bench.read(counted, compute, rows, where), counts.astype(NUMPY[compute]), where)
-            expected, slack = oracle.cross_entropy(bench.name, x.values, given, dim, counts, *smoothing)
-            # They are in the compute dtype, as exact as their own dtype shows.
-            got = encode(bench.name, decode(compute, bench.read(losses, compute, rows, where)))
-            assert_close(bench.name, got, expected, tolerance("log_softmax", bench.name), where, slack=slack)
+            placed, weight, targets = _targets(bench, number, x, ignored, has_last=fact == "special numbers")
+            where = (
+                f"{placed.storage.dtype} targets, {fact}, {ignored} ignored, {'with' if weight else 'without'} weights"
+            )
+            yield where, x, placed, weight, targets, ignored
+
+
+def _vector(weight: Operand | None) -> tuple[Any, Any]:
+    return (None, None) if weight is None else (weight.storage, weight.layout)
+
+
+def _numbers(method: str) -> tuple[float, ...]:
+    """The parameters of a loss: shares of the targets."""
+    return (0.25,) if "smoothing" in inspect.signature(getattr(tl.Storage, method)).parameters else ()
+
+
+def loss(bench: Bench) -> None:
+    method, compute = bench.cell.method, compute_name(bench.name)
+    of_rows, numbers = oracle.LOSSES[method][0], _numbers(method)
+    for fact, x, placed, weight, targets, ignored in _loss_cases(bench):
+        shape, dim, where = x.values.shape, targets.dim, bench.where(fact)
+        rows = (*shape[:dim], *shape[dim + 1 :])
+        operands = x.layout, *_vector(weight), placed.storage, placed.layout, dim, ignored, *numbers
+        losses, counted, *_ = getattr(x.storage, method)(*operands)
+        expected = oracle.counted(bench.name, x.values, targets).astype(NUMPY[compute])
+        assert_same(bench.read(counted, compute, rows, where), expected, where)
+        expected, slack = of_rows(bench.name, x.values, targets, *numbers)
+        # They are in the compute dtype, as exact as their own dtype shows.
+        got = encode(bench.name, decode(compute, bench.read(losses, compute, rows, where)))
+        assert_close(
+            bench.name, got, expected, tolerance("log_softmax", bench.name), where, slack=slack, zero_sign=False
+        )
     x = bench.place(values.modest(bench.generator, bench.name, (5, 4)))
     for index_name in NO_ROW:
 
         def call(indexes: Operand) -> object:
-            return getattr(x.storage, method)(x.layout, indexes.storage, indexes.layout, 1, -100, *smoothing)
+            places = indexes.storage, indexes.layout, 1, -100
+            return getattr(x.storage, method)(x.layout, None, None, *places, *numbers)
 
         check_bad_indexes(bench, index_name, (5,), 4, call)
     # Without classes no target counts.
@@ -293,56 +336,41 @@ def cross_entropy(bench: Bench, smoothing: Sequence[float] = ()) -> None:
         bench.place(values.modest(bench.generator, bench.name, (3, 0))),
         bench.place(np.full(3, 7), name="i64"),
     )
-    losses, *_ = getattr(nothing.storage, method)(nothing.layout, targets.storage, targets.layout, 1, 7, *smoothing)
+    operands = nothing.layout, None, None, targets.storage, targets.layout, 1, 7, *numbers
+    losses, *_ = getattr(nothing.storage, method)(*operands)
     where = bench.where("no classes")
     assert_same(bench.read(losses, compute, (3,), where), np.zeros(3, NUMPY[compute]), where)
 
 
-def cross_entropy_gradient(bench: Bench, smoothing: Sequence[float] = ()) -> None:
-    method = bench.cell.method
-    index_names, compute = list(NO_ROW), compute_name(bench.name)
-    drawn = [(str(case), draw_rows(bench, case)) for case in LOSSES]
+def loss_gradient(bench: Bench) -> None:
+    method, compute = bench.cell.method, compute_name(bench.name)
+    forward = method.removesuffix("_gradient")
+    of_rows, numbers = oracle.LOSSES[forward][1], _numbers(forward)
     placements = ("contiguous", "offset", "broadcast all", "narrowed columns")
-    for number, (fact, x) in enumerate([*drawn, ("special numbers", bench.place(special_rows(bench)))]):
-        shape, index_name = x.values.shape, index_names[number % len(index_names)]
-        dim = _class_dim(shape, number)
-        rows = (*shape[:dim], *shape[dim + 1 :])
-        for ignored in (-100, 2):
-            given = bench.generator.integers(0, min(shape[dim], 100), rows).astype(NUMPY[index_name])
-            if fact == "special numbers":
-                # The share of this target is 0.
-                given[2] = 11
-            if given.size > 1 and (mark := NO_ROW[index_name]) is not None:
-                given.reshape(-1)[1] = mark
-            counts = np.asarray((given != ignored) & (given != NO_ROW[index_name]))
-            gradients = encode(compute, bench.generator.normal(0, 1, rows).astype(EXTENDED))
-            placement = placements[number % 4] if rows else "contiguous"
-            gradient = bench.place(np.asarray(gradients), placement, compute)
-            targets = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
-            places = targets.storage, targets.layout
-            op = getattr(x.storage, method.removesuffix("_gradient"))
-            _, _, *saved = op(x.layout, *places, dim, ignored, *smoothing)
-            layouts = [targets.layout.dense] * len(saved)
-            operands = [gradient.storage, gradient.layout]
-            operands += [part for pair in zip(saved, layouts, strict=True) for part in pair]
-            operands += places
-            where = bench.where(f"{index_name} targets, {fact}, {ignored} ignored")
-            storage = getattr(x.storage, method)(x.layout, *operands, dim, ignored, False, *smoothing)
-            expected, slack = oracle.cross_entropy_gradient(
-                bench.name, x.values, gradient.values, given, dim, counts, *smoothing
-            )
-            got, ulps = bench.read(storage, bench.name, shape, where), tolerance(method, bench.name)
-            assert_close(bench.name, got, expected, ulps, where, {"x": x.values}, slack=slack, zero_sign=False)
-            copy = x.storage.to_dtype(x.layout, x.storage.dtype)
-            storage = getattr(copy, method)(x.layout.dense, *operands, dim, ignored, True, *smoothing)
-            assert_same(bench.read(storage, bench.name, shape, where), got, f"{where}, in its memory")
+    for number, (fact, x, placed, weight, targets, ignored) in enumerate(_loss_cases(bench)):
+        shape, where = x.values.shape, bench.where(fact)
+        rows = targets.indexes.shape
+        gradients = encode(compute, bench.generator.normal(0, 1, rows).astype(EXTENDED))
+        gradient = bench.place(np.asarray(gradients), placements[number % 4] if rows else "contiguous", compute)
+        places = placed.storage, placed.layout
+        _, _, *saved = getattr(x.storage, forward)(x.layout, *_vector(weight), *places, targets.dim, ignored, *numbers)
+        operands = [*_vector(weight), gradient.storage, gradient.layout]
+        operands += [part for each in saved for part in (each, placed.layout.dense)]
+        operands += [*places, targets.dim, ignored]
+        storage = getattr(x.storage, method)(x.layout, *operands, False, *numbers)
+        expected, slack = of_rows(bench.name, x.values, gradient.values, targets, *numbers)
+        got, ulps = bench.read(storage, bench.name, shape, where), tolerance(method, bench.name)
+        assert_close(bench.name, got, expected, ulps, where, {"x": x.values}, slack=slack, zero_sign=False)
+        copy = x.storage.to_dtype(x.layout, x.storage.dtype)
+        storage = getattr(copy, method)(x.layout.dense, *operands, True, *numbers)
+        assert_same(bench.read(storage, bench.name, shape, where), got, f"{where}, in its memory")
     x = bench.place(values.modest(bench.generator, bench.name, (5, 4)))
-    numbers = bench.place(np.ones(5, NUMPY[compute]), name=compute)
+    ones = bench.place(np.ones(5, NUMPY[compute]), name=compute)
     for index_name in NO_ROW:
 
         def call(indexes: Operand) -> object:
-            others = [*[numbers.storage, numbers.layout] * 3, indexes.storage, indexes.layout, 1, -100, False]
-            return getattr(x.storage, method)(x.layout, *others, *smoothing)
+            others = [*[ones.storage, ones.layout] * constants.ROWS[method].numbers, indexes.storage, indexes.layout]
+            return getattr(x.storage, method)(x.layout, None, None, *others, 1, -100, False, *numbers)
 
         check_bad_indexes(bench, index_name, (5,), 4, call)
 
@@ -357,8 +385,6 @@ HANDLERS = {
     "layer_norm_gradient": layer_norm_gradient,
     "rms_norm_gradient": layer_norm_gradient,
     "rope": rope,
-    "cross_entropy": cross_entropy,
-    "cross_entropy_gradient": cross_entropy_gradient,
-    "smoothed_cross_entropy": partial(cross_entropy, smoothing=(0.25,)),
-    "smoothed_cross_entropy_gradient": partial(cross_entropy_gradient, smoothing=(0.25,)),
+    **dict.fromkeys(oracle.LOSSES, loss),
+    **dict.fromkeys([f"{name}_gradient" for name in oracle.LOSSES], loss_gradient),
 }

@@ -6,6 +6,8 @@ differences and sums are rounded to the compute dtype on their way.
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 import numpy as np
 
 from .formats import EXTENDED, FLOATS, Array, compute_name, decode, encode
@@ -141,39 +143,103 @@ def norm_gradient(
         return [(result, np.nan_to_num(epsilon(name) * slack, posinf=0)) for result, slack in results]
 
 
-def cross_entropy(
-    name: str, x: Array, targets: Array, dim: int, counts: Array, smoothing: float = 0.0
-) -> tuple[Array, Array]:
-    """Minus log_softmax at each target, of which its mean has the share `smoothing`; 0 where one does not count."""
-    places = np.expand_dims(np.where(counts, targets, 0).astype(np.int64), dim)
-    logarithms, errors = log_softmax(name, x, dim)
-    losses, off = (np.take_along_axis(part, places, dim).squeeze(dim) for part in (logarithms, errors))
-    if smoothing:
-        with np.errstate(all="ignore"):
-            losses = (1 - smoothing) * losses + smoothing * logarithms.mean(dim)
-            off = off + np.nan_to_num((errors + 4 * epsilon(name) * np.abs(logarithms)).mean(dim))
-    return np.where(counts, 0 - losses, 0), np.where(counts, off, 0)
+class Targets(NamedTuple):
+    """A target for each row along a dim, which of them count, and the weights of classes."""
+
+    indexes: Array
+    counts: Array
+    dim: int
+    weight: Array | None
+
+    @property
+    def places(self) -> Array:
+        """The targets in the shape of the scores, 0 where they do not count."""
+        return np.expand_dims(np.where(self.counts, self.indexes, 0).astype(np.int64), self.dim)
+
+    def weights(self, name: str, shape: tuple[int, ...]) -> Array:
+        """The weights in the shape of the scores."""
+        weight = np.ones(shape[self.dim], EXTENDED) if self.weight is None else decode(name, self.weight)
+        return np.broadcast_to(weight.reshape(-1, *[1] * (len(shape) - 1 - self.dim)), shape)
+
+    def chosen(self, values: Array) -> Array:
+        """The values at the targets."""
+        return np.take_along_axis(values, self.places, self.dim).squeeze(self.dim)
+
+
+def counted(name: str, x: Array, targets: Targets) -> Array:
+    """The weight of each target, 0 where one does not count."""
+    return np.where(targets.counts, targets.chosen(targets.weights(name, x.shape)), 0)
+
+
+def cross_entropy(name: str, x: Array, targets: Targets, smoothing: float = 0.0) -> tuple[Array, Array]:
+    """Minus log_softmax at each target, of which its mean has the share `smoothing`, each with its weight."""
+    return _loss(name, *log_softmax(name, x, targets.dim), targets, smoothing)
+
+
+def nll_loss(name: str, x: Array, targets: Targets) -> tuple[Array, Array]:
+    """Minus the logarithm at each target, with its weight."""
+    value = decode(name, x)
+    return _loss(name, value, np.zeros(x.shape, EXTENDED), targets, 0.0)
+
+
+def _loss(name: str, logarithms: Array, errors: Array, targets: Targets, smoothing: float) -> tuple[Array, Array]:
+    weights = targets.weights(name, logarithms.shape)
+    with np.errstate(all="ignore"):
+        terms = weights * logarithms
+        off = np.abs(weights) * errors + 4 * epsilon(name) * np.abs(terms) * (targets.weight is not None)
+        losses, slack = targets.chosen(terms), targets.chosen(off)
+        if smoothing:
+            losses = (1 - smoothing) * losses + smoothing * terms.mean(targets.dim)
+            # Weighted sums of what is below the largest score, and its logarithm times their weights, may cancel.
+            sizes = np.abs(weights) * (np.abs(logarithms) + np.abs(logarithms).min(targets.dim, keepdims=True))
+            slack = slack + np.nan_to_num((off + 4 * epsilon(name) * sizes).mean(targets.dim))
+    return np.where(targets.counts, 0 - losses, 0), np.where(targets.counts, np.nan_to_num(slack), 0)
 
 
 def cross_entropy_gradient(
-    name: str, x: Array, gradient: Array, targets: Array, dim: int, counts: Array, smoothing: float = 0.0
+    name: str, x: Array, gradient: Array, targets: Targets, smoothing: float = 0.0
 ) -> tuple[Array, Array]:
-    """The share of each element in softmax less that in the targets, times the gradient; 0 where one does not count.
-
-    The share of each target is 1, of which all elements share `smoothing`.
-    """
-    given = np.expand_dims(np.where(counts, gradient, 0).astype(EXTENDED), dim)
-    places = np.expand_dims(np.where(counts, targets, 0).astype(np.int64), dim)
-    is_target = np.arange(x.shape[dim]).reshape(-1, *[1] * (x.ndim - 1 - dim)) == places
+    """The share of each element in softmax times the weight of the row, less the element's weight in the targets."""
+    is_target, weights = _is_target(x, targets), targets.weights(name, x.shape)
+    at_target = np.expand_dims(targets.chosen(weights), targets.dim)
     with np.errstate(all="ignore"):
-        logarithms, off = log_softmax(name, x, dim)
+        logarithms, off = log_softmax(name, x, targets.dim)
         share = np.exp(logarithms)
-        result = np.where(is_target, np.expm1(logarithms), share)
-        result = result + smoothing * (is_target - 1 / x.shape[dim])
-        relative = share + smoothing * is_target + np.abs(result)
-        slack = np.nan_to_num((share * (off + 4 * epsilon(name)) + 4 * epsilon(name) * relative) * np.abs(given))
-        is_counted = np.expand_dims(counts, dim)
-        return np.where(is_counted, result * given, 0), np.where(is_counted, slack, 0) + 4 * _smallest(name)
+        of_target, of_all = (1 - smoothing) * at_target, smoothing * weights.mean(targets.dim, keepdims=True)
+        parts = of_target * np.where(is_target, np.expm1(logarithms), share), of_all * share
+        own = smoothing * weights / x.shape[targets.dim]
+        result = parts[0] + parts[1] - own
+        relative = (of_target + of_all) * share + of_target * is_target + own
+        slack = (of_target + of_all) * share * off + 4 * epsilon(name) * relative
+    return _of_rows(name, targets, gradient, result, slack)
+
+
+def nll_loss_gradient(name: str, x: Array, gradient: Array, targets: Targets) -> tuple[Array, Array]:
+    """Minus the weight of each target, and 0 elsewhere."""
+    result = np.where(_is_target(x, targets), -targets.weights(name, x.shape), EXTENDED(0))
+    return _of_rows(name, targets, gradient, result, np.abs(result) * epsilon(name))
+
+
+def _is_target(x: Array, targets: Targets) -> Array:
+    classes = np.arange(x.shape[targets.dim]).reshape(-1, *[1] * (x.ndim - 1 - targets.dim))
+    return np.asarray(classes == targets.places)
+
+
+def _of_rows(name: str, targets: Targets, gradient: Array, result: Array, slack: Array) -> tuple[Array, Array]:
+    """A slope times the gradient of each row, 0 in rows that do not count."""
+    given = np.expand_dims(np.where(targets.counts, gradient, 0).astype(EXTENDED), targets.dim)
+    is_counted = np.expand_dims(targets.counts, targets.dim)
+    with np.errstate(all="ignore"):
+        off = np.nan_to_num(slack * np.abs(given))
+        return np.where(is_counted, result * given, 0), np.where(is_counted, off, 0) + 4 * _smallest(name)
+
+
+LOSSES: Final = {
+    "cross_entropy": (cross_entropy, cross_entropy_gradient),
+    "smoothed_cross_entropy": (cross_entropy, cross_entropy_gradient),
+    "nll_loss": (nll_loss, nll_loss_gradient),
+}
+"""The ops with a number for each row and an index, and their gradients."""
 
 
 def rope(name: str, x: Array, cos: Array, sin: Array, positions: Array, *, is_interleaved: bool) -> tuple[Array, Array]:

@@ -60,7 +60,7 @@ class FusedOps:
         """The results of a row op that takes or gives numbers of rows; the dim, an index and numbers are behind."""
         facts, x, dim = ROWS[op.value], operands[0], others[0]
         rows = x.layout.elem_count // x.shape[dim]
-        kinds = [(x.dtype.compute, rows)] * facts.outputs_of_rows or [(x.dtype, x.layout.elem_count)]
+        kinds = [(x.dtype.compute, rows)] * facts.number_results or [(x.dtype, x.layout.elem_count)]
         results = [build.host(_row, number, op, *operands, *others) for number in range(len(kinds))]
         return tuple([build.buffer_of(result, *kind) for result, kind in zip(results, kinds, strict=True)])
 

@@ -77,8 +77,15 @@ def _with_numbers(op: MethodOp, *arguments: Any) -> Any:
     rows, size = (*shape[:axis], *shape[axis + 1 :]), shape[axis]
     order = (*[other for other in range(len(shape)) if other != axis], axis)
     back = tuple([order.index(other) for other in range(len(shape))])
-    arrays = [library.permute_dims(cast.widest(library, each.array, each.dtype), order) for each in operands]
-    first = arrays[0]
+    first = library.permute_dims(cast.widest(library, x.array, x.dtype), order)
+    arrays = [first]
+    for operand, absent in zip(operands[1:], facts.absent[1:], strict=True):
+        if operand is None:
+            # Sums of it have as many terms as those of a vector along the row.
+            arrays.append(library.broadcast_to(library.constant(absent, first), (size,)))
+        else:
+            wide = cast.widest(library, operand.array, operand.dtype)
+            arrays.append(library.permute_dims(wide, order) if len(operand.layout.shape) == len(shape) else wide)
     column = (*rows, 1)
     arrays += [library.reshape(cast.widest(library, each.array, each.dtype), column) for each in numbers]
     counts = None
@@ -100,7 +107,6 @@ def _with_numbers(op: MethodOp, *arguments: Any) -> Any:
         made = library.permute_dims(library.broadcast_to(found[0], first.shape), back)
         return x.result(cast.narrow(library, made, x.dtype))
     made = [library.reshape(library.broadcast_to(each, column), rows) for each in found]
-    made[1:1] = [] if counts is None else [library.reshape(counts, rows)]
     return tuple([x.result(library.astype(each, library.DTYPES[compute]), compute) for each in made])
 
 

@@ -31,7 +31,7 @@ _GROUP: Final = 32
 _MAX_PARTS: Final = 64
 _PARAMETERS: Final = max(host_arguments.PARAMETERS[_FAMILY], 1)
 # Numbers of rows, and the last position that f32 holds exactly.
-_NUMBERS: Final = 4
+_NUMBERS: Final = 5
 _MAX_POSITION: Final = 1 << 24
 _NO_NUMBERS: Final = {
     "scratch": NULL, "together": 0, "numbers": (NULL,) * _NUMBERS, "number_strides": (0,) * _NUMBERS,
@@ -88,7 +88,7 @@ def _with_numbers(
     rows = math.prod(x.shape[:dim]) * math.prod(x.shape[dim + 1 :])
     if not is_exact or not kernels.has(_FAMILY, kernel) or rows == 0:
         return None
-    made = facts.outputs_of_rows
+    made = facts.number_results
     results = [build.empty(x.dtype.compute, rows) for _ in range(made)]
     elements = [build.empty(x.dtype, rows * length) for _ in range(facts.results)]
     numbers: list[Operand] = [_evenly_spaced(build, each) for each in others]

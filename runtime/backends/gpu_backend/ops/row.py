@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .....dtype import DType
 
 # Numbers of rows that a struct has room for.
-_NUMBERS: Final = 4
+_NUMBERS: Final = 5
 _NO_INDEX: Final = arguments.Index(errors=NULL, size=0, call=0, index_mark=0, op=0, index_bytes=0, index_shift=0)
 
 _NO_INDEXES: Final[Mapping[str, Any]] = {"indexes": NULL, "index": _NO_INDEX, "ignored": 0, "index_step": 0}
@@ -105,7 +105,7 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[An
     overwrites = rest.pop(0) if facts.numbers else False
     shape, length = x.shape, x.shape[dim]
     rows = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
-    made = facts.outputs_of_rows
+    made = facts.number_results
     numbers = RowNumbers(
         [_evenly_spaced(build, each, (0, 1)) for each in others],
         [build.empty(x.dtype.compute, rows) for _ in range(made)],
@@ -121,8 +121,8 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[An
         if length == 0:
             # Kernels read an element in the place of those behind the end of a row.
             one = dense(build.empty(x.dtype, 1), (1,))
-            operands = [one.relaid(shape, (0,) * len(shape)) for _ in operands]
-        moved = [moved_last(operand, dim) for operand in operands]
+            operands = [operand and one.relaid(shape, (0,) * len(shape)) for operand in operands]
+        moved = [each and moved_last(each, dim) for each in [broadcast(operand, x, dim) for operand in operands]]
         _along_rows(build, kernels, moved, RowOutputs(results, (), ()), numbers)
         if targets is not None:
             build.expect_error()
