@@ -232,7 +232,15 @@ def lifetimes(
     scratch = [memory for memory in allocated if memory not in kept]
     if not scratch:
         return tuple(steps), ((),) * len(steps)
-    last = {memory: number for number, step in enumerate(steps) for memory in accessed(step)}
+    last: dict[Memory, int] = {}
+    unseen = {*scratch}
+    # From the end, where most of it is used last.
+    for number in range(len(steps) - 1, -1, -1):
+        for memory in unseen.intersection(accessed(steps[number])):
+            last[memory] = number
+            unseen.remove(memory)
+        if not unseen:
+            break
     used = [step for step in steps if type(step) is not Allocate or step.memory in last or step.memory in kept]
     released: dict[int, list[Memory]] = {}
     for memory in scratch:

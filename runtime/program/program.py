@@ -95,7 +95,8 @@ def accessed(step: Step) -> list[Memory]:
     """The memory that a step reads or writes."""
     # Patterns of classes would take longer, and most steps are launches.
     if isinstance(step, Launch):
-        return [value.memory for _, value in step.arguments.values if isinstance(value, Address)]
+        fields = step.arguments.fields
+        return [field.memory for field in fields if type(field) is not int and isinstance(field, Address)]
     found: list[Memory] = []
     if isinstance(step, LibraryCall | HostCall):
         _collect(step.arguments, found)
