@@ -17,7 +17,7 @@ from opgen.problem import Problem, did_you_mean
 # What describes a runtime: the functions that formulas and cells call, and the numbers that its kernels share.
 _OF_KERNELS = ("widths", "constants", "targets", "groups", "tuples")
 _FILES = ("primitives.yaml", *(f"kernels/{name}.yaml" for name in _OF_KERNELS))
-_FOLDERS = ("families", "libraries")
+_FOLDERS = ("families", "libraries", "drivers")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from opgen.cache.memo import memoize
 from opgen.decoder import blank, decode
+from opgen.drivers import DriverTable
 from opgen.dtypes import DType, DTypes
 from opgen.formats import Format, Formats
 from opgen.formula import PrimitiveFile
@@ -63,13 +64,13 @@ _TARGETS = _kind("kernels/targets", Targets)
 _GROUPS, _TUPLES = _kind("kernels/groups", FieldGroups), _kind("kernels/tuples", TupleTypes)
 _STORAGE, _FAMILIES = _kind("storage/*", Family, STORAGE), _kind("families/*", BackendFamily)
 _BACKENDS, _LIBRARIES = _kind("backends/*", Backend), _kind("libraries/*", CLibrary)
-_KERNELS = _kind("kernels/*", KernelFamily)
+_DRIVERS, _KERNELS = _kind("drivers/*", DriverTable), _kind("kernels/*", KernelFamily)
 _FUNCTORS = {kind: _kind(f"functors/{kind}", FunctorKind, kind) for kind in FUNCTOR_KINDS}
 _TOP: tuple[FileKind[Any], ...] = (_PACKAGE, _DTYPES, _DEVICE, _FORMATS, _PRIMITIVES)
 _OF_KERNELS: tuple[FileKind[Any], ...] = (_WIDTHS, _CONSTANTS, _TARGETS, _GROUPS, _TUPLES)
 FILE_KINDS: tuple[FileKind[Any], ...] = (
     *(*_TOP, *_FUNCTORS.values(), _STORAGE, _FAMILIES, _BACKENDS),
-    *(*_OF_KERNELS, _KERNELS, _LIBRARIES),
+    *(*_OF_KERNELS, _KERNELS, _LIBRARIES, _DRIVERS),
 )
 SINGLE_FILES = tuple(kind.path for kind in (_PACKAGE, _DTYPES, _DEVICE))
 _FOLDERS = tuple(dict.fromkeys(kind.path.parent for kind in FILE_KINDS if kind not in _TOP))
@@ -126,6 +127,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         backends=tuple(sorted(backends, key=lambda backend: -backend.preference)),
         kernels=tuple(folder(_KERNELS)),
         c_libraries=tuple(folder(_LIBRARIES)),
+        drivers=tuple(folder(_DRIVERS)),
         field_groups=groups,
         tuples=file(_TUPLES).tuples,
         widths=file(_WIDTHS).widths,

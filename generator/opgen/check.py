@@ -41,6 +41,7 @@ _DEVICE_NAMES = ("shape",)
 def check(spec: Spec, problems: Problems) -> None:
     """Note every mistake; those of cells are noted by `lower`."""
     _check_backends(spec, problems)
+    _check_drivers(spec, problems)
     _check_names(spec, problems)
     if spec.package.breaking:
         _check_rules(spec, problems)
@@ -202,6 +203,22 @@ def _check_targets(spec: Spec, problems: Problems) -> None:
             if feature not in features:
                 message = f"kernels need '{feature}', which no target has"
                 problems.note(location, message + did_you_mean(feature, features))
+
+
+def _check_drivers(spec: Spec, problems: Problems) -> None:
+    """Note what the tables of drivers lack of what their families ask, and tables of no backend."""
+    for backend in spec.backends:
+        family = spec.family_of(backend) if backend.package is not None else None
+        if family is None or not family.driver:
+            continue
+        table = spec.driver_of(backend)
+        if table is None:
+            path = Path("spec/drivers", f"{backend.name}.yaml")
+            problems.note(Location(path), f"{backend} has no table of its driver's calls; write it to this file")
+        # That of another backend is checked there.
+        elif table.backend == backend.name:
+            for location, flaw in table.flaws(family.driver):
+                problems.note(location, flaw)
 
 
 def _check_names(spec: Spec, problems: Problems) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 from opgen.arrays import ArrayLibrary, LackingWord, Word
 from opgen.cells import CELL_KEYS, CellFile, Lowering, Lowerings
 from opgen.decoder import Cursor, Mistakes
+from opgen.drivers import DriverTable, Operation
 from opgen.dtypes import SETS, DType
 from opgen.edges import Edge
 from opgen.examples import Example as CallExample
@@ -1094,6 +1095,12 @@ class BackendFamily(CellFile):
         "function of a backend's emitted library.py. Arrays may be immutable: no word changes what it is given. A "
         "word that joins elements keeps the dim, of size 1.",
     ]
+    driver: Annotated[
+        tuple[Operation, ...],
+        Mark.OPTIONAL,
+        "What the runtime of a family of GPUs asks of a vendor's driver, by `name(parameters)`. spec/drivers has a "
+        "table for each backend of the family, which says by which calls it is done.",
+    ]
 
     @cached_property
     def vocabulary(self) -> Mapping[str, Word]:
@@ -1310,6 +1317,7 @@ class Spec:
     backends: tuple[Backend, ...]  # in order of preference, in which branches and the matrix have them
     kernels: tuple[KernelFamily, ...]
     c_libraries: tuple[CLibrary, ...]
+    drivers: tuple[DriverTable, ...]  # by which calls the drivers of GPUs do what the runtime asks of them
     field_groups: tuple[FieldGroup, ...]  # fields that several structs of kernels have side by side
     tuples: tuple[TupleType, ...]  # what Python gives to make plans of the host's kernels
     widths: Mapping[str, tuple[str, Location]]  # the C++ types of elements that kernels only move, by name
@@ -1390,6 +1398,16 @@ class Spec:
             seen.add(name)
             name = known[name].extends
         return next((family for family in self.backend_families if family.name == name), None)
+
+    def driver_of(self, backend: Backend) -> DriverTable | None:
+        """The table of a backend's driver: its own, or that of the nearest backend that it extends."""
+        tables = {table.backend: table for table in self.drivers}
+        known = {other.name: other for other in self.backends}
+        name, seen = backend.name, set[str]()
+        while name in known and name not in {*tables, *seen}:
+            seen.add(name)
+            name = known[name].extends or ""
+        return tables.get(name)
 
     @cached_property
     def op_classes(self) -> tuple[str, ...]:

@@ -12,7 +12,9 @@ def publish(module: str, names: Iterable[str], defined: Mapping[str, object]) ->
     package = module.partition(".")[0]
     for name in names:
         value = defined.get(name)  # of a function that is imported later there is nothing yet
-        if isinstance(value, type) and value.__module__.partition(".")[0] == package:
+        # Of a class with two names, its own is the one that counts.
+        is_own = isinstance(value, type) and value.__name__ == name
+        if is_own and value.__module__.partition(".")[0] == package:
             value.__module__ = module
 
 

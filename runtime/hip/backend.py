@@ -14,10 +14,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from ..backends.gpu_backend.driver.launch import Dim3, LaunchLimits
 from ..backends.rocm_backend.hip.device import HipDevice, HipMemory
 from ..backends.rocm_backend.hip.error import HipClosed, HipError
-from ..backends.rocm_backend.hip.event import HipEvent
-from ..backends.rocm_backend.hip.memory import HipBuffer
 from ..backends.rocm_backend.hip.module import HipKernel, HipModule
-from ..backends.rocm_backend.hip.stream import HipStream
+from ..backends.rocm_backend.hip.objects import HipBuffer, HipEvent, HipStream
 from ..base.error import InvalidArgument, OutOfMemory, ShapeMismatch, shown
 from ..core.argument import integer, integers, real
 from ..helpers.closing import Closing
@@ -63,8 +61,8 @@ class HipBackend(Closing):
     def __init__(self, ordinal: int = 0) -> None:
         self._rocm = rocm_device(ordinal)
         driver = self._rocm.driver
-        self.device: HipDevice = driver.device
-        self.stream = HipStream.wrap(driver.device, int(driver.queue.own_handle))
+        self.device = HipDevice(ordinal)
+        self.stream = HipStream.wrap(self.device, int(driver.queue.own_handle))
         self.closed = False
         self._modules: dict[str, tuple[bytes, HipModule]] = {}
         self._lock = threading.Lock()

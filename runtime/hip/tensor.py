@@ -9,11 +9,11 @@ import numpy as np
 
 from ...dtype import Array, DType
 from ..backends.gpu_backend.driver.buffer import host_memory
+from ..backends.gpu_backend.driver.device import Device
 from ..backends.gpu_backend.driver.error import DriverError
 from ..backends.gpu_backend.ops import memory
 from ..backends.rocm_backend.hip.device import HipDevice
-from ..backends.rocm_backend.hip.memory import HipBuffer
-from ..backends.rocm_backend.hip.stream import HipStream
+from ..backends.rocm_backend.hip.objects import HipBuffer, HipStream
 from ..base.error import DeviceMismatch, InvalidArgument, ShapeMismatch, shown
 from ..core.argument import array, integer
 from ..core.layout import Layout
@@ -164,7 +164,7 @@ class DeviceTensor:
         self.buffer.copy_from(source, offset=offset, source_offset=source_offset, nbytes=nbytes, stream=stream)
 
     @property
-    def device(self) -> HipDevice:
+    def device(self) -> Device:
         """The device of the buffer."""
         return self.buffer.device
 
@@ -186,15 +186,15 @@ class DeviceTensor:
         return f"<DeviceTensor of shape {self.shape} on {self.device.label}>"
 
 
-def rocm_device(device: HipDevice | int) -> RocmDevice:
+def rocm_device(device: Device | int) -> RocmDevice:
     """The device as tensors know it. Raises what `HipDevice` raises."""
     # Later than this module, whose package the driver of that device stands on.
     from ...backends import RocmDevice
 
-    return RocmDevice(device.ordinal if isinstance(device, HipDevice) else integer("HipDevice", "ordinal", device))
+    return RocmDevice(device.ordinal if isinstance(device, Device) else integer("HipDevice", "ordinal", device))
 
 
-def require_device(operation: str, device: HipDevice, *tensors: DeviceTensor) -> None:
+def require_device(operation: str, device: Device, *tensors: DeviceTensor) -> None:
     """Raise `InvalidArgument` for what is no `DeviceTensor`, `DeviceMismatch` for one of another device."""
     for tensor in tensors:
         if not isinstance(tensor, DeviceTensor):

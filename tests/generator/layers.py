@@ -22,6 +22,7 @@ FACTS = {
     "results",
     *("kernels.arguments", "kernels.constants", "kernels.host_arguments", "kernels.targets", "kernels.toolchains"),
     *("kernels.launches", "kernels.host_launches"),
+    *("drivers", "drivers.cuda", "drivers.errors", "drivers.rocm"),
     *("cpu_backend.library", "libraries.miopen", "libraries.onednn", "support_table"),
 }
 # The folders of the runtime above the dispatch.
@@ -167,6 +168,7 @@ OWN = {
     "kernel_op": "user kernels",
     **dict.fromkeys(("cpu_backend.library", "metal_backend.library"), "backends"),
     **dict.fromkeys(("kernels.launches", "kernels.host_launches"), "backends"),
+    **dict.fromkeys(("drivers", "drivers.cuda", "drivers.errors", "drivers.rocm"), "backends"),
     "": "tallow",
 }
 

@@ -49,7 +49,7 @@ def compile_family(family: str) -> str:
     data = b""
     for target, file in files.items():
         if uses_waves or not data:
-            data = Hiprtc().compile(source, family, texts, target)
+            data = Hiprtc(str).compile(source, family, texts, target)
         else:
             # Code that knows nothing of waves is the same for all, behind a header with the name of the target.
             data = data.replace(TARGETS[0].encode(), target.encode(), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -39,15 +40,17 @@ def package() -> ModuleType:
 
 def objects() -> SimpleNamespace:
     """The backend's classes of handles: Device, Stream, Event, Buffer, HostBuffer and AsyncLoader."""
-    name = f"tallow.runtime.backends.{_Chosen.name}_backend"
-    if _Chosen.name == "rocm":
-        hip = import_module(f"{name}.hip")
-        kinds = {kind: getattr(hip, f"Hip{kind}") for kind in ("Device", "Stream", "Event", "Buffer", "HostBuffer")}
-        return SimpleNamespace(**kinds, AsyncLoader=hip.AsyncLoader)
-    modules = {"Stream": "stream", "Event": "event", "Buffer": "memory", "HostBuffer": "memory"}
-    kinds = {kind: getattr(import_module(f"{name}.{module}"), f"Cuda{kind}") for kind, module in modules.items()}
-    loader = import_module(f"{name}.loader").AsyncLoader
-    return SimpleNamespace(**kinds, Device=import_module(f"{name}.context").Context, AsyncLoader=loader)
+    from tallow.runtime.backends.gpu_backend.driver import buffer, device, loader, stream
+
+    calls = import_module(f"tallow.drivers.{_Chosen.name}")
+    return SimpleNamespace(
+        Device=partial(device.Device, calls),
+        Stream=stream.Stream,
+        Event=stream.Event,
+        Buffer=buffer.DeviceBuffer,
+        HostBuffer=buffer.HostBuffer,
+        AsyncLoader=loader.AsyncLoader,
+    )
 
 
 def own(kind: str) -> Any:

@@ -13,20 +13,19 @@ from typing import Any
 import numpy as np
 import tallow
 from tallow import Tensor
+from tallow.drivers import rocm as driver
 from tallow.kernels.arguments import FILL_CONTIGUOUS, fill_contiguous
 from tallow.rocm_backend import RocmDevice, hip
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
+from tallow.runtime.backends.gpu_backend.driver.buffer import SharedBuffer
+from tallow.runtime.backends.gpu_backend.driver.device import _start
+from tallow.runtime.backends.gpu_backend.driver.gpu_driver import GpuDriver
 from tallow.runtime.backends.gpu_backend.driver.loader import Upload
 from tallow.runtime.backends.gpu_backend.driver.stream import Direction, _under_way
 from tallow.runtime.backends.gpu_backend.execute.kernels import open_cache
 from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
-from tallow.runtime.backends.rocm_backend.driver import Driver
-from tallow.runtime.backends.rocm_backend.hip import error
 from tallow.runtime.backends.rocm_backend.hip.device import _properties
-from tallow.runtime.backends.rocm_backend.hip.error import load_runtime
-from tallow.runtime.backends.rocm_backend.hip.memory import HipSharedBuffer, shared_handle
-from tallow.runtime.backends.rocm_backend.hip.peer import let_reach
 from tallow.runtime.base.error import TallowError
 
 NUMBERS = np.arange(1, 65, dtype=np.float32)
@@ -184,7 +183,7 @@ def activate(kit: Kit) -> None:
 
 
 def copy_from_another_device(kit: Kit) -> list[float]:
-    let_reach.cache_clear()
+    kit.device._peers.clear()
     with hip.HipBuffer(hip.HipDevice(1 - kit.device.ordinal), NUMBERS.nbytes) as there:
         there.copy_from_host(REVERSED)
         try:
@@ -299,13 +298,13 @@ def use_graph(kit: Kit) -> list[float]:
 
 def share(kit: Kit) -> list[float]:
     """What another process opens memory by."""
-    with HipSharedBuffer(kit.device, 64) as buffer:
-        return [len(shared_handle(kit.device, buffer.address))]
+    with SharedBuffer(kit.device, 64) as buffer:
+        return [len(kit.rocm.driver.shared_handle(buffer.address))]
 
 
 # Keys are the functions of `hip` and its classes, those of the classes, and what stands on them.
 OPERATIONS: dict[str, Operation] = {
-    "HipSharedBuffer": share,
+    "memory that is shared": share,
     "AsyncLoader": opened(lambda kit: hip.AsyncLoader(kit.device)),
     "AsyncLoader.close": lambda kit: kit.loader.close(),
     "AsyncLoader.require_open": lambda kit: kit.loader.require_open(),
@@ -389,6 +388,14 @@ OPERATIONS: dict[str, Operation] = {
     "HipBuffer.wrap": opened(lambda kit: hip.HipBuffer.wrap(kit.device, kit.buffer.address, 4, lambda: None)),
     "HipDevice": lambda kit: hip.HipDevice(kit.device.ordinal).label,
     "HipDevice.activated": activate,
+    "HipDevice.call": lambda kit: kit.device.call(driver.synchronize),
+    "HipDevice.call_in_context": lambda kit: kit.device.call_in_context(driver.synchronize),
+    "HipDevice.close": lambda kit: hip.HipDevice(kit.device.ordinal).close(),
+    "HipDevice.fact": lambda kit: kit.device.fact("device_name"),
+    "HipDevice.in_context": lambda kit: kit.device.in_context() is None,
+    "HipDevice.is_current": in_turn(lambda kit: kit.device.set_current(), lambda kit: kit.device.is_current()),
+    "HipDevice.let_reach": lambda kit: hip.HipDevice(kit.device.ordinal).let_reach(kit.device),
+    "HipDevice.require_open": lambda kit: kit.device.require_open(),
     "HipDevice.holds": lambda kit: [kit.device.holds(kit.buffer.address), kit.device.holds(NUMBERS.ctypes.data)],
     "HipDevice.memory": lambda kit: kit.device.memory().total,
     "HipDevice.properties": in_turn(lambda kit: _properties.cache_clear(), lambda kit: kit.device.properties),
@@ -409,11 +416,6 @@ OPERATIONS: dict[str, Operation] = {
     "HipHostBuffer.array": lambda kit: kit.host_buffer.array().tolist(),
     "HipHostBuffer.require_open": lambda kit: kit.host_buffer.require_open(),
     "HipHostBuffer.close": lambda kit: kit.host_buffer.close(),
-    "HipKernel.enqueue": buffer_after(lambda kit: kit.kernel.enqueue(kit.stream, 64, 1, kit.arguments)),
-    "HipKernel.enqueue_together": buffer_after(
-        lambda kit: kit.kernel.enqueue_together(kit.stream, 64, 1, kit.arguments)
-    ),
-    "HipKernel.launcher": lambda kit: kit.kernel.launcher(kit.stream).limits.threads,
     "HipKernel.launch": launch(lambda kit: kit.stream),
     "HipKernel.launch in the null stream": launch(lambda kit: hip.HipStream.null(kit.device)),
     "HipLimits.refusal": lambda kit: kit.backend.limits.refusal((1, 1, 1), (1, 1, 1), 0),
@@ -429,14 +431,14 @@ OPERATIONS: dict[str, Operation] = {
     "HipModule.kernel": in_turn(
         lambda kit: kit.module._kernels.clear(), lambda kit: kit.module.kernel("nines", FILL_CONTIGUOUS.size).name
     ),
-    "HipModule.launcher": in_turn(
-        lambda kit: kit.module._kernels.clear(), lambda kit: kit.module.launcher("nines", kit.stream).limits.threads
-    ),
+    "HipModule.handle_of": lambda kit: kit.module.handle_of("nines") is not None,
+    "HipModule.launcher": lambda kit: kit.module.launcher("nines", kit.stream).limits.threads,
+    "HipModule.limits_of": lambda kit: kit.module.limits_of(kit.module.handle_of("nines"), "nines").threads,
     "HipModule.require_open": lambda kit: kit.module.require_open(),
     "HipStream": opened(lambda kit: hip.HipStream(kit.device)),
     "HipStream.abandon_capture": abandon,
     "HipStream.begin_capture": replay,
-    "HipStream.call": lambda kit: kit.stream.call(lambda handle: handle is kit.stream.handle),
+    "HipStream.call": lambda kit: kit.stream.call(lambda handle, _about: handle is kit.stream.handle),
     "HipStream.close": lambda kit: kit.stream.close(),
     "HipStream.copy": buffer_after(
         lambda kit: kit.stream.copy(kit.buffer.address, kit.other.address + 8, 8, Direction.WITHIN_DEVICE)
@@ -458,14 +460,14 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "HipStream.wait": in_turn(lambda kit: kit.stream.wait(kit.event), lambda kit: kit.stream.synchronize()),
     "HipStream.wrap": lambda kit: hip.HipStream.wrap(kit.device, kit.stream.address).synchronize(),
-    "check": lambda kit: hip.check("test", (error.hip.hipError_t.hipSuccess, 3)),
+    "check": lambda kit: hip.check("test", (driver.binding.hipError_t.hipSuccess, 3)),
     "device_count": lambda kit: hip.device_count(),
     "error_string": lambda kit: hip.error_string(2),
-    "require_runtime": in_turn(lambda kit: load_runtime.cache_clear(), lambda kit: hip.require_runtime()),
+    "require_runtime": in_turn(lambda kit: _start.cache_clear(), lambda kit: hip.require_runtime()),
     "runtime_version": lambda kit: hip.runtime_version(),
     "synchronize_device": lambda kit: hip.synchronize_device(kit.device),
     # What stands on the objects.
-    "opening a device": opened(lambda kit: Driver(kit.device.ordinal).queue),
+    "opening a device": opened(lambda kit: GpuDriver(driver, kit.device.ordinal).queue),
     "opening hipBLAS": opened(lambda kit: RocBlas.open(kit.rocm.driver, kit.rocm.allocator)),
     "opening MIOpen": opened(lambda kit: Miopen.open(kit.rocm.driver, kit.rocm.allocator)),
     "a compilation": lambda kit: len(kit.rocm.driver.compile(SOURCE, "nines", {})) > 0,

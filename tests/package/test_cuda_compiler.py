@@ -33,7 +33,7 @@ GENERIC_LAMBDA = re.compile(r"\[[^\[\]]*\]\([^()]*\bauto\b")
 
 @pytest.fixture
 def compiler() -> Nvrtc:
-    compiler = Nvrtc()
+    compiler = Nvrtc(str)
     try:
         assert re.fullmatch(r"NVRTC \d+\.\d+", compiler.version)
     except BackendUnavailable as error:
@@ -102,7 +102,7 @@ def test_a_fused_function_compiles(compiler):
 @pytest.mark.parametrize(("major", "options"), [(13, ("--minimal",)), (12, ())])
 def test_kernels_of_the_package_need_less_of_a_new_compiler(major, options):
     library = SimpleNamespace(nvrtcVersion=lambda: (Status(0), major, 9))
-    assert Nvrtc(library).package_options == options
+    assert Nvrtc(str, library).package_options == options
 
 
 def test_products_and_sums_are_not_contracted(compiler):
@@ -140,7 +140,7 @@ def test_a_compiler_that_fails():
         nvrtcVersion=lambda: (Status(0), 13, 0), nvrtcCreateProgram=lambda *arguments: (Status(1), None)
     )
     with pytest.raises(LibraryError, match="nvrtcCreateProgram: NVRTC_ERROR_OUT_OF_MEMORY; install an NVRTC"):
-        Nvrtc(failing).compile("", "empty", {}, "sm_90a")
+        Nvrtc(str, failing).compile("", "empty", {}, "sm_90a")
 
 
 def test_a_compiler_that_is_missing():
@@ -151,4 +151,4 @@ def test_a_compiler_that_is_missing():
         BackendUnavailable,
         match=r"libnvrtc\.so\.13\); pip install 'cuda-toolkit\[nvrtc\]==13\.\*', or install a tallow",
     ):
-        Nvrtc(SimpleNamespace(nvrtcVersion=missing)).compile("", "empty", {}, "sm_90a")
+        Nvrtc(str, SimpleNamespace(nvrtcVersion=missing)).compile("", "empty", {}, "sm_90a")

@@ -25,8 +25,9 @@ import numpy as np
 import pytest
 from package.filling import fill
 from tallow.cuda_backend import CudaDevice, device_count, is_available, runtime_version
-from tallow.runtime.backends.cuda_backend.driver import Driver
-from tallow.runtime.backends.cuda_backend.error import CudaError
+from tallow.drivers import cuda as driver_calls
+from tallow.cuda_backend.error import CudaError
+from tallow.runtime.backends.gpu_backend.driver.gpu_driver import GpuDriver
 from tallow.dtype import DType
 from tallow.kernels.arguments import fill_contiguous
 from tallow.runtime.base.error import BackendUnavailable, InvalidArgument, OutOfMemory
@@ -391,34 +392,47 @@ edges = [call for call in calls() if "Dependencies" in call[0]]
 assert edges == [("cuGraphRemoveDependencies_v2", "0 1 0 1"), ("cuGraphAddDependencies_v2", "0 1 1 1 1")]
 
 # A library's kernel, which was launched so that it may begin early, depends on the end of one of ours.
-from tallow.runtime.backends.cuda_backend import graph as edges_of_graphs
-plain, waits = edges_of_graphs._get_edges, edges_of_graphs._waits
-def captured_early(graph, *count):
-    result = plain(graph, *count)
-    for edge in result[3] if count else ():
-        edge.type = edges_of_graphs.cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
-    return result
-answers = []
-def only_the_first_is_ours(node, label):
-    answers.append(waits(node, label))
-    return len(answers) == 1
-edges_of_graphs._get_edges, edges_of_graphs._waits = captured_early, only_the_first_is_ours
+binding, plain = driver_calls.binding, driver_calls.prepare
+kind = binding.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+class CapturedEarly:
+    # The binding, whose edges are programmatic ones.
+    def __getattr__(self, name):
+        return getattr(binding, name)
+    def cuGraphGetEdges(self, graph, *count):
+        result = binding.cuGraphGetEdges(graph, *count)
+        for edge in result[3] if count else ():
+            edge.type = kind
+        return result
+from tallow.runtime.backends.cuda_backend.edges import let_kernels_begin_early
+class OnlyTheFirst:
+    # Says of the first kernel alone that it waits.
+    def __init__(self):
+        self.asked = 0
+    def __contains__(self, function):
+        self.asked += 1
+        return self.asked == 1
+driver_calls.prepare = lambda graph, *_: let_kernels_begin_early(
+    CapturedEarly(), driver_calls.checked, graph, OnlyTheFirst()
+)
 another = GpuGraph(device)
 with another.capture():
     device.kernels.launch(*launch)
     device.kernels.launch(*launch)
 edges = [call for call in calls() if "Dependencies" in call[0]]
 assert edges == [("cuGraphRemoveDependencies_v2", "0 1 1 1"), ("cuGraphAddDependencies_v2", "0 1 0 0 1")]
-edges_of_graphs._get_edges, edges_of_graphs._waits = plain, waits
 
 # A driver before 12.3 has no such edges.
-def is_missing(*_):
-    raise RuntimeError
-edges_of_graphs._get_edges = is_missing
+class Old(CapturedEarly):
+    def cuGraphGetEdges(self, *_):
+        raise RuntimeError
+driver_calls.prepare = lambda graph, kernels, *_: let_kernels_begin_early(
+    Old(), driver_calls.checked, graph, kernels
+)
 other = GpuGraph(device)
 with other.capture():
     device.kernels.launch(*launch)
     device.kernels.launch(*launch)
+driver_calls.prepare = plain
 assert not [call for call in calls() if "Dependencies" in call[0]]
 """)
 
@@ -515,7 +529,7 @@ for _ in range(2):
 def test_a_driver_that_nobody_holds_leaves_nothing(on_cuda):
     printed = on_cuda(
         """
-drivers = [Driver(0), Driver(1)]
+drivers = [GpuDriver(driver_calls, 0), GpuDriver(driver_calls, 1)]
 for driver in drivers:
     driver.allocate(100)
     driver.wait_for(0)
@@ -532,7 +546,7 @@ def test_a_driver_that_gets_no_stream_leaves_nothing(on_cuda):
         """
 fail("cuStreamCreate", 2)
 with pytest.raises(CudaError, match=r"cuStreamCreate \\(cuda:0\\): CUDA_ERROR_OUT_OF_MEMORY"):
-    Driver(0)
+    GpuDriver(driver_calls, 0)
 """,
         CUDA_HOST_REPORT="1",
     )
@@ -542,7 +556,7 @@ with pytest.raises(CudaError, match=r"cuStreamCreate \\(cuda:0\\): CUDA_ERROR_OU
 def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(on_cuda):
     printed = on_cuda(
         """
-driver = Driver(0)
+driver = GpuDriver(driver_calls, 0)
 first, second = driver.allocate(100), driver.allocate(100)
 for address in (first, second):
     fail("cuMemFree_v2", 1)
@@ -562,7 +576,7 @@ def test_a_forked_child_takes_nothing_away(on_cuda):
         """
 import warnings
 warnings.simplefilter("ignore")
-driver = Driver(0)
+driver = GpuDriver(driver_calls, 0)
 driver.wait_for(0)
 child = os.fork()
 if child:
@@ -591,7 +605,8 @@ if os.fork() == 0:
     for call in (
         held.to_numpy, Device(device).synchronize, driver.synchronize, driver.memory_info, lambda: driver.wait_for(0),
         lambda: device.empty(DType.U8, 1), lambda: driver.allocate(8), lambda: driver.zero(address, 8),
-        lambda: fill(device), lambda: CudaDevice(0), lambda: CudaDevice(1), lambda: Driver(0), runtime_version,
+        lambda: fill(device), lambda: CudaDevice(0), lambda: CudaDevice(1), lambda: GpuDriver(driver_calls, 0),
+        runtime_version,
     ):
         with pytest.raises(BackendUnavailable, match=r"forked .* multiprocessing.get_context\\('spawn'\\)"):
             call()

@@ -116,7 +116,7 @@ def test_a_forked_child_is_told_that_it_has_no_gpu(run_forked):
 import copy, pickle, warnings
 warnings.simplefilter("ignore")  # newer Pythons warn of every fork beside other threads
 from tallow import BackendUnavailable, Device, Tensor
-from tallow.runtime.backends.rocm_backend.hip import error
+from tallow.drivers import rocm as driver
 
 device = Device.rocm(0)
 held = use(device.inner)
@@ -136,8 +136,8 @@ CALLS = [
     lambda: Device.rocm(0), lambda: Device.parse("rocm:1"), lambda: Tensor([1], device="rocm"),
 ]
 if os.fork() == 0:
-    for name in error.REQUIRED_FUNCTIONS:  # no call reaches the runtime
-        setattr(error.hip, name, None)
+    for name in driver.FUNCTIONS:  # no call reaches the runtime
+        setattr(driver.binding, name, None)
     for number, call in enumerate(CALLS):
         try:
             call()

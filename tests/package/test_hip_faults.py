@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("hip")
 
 from tallow.dtype import DType
-from tallow.rocm_backend import RocmDevice
+from tallow.rocm_backend import RocmDevice, driver
 from tallow.rocm_backend.hip import (
     AsyncLoader,
     HipBackend,
@@ -29,9 +29,9 @@ from tallow.rocm_backend.kernels import Hiprtc
 from tallow.rocm_backend.rocblas import RocBlas
 from tallow.runtime.backends.backend import Part
 from tallow.runtime.backends.gpu_backend.driver import loader
+from tallow.runtime.backends.gpu_backend.driver.device import _start
 from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels
 from tallow.runtime.backends.gpu_backend.ops import memory
-from tallow.runtime.backends.rocm_backend.hip import error
 from tallow.runtime.base.error import BackendUnavailable, OutOfMemory, TallowError
 from tallow.runtime.core.shape import Shape
 from tallow.runtime.kernels import code_object
@@ -162,7 +162,7 @@ def test_a_compiler_that_is_missing(rocm, fresh, monkeypatch):
         def has_symbol(name):
             return name == "hiprtcVersion"
 
-    monkeypatch.setattr(rocm.driver, "compiler", Hiprtc(Missing))
+    monkeypatch.setattr(rocm.driver, "compiler", Hiprtc(lambda: "7.0", Missing))
     with pytest.raises(BackendUnavailable, match=r"lacks hiprtcCompileProgram.*install ROCm"):
         fill(rocm, fresh)
 
@@ -176,13 +176,13 @@ def test_a_runtime_of_the_wrong_version(rocm, monkeypatch):
         def has_symbol(name):
             return name != "hipMemsetD8Async" and real.has_symbol(name)
 
-    real = error.hip
-    monkeypatch.setattr(error, "hip", Old())
-    error.load_runtime.cache_clear()
+    real = driver.binding
+    monkeypatch.setattr(driver, "binding", Old())
+    _start.cache_clear()
     with pytest.raises(BackendUnavailable, match="lacks hipMemsetD8Async; install ROCm"):
         RocmDevice(1)
     monkeypatch.undo()
-    error.load_runtime.cache_clear()
+    _start.cache_clear()
 
 
 @pytest.mark.parametrize("call", ["hipEventRecord", "hipStreamWaitEvent"])
@@ -375,9 +375,9 @@ def test_every_function_of_hip_is_made_to_fail(rocm, host, still):
     # Variants share a name, and some functions cannot fail.
     never = {"hipGetLastError", "hipGetErrorString"}
     # Here devices reach each other by copies alone, unless the environment says otherwise.
-    of_peers = {name for name in error.REQUIRED_FUNCTIONS if "Peer" in name and operations is OPERATIONS}
+    of_peers = {name for name in driver.FUNCTIONS if "Peer" in name and operations is OPERATIONS}
     of_peers.add("hipDeviceEnablePeerAccess")
     # Another process opens what one shares: see tests of ranks.
     of_processes = {"hipIpcOpenMemHandle", "hipIpcCloseMemHandle"}
-    missing = {name for name in error.REQUIRED_FUNCTIONS if not any(name.startswith(call) for call in called)}
+    missing = {name for name in driver.FUNCTIONS if not any(name.startswith(call) for call in called)}
     assert missing - never - of_peers - of_processes == set()

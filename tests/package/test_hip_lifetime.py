@@ -12,14 +12,15 @@ pytest.importorskip("hip")
 
 import numpy as np
 from tallow import Kernel, Tensor, load_safetensors
+from tallow.drivers import rocm as driver
 from tallow.rocm_backend import hip
 from tallow.rocm_backend.hip import HipDevice
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
 from tallow.runtime.backends.gpu_backend.driver import loader as loader_module
+from tallow.runtime.backends.gpu_backend.driver.gpu_driver import GpuDriver
 from tallow.runtime.backends.gpu_backend.execute.kernels import open_cache
 from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
-from tallow.runtime.backends.rocm_backend.driver import Driver
 from tallow.runtime.base.error import BackendUnavailable
 
 from .hip_operations import FILE, TWICE
@@ -90,7 +91,6 @@ def test_the_end_of_the_interpreter_is_quiet(run, script):
 def test_each_handle_is_given_back_once(run):
     run(
         """
-        from tallow.runtime.backends.rocm_backend.hip import event, memory, stream
         from hip import hip
         counts = {}
         def count(name, change):
@@ -157,7 +157,7 @@ def test_a_forked_child_is_told_that_it_has_no_gpu(run):
         """
         from hip import hip
         from tallow.runtime.base.error import BackendUnavailable
-        from tallow.runtime.backends.rocm_backend.hip import error
+        from tallow.drivers import rocm as driver
 
         def refuses(call):
             try:
@@ -170,7 +170,7 @@ def test_a_forked_child_is_told_that_it_has_no_gpu(run):
         device, backend, stream, buffer, view, event, null = make()
         if os.fork() == 0:
             # No call reaches the runtime, which may wait for ever for threads that no child has.
-            for name in error.REQUIRED_FUNCTIONS:
+            for name in driver.FUNCTIONS:
                 setattr(hip, name, None)
             for opening in (lambda: HipDevice(0), HipBackend, device_count, runtime_version, require_runtime):
                 refuses(opening)
@@ -253,7 +253,7 @@ def test_a_child_of_a_process_that_opened_no_gpu_opens_its_own(run):
         "load_safetensors(file, device='rocm')",
         "UserKernels(rocm.driver, open_cache()).get(rocm, 'nothing', 'nothing', source, (), None)",
         "Kernel.compile('twice', twice, 'rocm', signature='float*, unsigned long long').launch(1, 4, numbers_there, 4)",
-        "Driver(0)",
+        "GpuDriver(driver, 0)",
         "RocBlas.open(rocm.driver, rocm.allocator)",
         "Miopen.open(rocm.driver, rocm.allocator)",
         "rocm.driver.load(image, 'nothing')",
@@ -268,7 +268,8 @@ def test_many_cycles_leave_nothing(rocm, host, monkeypatch, full, use):
         backend.load_module("nothing", image)
         numbers = np.ones(4, np.float32)
         given = vars(hip) | {
-            "Driver": Driver,
+            "GpuDriver": GpuDriver,
+            "driver": driver,
             "Kernel": Kernel,
             "UserKernels": UserKernels,
             "open_cache": open_cache,

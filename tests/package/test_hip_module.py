@@ -21,6 +21,7 @@ from tallow.rocm_backend.hip import (
     HipStream,
     device_count,
 )
+from tallow.runtime.backends.gpu_backend.driver.error import InvalidKernel
 from tallow.runtime.base.error import BackendUnavailable, DeviceMismatch, InvalidArgument
 
 SOURCE = r"""
@@ -171,9 +172,7 @@ def refused(kernel, stream, reason, grid=(1, 1, 1), block=(1, 1, 1), arguments=b
 
 def test_launches_that_the_device_can_not_do(device, module, stream, monkeypatch):
     called = []
-    monkeypatch.setattr(
-        "tallow.runtime.backends.rocm_backend.hip.module._launch", lambda *arguments: called.append(arguments)
-    )
+    monkeypatch.setattr("tallow.drivers.rocm.launch", lambda *arguments: called.append(arguments))
     limits = device.properties
     kernel = module.kernel("number", PLACE.size)
     most = kernel.limits.threads
@@ -197,9 +196,7 @@ def test_launches_that_the_device_can_not_do(device, module, stream, monkeypatch
 def test_the_largest_launch_is_possible(device, module, stream, monkeypatch):
     called = []
     success = (hip.hipError_t.hipSuccess,)
-    monkeypatch.setattr(
-        "tallow.runtime.backends.rocm_backend.hip.module._launch", lambda *given: called.append(given[1:8]) or success
-    )
+    monkeypatch.setattr("tallow.drivers.rocm.launch", lambda *given: called.append(given[1:8]) or success)
     limits = device.properties
     kernel = module.kernel("number", PLACE.size)
     block = (kernel.limits.threads, 1, 1)
@@ -218,7 +215,7 @@ def test_a_launch_that_fails(module, stream, monkeypatch):
     failed = (hip.hipError_t.hipErrorLaunchFailure,)
     kernel = module.kernel("nothing", 0)
     with monkeypatch.context() as patch:
-        patch.setattr("tallow.runtime.backends.rocm_backend.hip.module._launch", lambda *arguments: failed)
+        patch.setattr("tallow.drivers.rocm.launch", lambda *arguments: failed)
         with pytest.raises(HipError, match=r"hipModuleLaunchKernel \(nothing on rocm:0\): hipErrorLaunchFailure"):
             kernel.launch((1, 1, 1), (1, 1, 1), b"", stream)
     kernel.launch((1, 1, 1), (1, 1, 1), b"", stream)
@@ -255,10 +252,8 @@ def test_kernels_are_looked_up_once(module, monkeypatch):
 
 
 def test_a_kernel_that_is_not_there(module):
-    with pytest.raises(HipError, match="subtract of test on rocm:0") as caught:
+    with pytest.raises(InvalidKernel, match="kernel subtract: test does not have it"):
         module.kernel("subtract", 0)
-    assert caught.value.name == "hipErrorNotFound"
-    assert caught.value.recoverable
     assert module.kernel("add", SUM.size)
 
 
@@ -307,9 +302,7 @@ def test_images_that_are_cut_short(device, broken, sizes, monkeypatch):
 
 def test_images_for_something_else(device, image):
     for broken in (b"no code object" + bytes(4096), elf(64 + 128) + bytes(128), image[:8] + bytes(len(image))):
-        with pytest.raises(
-            HipError, match=rf"hipModuleLoadData \(other on rocm:0, a {device.properties.target}"
-        ) as caught:
+        with pytest.raises(HipError, match=r"hipModuleLoadData \(other on rocm:0\)") as caught:
             HipModule(device, broken, "other")
         assert caught.value.recoverable
     HipModule(device, image).close()

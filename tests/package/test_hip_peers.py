@@ -36,7 +36,6 @@ def test_the_direct_way_is_opened_once_and_taken(run_forked):
         USE
         + """
 from tallow.rocm_backend.hip import HipDevice
-from tallow.runtime.backends.rocm_backend.hip.peer import let_reach
 assert moved() and moved()
 log = host.take_log()
 enabled = [(entry["device"], entry["peer"]) for entry in log if entry["call"] == "hipDeviceEnablePeerAccess"]
@@ -44,8 +43,7 @@ copied = [entry for entry in log if entry["call"] == "hipMemcpyPeer"]
 assert enabled == [(0, 1)], enabled
 assert [(entry["bytes"], entry["from"], entry["to"], entry["direct"]) for entry in copied] == [(800, 0, 1, 1)] * 2
 # Somebody else, such as PyTorch, may have opened it before.
-let_reach.cache_clear()
-assert moved() and let_reach(HipDevice(0), HipDevice(1))
+assert HipDevice(0).let_reach(HipDevice(1))
 """,
         HIP_HOST_DEVICES="2",
         HIP_HOST_PEERS="1",

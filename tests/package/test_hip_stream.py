@@ -2,15 +2,15 @@
 
 import gc
 import re
+from functools import partial
 
 import pytest
 
 pytest.importorskip("hip")
 
 from hip import hip
+from tallow.drivers import rocm as driver
 from tallow.rocm_backend.hip import HipBuffer, HipClosed, HipDevice, HipError, HipEvent, HipStream, device_count
-from tallow.runtime.backends.rocm_backend.hip import event as event_module
-from tallow.runtime.backends.rocm_backend.hip import stream as stream_module
 from tallow.runtime.base.error import BackendUnavailable, InvalidArgument
 
 
@@ -26,13 +26,13 @@ def device():
 def destroyed(monkeypatch):
     """The handles of streams and events that were destroyed, in order."""
     handles = []
-    for module in (stream_module, event_module):
 
-        def destroy(handle, original=module._destroy):
-            handles.append(int(handle))
-            original(handle)
+    def note(original, handle, about):
+        handles.append(int(handle))
+        original(handle, about)
 
-        monkeypatch.setattr(module, "_destroy", destroy)
+    for name in ("destroy_stream", "destroy_event"):
+        monkeypatch.setattr(driver, name, partial(note, getattr(driver, name)))
     return handles
 
 

@@ -111,6 +111,8 @@ def _subjects(spec: Spec, without: Collection[str]) -> _Described:
         yield "family" if isinstance(owner, BackendFamily) else "backend", owner.name, Location(owner.path), [owner]
     yield from () if _CELLS in without else _of_cells(spec)
     yield from _of_kernels(spec)
+    for table in spec.drivers:
+        yield "driver", table.backend, Location(table.path), [table]
     for library in spec.c_libraries:
         yield "C library", library.name, Location(library.path), [library]
     for name, module in spec.public.items():

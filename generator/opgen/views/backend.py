@@ -91,7 +91,7 @@ def kernel_backend(spec: Spec, backend: Backend) -> View:
         return f"..runtime.backends.{package}.{module}"
 
     libraries = [View(name=each.name, class_name=each.class_name, home=home(each.module)) for each in backend.libraries]
-    return View(backend=backend, driver=home("driver"), libraries=libraries)
+    return View(backend=backend, libraries=libraries)
 
 
 def custom_op(spec: Spec) -> View:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
@@ -23,8 +24,8 @@ class Nvrtc(RunTimeCompiler):
 
     targets = TARGETS["cuda"]
 
-    def __init__(self, library: Any = nvrtc) -> None:
-        super().__init__(library)
+    def __init__(self, driver_version: Callable[[], str], library: Any = nvrtc) -> None:
+        super().__init__(driver_version, library)
 
     @cached_property
     def version(self) -> str:

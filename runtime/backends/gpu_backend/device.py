@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...ranks.group import Group
     from ..profiler import Listener
     from .driver.gpu_driver import GpuDriver
-    from .driver.loader import Loader
+    from .driver.loader import AsyncLoader
     from .execute.profiler import GpuProfiler
     from .memory.allocator import CachingAllocator
 
@@ -104,7 +104,7 @@ class GpuDevice(GpuBase):
         return result
 
     @property
-    def loader(self) -> Loader[Any, Any]:
+    def loader(self) -> AsyncLoader:
         """What streams host memory to the device: the AsyncLoader of all objects of the ordinal.
 
         It keeps its pinned memory for the next time; `loader.close()` gives that back, and the next use opens another.

@@ -18,7 +18,7 @@ from .execute.kernels import Kernels
 from .memory.allocator import CachingAllocator
 
 if TYPE_CHECKING:
-    from .driver.loader import Loader
+    from .driver.loader import AsyncLoader
     from .gpu_base import GpuBase
     from .user_kernels import UserKernels
 
@@ -41,7 +41,7 @@ class Runtime:
         self.plans = Plans()
         self._lock = threading.Lock()
         self._libraries: dict[object, Any] = {}
-        self._loader: Loader[Any, Any] | None = None
+        self._loader: AsyncLoader | None = None
         self._user_kernels: UserKernels | None = None
         atexit.register(_leave, weakref.ref(self))
 
@@ -75,7 +75,7 @@ class Runtime:
         return self._user_kernels
 
     @property
-    def loader(self) -> Loader[Any, Any]:
+    def loader(self) -> AsyncLoader:
         """What streams host memory to the device, opened at the first use and again after it was closed."""
         fork.require_own()
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ from ....kernels.targets import TARGETS
 from ...base.error import BackendUnavailable, CompilationFailed
 from ..gpu_backend.driver.run_time_compiler import RunTimeCompiler
 from ..gpu_backend.driver.target import find_target
-from .hip import runtime_version
 
 hiprtc: Final[Any] = _binding
 
@@ -36,8 +35,8 @@ class Hiprtc(RunTimeCompiler):
     advice = "install a ROCm whose hiprtc and HIP belong together"
     targets = TARGETS["rocm"]
 
-    def __init__(self, library: Any = hiprtc) -> None:
-        super().__init__(library)
+    def __init__(self, driver_version: Callable[[], str], library: Any = hiprtc) -> None:
+        super().__init__(driver_version, library)
         # The targets that it does not know, and the generic ones that it compiles for in their place.
         self._generic: dict[str, str] = {}
 
@@ -52,7 +51,7 @@ class Hiprtc(RunTimeCompiler):
             )
             raise BackendUnavailable("rocm", reason)
         major, minor = self.call("Version")
-        return f"hiprtc {major}.{minor} of HIP {'.'.join(map(str, runtime_version()))}"
+        return f"hiprtc {major}.{minor} of HIP {self.driver_version()}"
 
     def options(self, target: str) -> tuple[str, ...]:
         """The options of hiprtc for the target of a device."""

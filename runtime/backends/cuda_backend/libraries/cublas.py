@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .....dtype import DType
+from ...gpu_backend.driver.device import Device, destroy_handle
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
 from ...gpu_backend.memory.allocator import Slice
-from ..context import Context, destroy_handle
 from .binding import Binding, found
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
+    from ...gpu_backend.driver.stream import Stream
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..driver import Driver
-    from ..stream import CudaStream
 
 ADVICE: Final = "tallow needs cuBLAS 12 or later, of the CUDA that cuda-python is for, and some free device memory"
 
@@ -32,12 +32,12 @@ class CuBlas(GemmLibrary):
     needs = "libcublas and the module nvmath: pip install nvmath-python 'cuda-toolkit[cublas]==13.*'"
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """CuBLAS on the stream of a driver; None where nvmath-python or the library is missing."""
         library = found("nvmath.bindings", "cublas", "get_cudart_version")
         return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
-    def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
+    def __init__(self, library: Any, device: Device, stream: Stream, allocator: CachingAllocator) -> None:
         sums, operations = library.ComputeType, library.Operation
         constants = GemmConstants(
             kinds=KINDS,
@@ -45,14 +45,14 @@ class CuBlas(GemmLibrary):
             operations=(operations.N, operations.T),
             algorithm=_ALGORITHM,
         )
-        super().__init__(context, stream, constants)
+        super().__init__(device, stream, constants)
         self._binding = Binding("cublas", library, library.cuBLASError, ADVICE)
         self._gemm = library.gemm_strided_batched_ex
         # Of a workspace of cuBLAS's own, graphs would allocate each time that they are replayed.
         self._workspace = Slice(allocator, _WORKSPACE_BYTES)
-        with context.activated():
+        with device.activated():
             handle = self._handle = self._binding.call("create")
-            release_with(self, destroy_handle, library.destroy, context, handle)
+            release_with(self, destroy_handle, library.destroy, device, handle)
             self._set_stream(stream.handle)
             # f32 is multiplied as f32, and no sum is rounded to a narrower dtype on its way.
             modes = library.Math

@@ -12,18 +12,18 @@ from .....kernels.constants import ACCESS_BYTES
 from ....base.bounded_cache import BoundedCache
 from ....program.program import LibraryCall
 from ....program.values import Address, alignment_of
+from ...gpu_backend.driver.device import Device, destroy_handle
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.library import StreamLibrary
 from ...gpu_backend.memory.allocator import Slice
-from ..context import Context, destroy_handle
 from .binding import Binding, found
 from .cublas import ADVICE, KINDS
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
+    from ...gpu_backend.driver.stream import Stream
     from ...gpu_backend.libraries.matrices import Matrices
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..driver import Driver
-    from ..stream import CudaStream
 
 # What cuBLASLt wants on a Hopper GPU; elsewhere it takes less.
 _WORKSPACE_BYTES: Final = 32 << 20
@@ -62,7 +62,7 @@ class CuBlasLt(StreamLibrary):
     needs = "libcublasLt and the module nvmath: pip install nvmath-python 'cuda-toolkit[cublas]==13.*'"
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """CuBLASLt on the stream of a driver; None where nvmath-python or the library is missing."""
         library = found("nvmath.bindings", "cublasLt", "get_version")
         blas = found("nvmath.bindings", "cublas", "get_cudart_version")
@@ -70,10 +70,8 @@ class CuBlasLt(StreamLibrary):
             return None
         return cls(library, blas, driver.device, driver.queue, allocator)
 
-    def __init__(
-        self, library: Any, blas: Any, context: Context, stream: CudaStream, allocator: CachingAllocator
-    ) -> None:
-        super().__init__(context, stream)
+    def __init__(self, library: Any, blas: Any, device: Device, stream: Stream, allocator: CachingAllocator) -> None:
+        super().__init__(device, stream)
         self._binding = Binding("cublasLt", library, library.cuBLASLtError, ADVICE)
         # cuBLASLt takes its names of operations and sums from cuBLAS.
         self._blas = blas
@@ -83,9 +81,9 @@ class CuBlasLt(StreamLibrary):
         # Looked up once.
         self._multiply, self._set = library.matmul, library.matmul_desc_set_attribute
         self._bias_pointer = int(library.MatmulDescAttribute.BIAS_POINTER)
-        with context.activated():
+        with device.activated():
             self._handle: int = self._binding.call("create")
-            release_with(self, destroy_handle, library.destroy, context, self._handle)
+            release_with(self, destroy_handle, library.destroy, device, self._handle)
 
     def multiply_and_add(
         self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: Address, result: Address

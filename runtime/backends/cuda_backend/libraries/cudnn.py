@@ -17,6 +17,7 @@ from ....core.conv import ParamsConvolution
 from ....program.program import LibraryCall
 from ....program.values import Address, alignment_of
 from ...gpu_backend.driver import capture
+from ...gpu_backend.driver.device import Device
 from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.library import (
@@ -27,14 +28,13 @@ from ...gpu_backend.libraries.library import (
     StreamLibrary,
 )
 from ...gpu_backend.memory.allocator import Slice
-from ..context import Context
 from . import cudnn_graphs
 from .cudnn_graphs import Plan
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
+    from ...gpu_backend.driver.stream import Stream
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..driver import Driver
-    from ..stream import CudaStream
 
 _ADVICE: Final = (
     "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
@@ -59,7 +59,7 @@ class CuDnn(StreamLibrary):
     needs = "libcudnn 9 and the module cudnn: pip install nvidia-cudnn-frontend nvidia-cudnn-cu13"
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """CuDNN on the stream of a driver; None where its frontend or the library is missing."""
         try:
             _load_library()
@@ -71,15 +71,15 @@ class CuDnn(StreamLibrary):
             return None
         return cls(cudnn, driver.device, driver.queue, allocator)
 
-    def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
-        super().__init__(context, stream)
+    def __init__(self, library: Any, device: Device, stream: Stream, allocator: CachingAllocator) -> None:
+        super().__init__(device, stream)
         self._library = library
         self._allocator = allocator
         # None of those that cuDNN does not take, or only in a way that is refused.
         self._plans: dict[tuple[str | ConvolutionKind, DType, Params], Plan | None] = {}
-        with context.activated():
+        with device.activated():
             handle = self._handle = self._call("create_handle", library.create_handle)
-            release_with(self, _destroy, library, context, handle)
+            release_with(self, _destroy, library, device, handle)
             self._set_stream(stream.handle)
 
     def convolution(
@@ -195,6 +195,6 @@ def _load_library() -> None:
             load_nvidia_dynamic_lib("cudnn")
 
 
-def _destroy(library: Any, context: Context, handle: Any) -> None:
-    with context.activated():
+def _destroy(library: Any, device: Device, handle: Any) -> None:
+    with device.activated():
         library.destroy_handle(handle)

@@ -9,10 +9,10 @@ from ...gpu_backend.libraries.fft import FftLibrary
 from .binding import Binding, found
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.device import Device
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
+    from ...gpu_backend.driver.stream import Stream
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..context import Context
-    from ..driver import Driver
-    from ..stream import CudaStream
 
 _ADVICE: Final = "tallow needs cuFFT 11 or later, of the CUDA that cuda-python is for, and some free device memory"
 
@@ -23,14 +23,14 @@ class CuFft(FftLibrary):
     needs = "libcufft and the module nvmath: pip install nvmath-python 'cuda-toolkit[cufft]==13.*'"
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """CuFFT on the stream of a driver; None where nvmath-python or the library is missing."""
         library = found("nvmath.bindings", "cufft", "get_version")
         return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
-    def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
+    def __init__(self, library: Any, device: Device, stream: Stream, allocator: CachingAllocator) -> None:
         self._binding = Binding("cufft", library, library.cuFFTError, _ADVICE)
-        super().__init__(context, stream, allocator, partial(self._binding.call, "destroy"))
+        super().__init__(device, stream, allocator, partial(self._binding.call, "destroy"))
 
     def _create(self) -> Any:
         return self._binding.call("create")

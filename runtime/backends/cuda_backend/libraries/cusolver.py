@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .....dtype import DType
+from ...gpu_backend.driver.device import destroy_handle
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.solver import SolverLibrary
-from ..context import destroy_handle
 from .binding import Binding, found
 from .cublas import KINDS
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..driver import Driver
 
 _ADVICE: Final = "tallow needs cuSOLVER 11.7 or later, of the CUDA that cuda-python is for, and some free device memory"
 
@@ -27,7 +27,7 @@ class CuSolver(SolverLibrary):
     kinds, finds_many = KINDS, True
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """CuSOLVER on the stream of a driver; None where nvmath-python or the library is missing."""
         cusolver = found("nvmath.bindings", "cusolver", "get_property", 0)
         blas = found("nvmath.bindings", "cublas", "get_cudart_version")
@@ -38,7 +38,7 @@ class CuSolver(SolverLibrary):
         return cls(cusolverDn, cusolver.cuSOLVERError, blas, driver, allocator)
 
     def __init__(
-        self, library: Any, refusal: type[Exception], blas: Any, driver: Driver, allocator: CachingAllocator
+        self, library: Any, refusal: type[Exception], blas: Any, driver: GpuDriver, allocator: CachingAllocator
     ) -> None:
         super().__init__(driver, allocator)
         self._solver = Binding("cusolver", library, refusal, _ADVICE)

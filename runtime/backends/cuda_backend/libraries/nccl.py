@@ -9,8 +9,8 @@ from ...gpu_backend.libraries.collectives import Collectives, Functions
 from .binding import Binding, found
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..driver import Driver
 
 _ADVICE: Final = "set NCCL_DEBUG=WARN to see why; each rank needs a GPU of its own"
 
@@ -21,12 +21,12 @@ class Nccl(Collectives):
     needs = "libnccl and the module nccl: pip install nccl4py nvidia-nccl-cu13"
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
         """NCCL on the stream of a driver; None where nccl4py or the library is missing."""
         library = found("nccl.bindings", "nccl", "get_version")
         return None if library is None else cls(library, driver)
 
-    def __init__(self, library: Any, driver: Driver) -> None:
+    def __init__(self, library: Any, driver: GpuDriver) -> None:
         self._binding = Binding("nccl", library, library.NCCLError, _ADVICE)
         functions = Functions(*[partial(self._binding.call, name) for name in Functions._fields])
         super().__init__(driver, functions, int, int)

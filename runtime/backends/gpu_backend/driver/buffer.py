@@ -1,4 +1,4 @@
-"""Memory of a device and pinned memory of the host, over the calls of a vendor. All sizes and offsets are in bytes."""
+"""Memory of a device and pinned memory of the host. All sizes and offsets are in bytes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import operator
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -16,27 +15,13 @@ from .....dtype import Array
 from ....base.error import DeviceMismatch, InvalidArgument, OutOfMemory
 from ....helpers.closing import Closing
 from . import fork
+from .device import Device
 from .error import Closed
 from .resource import Resource
 from .stream import Direction, Event, Stream, keep_until_done, let_go
 
 # The vendors count bytes in 64 bits.
 _TOO_MANY_BYTES: Final = 1 << 64
-
-
-class VendorDevice(Protocol):
-    """A device of a vendor; two objects that stand for one device are equal."""
-
-    @property
-    def label(self) -> str:
-        """The device as errors name it."""
-
-    def activated(self) -> AbstractContextManager[None]:
-        """Make this the current device of the calling thread for the length of a `with` block."""
-
-
-Device = TypeVar("Device", bound=VendorDevice)
-Queue = TypeVar("Queue", bound=Stream[Any])
 
 
 class Allocation(Resource):
@@ -49,7 +34,7 @@ class Allocation(Resource):
         self._own(release, *arguments)
 
 
-class _Memory(Closing, ABC, Generic[Device]):
+class _Memory(Closing, ABC):
     """What buffers on the device and on the host share."""
 
     __slots__ = ("__weakref__", "_allocation", "device", "nbytes")
@@ -75,12 +60,12 @@ class _Memory(Closing, ABC, Generic[Device]):
 
     @staticmethod
     @abstractmethod
-    def _allocate(device: Any, nbytes: int) -> int:
+    def _allocate(device: Device, nbytes: int) -> int:
         """The address of `nbytes` > 0 of new memory of the device, which is the current one."""
 
     @staticmethod
     @abstractmethod
-    def _free(device: Any, address: int) -> None:
+    def _free(device: Device, address: int) -> None:
         """Give memory back."""
 
     @property
@@ -106,7 +91,7 @@ class _Memory(Closing, ABC, Generic[Device]):
         self._open()
 
 
-class HostBuffer(_Memory[Device]):
+class HostBuffer(_Memory):
     """Pinned memory of the host, which a device copies from and to while the host does something else.
 
     It is page-locked and so never swapped out: have little of it. `array()` shows it to NumPy. The bytes are not
@@ -119,6 +104,14 @@ class HostBuffer(_Memory[Device]):
         """Allocate `nbytes` bytes through a device; every other device can use them too."""
         super().__init__(device, nbytes)
         self._shown: weakref.ref[_Shown] | None = None
+
+    @staticmethod
+    def _allocate(device: Device, nbytes: int) -> int:
+        return int(device.calls.allocate_host(nbytes, f"{nbytes} pinned bytes for {device.label}"))
+
+    @staticmethod
+    def _free(device: Device, address: int) -> None:
+        device.call_in_context(device.calls.free_host, address)
 
     @property
     def address(self) -> int:
@@ -167,11 +160,11 @@ class _Shown:
         }
 
 
-class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
+class DeviceBuffer(_Memory):
     """Device memory: an allocation of its own, or a view of another buffer's.
 
     A view keeps the allocation alive after its owner is collected; closing the owner closes its views too. Copies and
-    fills are enqueued in `stream`, by default the device's null stream; only those to and from the host wait for it.
+    fills are enqueued in `stream`, by default the device's default stream; only those to and from the host wait for it.
     Offsets and sizes that reach outside a buffer raise `InvalidArgument` before anything is enqueued.
     """
 
@@ -202,9 +195,12 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
         return buffer
 
     @staticmethod
-    @abstractmethod
-    def _null_stream(device: Any) -> Any:
-        """The default stream of a device."""
+    def _allocate(device: Device, nbytes: int) -> int:
+        return int(device.calls.allocate(nbytes, f"{nbytes} bytes on {device.label}"))
+
+    @staticmethod
+    def _free(device: Device, address: int) -> None:
+        device.call_in_context(device.calls.free, address)
 
     def view(self, offset: int = 0, nbytes: int | None = None) -> Self:
         """A part of this memory, by default everything from `offset` on."""
@@ -225,7 +221,7 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
             self._allocation.close()
         self._allocation = None
 
-    def copy_from_host(self, source: Any, *, offset: int = 0, stream: Queue | None = None, wait: bool = True) -> Any:
+    def copy_from_host(self, source: Any, *, offset: int = 0, stream: Stream | None = None, wait: bool = True) -> Any:
         """Copy all bytes of a C-contiguous buffer, NumPy array or `HostBuffer` to `offset`.
 
         Returns when they are there. With `wait=False` the copy is enqueued and the event behind it returned; until that
@@ -238,7 +234,9 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
         target = self.address + offset
         return self._exchange(operation, target, host, host, Direction.TO_DEVICE, stream, wait)
 
-    def copy_to_host(self, destination: Any, *, offset: int = 0, stream: Queue | None = None, wait: bool = True) -> Any:
+    def copy_to_host(
+        self, destination: Any, *, offset: int = 0, stream: Stream | None = None, wait: bool = True
+    ) -> Any:
         """Fill a writable C-contiguous buffer, NumPy array or `HostBuffer` with what is at `offset`.
 
         Returns when it is full. With `wait=False` the copy is enqueued and the event behind it returned; until that has
@@ -258,7 +256,7 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
         origin: Any,
         host: memoryview,
         direction: Direction,
-        stream: Queue | None,
+        stream: Stream | None,
         wait: bool,
     ) -> Event | None:
         if wait and not host.nbytes:
@@ -273,7 +271,7 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
         event: Event = queue.record()
         return event
 
-    def to_bytes(self, *, offset: int = 0, nbytes: int | None = None, stream: Queue | None = None) -> bytearray:
+    def to_bytes(self, *, offset: int = 0, nbytes: int | None = None, stream: Stream | None = None) -> bytearray:
         """The bytes of a region, by default everything from `offset` on, in host memory."""
         host = bytearray(self.region(self._name("to_bytes"), offset, nbytes))
         self.copy_to_host(host, offset=offset, stream=stream)
@@ -286,7 +284,7 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
         offset: int = 0,
         source_offset: int = 0,
         nbytes: int | None = None,
-        stream: Queue | None = None,
+        stream: Stream | None = None,
     ) -> None:
         """Copy a region of `source`, by default everything from `source_offset` on, to `offset`.
 
@@ -314,7 +312,7 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
         itemsize: int = 1,
         offset: int = 0,
         nbytes: int | None = None,
-        stream: Queue | None = None,
+        stream: Stream | None = None,
     ) -> None:
         """Fill a region, by default everything from `offset` on, with an unsigned number of 1, 2 or 4 bytes.
 
@@ -345,9 +343,9 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
             raise InvalidArgument(operation, reason)
         return size
 
-    def _queue(self, operation: str, stream: Queue | None) -> Any:
+    def _queue(self, operation: str, stream: Stream | None) -> Stream:
         if stream is None:
-            return self._null_stream(self.device)
+            return Stream.null(self.device)
         if stream.device != self.device:
             raise DeviceMismatch(operation, (self.device.label, stream.device.label))
         return stream
@@ -355,6 +353,17 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
     def __repr__(self) -> str:
         name = type(self).__name__
         return f"<{name}{' view' if self.is_view else ''} of {self.nbytes} bytes on {self.device.label}>"
+
+
+class SharedBuffer(DeviceBuffer):
+    """Device memory of which other devices see what a kernel writes while it runs."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _allocate(device: Device, nbytes: int) -> int:
+        allocate = device.calls.allocate_shared or device.calls.allocate
+        return int(allocate(nbytes, f"{nbytes} bytes on {device.label}"))
 
 
 def host_memory(operation: str, memory: Any, *, writable: bool) -> memoryview:

@@ -1,6 +1,6 @@
 """Errors that only a GPU backend raises. Those of every backend are in `tallow.error`."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ....base.error import TallowError
 
@@ -23,6 +23,10 @@ class DriverError(TallowError, RuntimeError):
         self.name = name
         self.code = code
         self.detail = detail
+
+    def about(self, detail: str) -> Self:
+        """The same error, which says what the call was about."""
+        return type(self)(self.call, self.name, self.code, detail)
 
     @property
     def permanent(self) -> bool:

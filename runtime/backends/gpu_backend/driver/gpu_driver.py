@@ -3,103 +3,78 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from .....dtype import Array
 from ....base.error import OutOfMemory
 from . import capture, slow_path
+from .buffer import DeviceBuffer, HostBuffer, SharedBuffer
+from .device import Calls, Device, version_of
 from .error import DriverError
-from .launch import Launcher
+from .graph import Graph
+from .module import Module
 from .protocols import Region
-from .stream import Direction, Event, Recorded, Stream, settled
+from .stream import Direction, Event, Stream, settled
 from .target import target_of
 
 if TYPE_CHECKING:
-    from .....kernels.targets import Target
     from ....doctor.finding import Finding
-    from .buffer import DeviceBuffer, HostBuffer
-    from .loader import Loader
+    from .loader import AsyncLoader
     from .run_time_compiler import RunTimeCompiler
 
-Function: TypeAlias = Callable[[int, bytes], None]
-"""What enqueues a kernel: called with a number of blocks and the packed bytes of the kernel's one struct."""
+
+# Of a handle by which processes share memory.
+_HANDLE_BYTES: Final = 64
 
 
-class LoadedModule(Protocol):
-    """A code object that is loaded on a device."""
-
-    def function(self, name: str, queue: Any, block: int, argument_size: int, shared_bytes: int = 0) -> Function:
-        """Return a function that enqueues a kernel in blocks of `block` threads; its struct has `argument_size` bytes.
-
-        NVIDIA gives a block more than 48 KiB of shared memory only at a launch: there, the kernel gets `shared_bytes`,
-        or as many as the device has. Elsewhere kernels declare all that they need.
-
-        Raises InvalidKernel where the module does not have it. What is returned raises InvalidArgument for a struct of
-        another size.
-        """
-
-    def cooperative_function(
-        self, name: str, queue: Any, block: int, argument_size: int, shared_bytes: int = 0
-    ) -> Function:
-        """Return such a function for blocks that wait for each other, at most `concurrent_blocks` in a launch."""
-
-    def launcher(self, name: str, queue: Any) -> Launcher:
-        """Return the launcher of a kernel of any parameters; InvalidKernel where the module does not have it."""
-
-
-class GpuDriver(ABC):
+class GpuDriver:
     """One device and a stream on it. Addresses are plain numbers, sizes are bytes.
 
-    The stream runs beside the default stream of the device: neither waits for the other by itself. Raises
-    BackendUnavailable where there is no runtime or no device, InvalidArgument for an ordinal that no device has, and
-    DriverError from every call that the vendor's driver refuses.
+    `calls` is the module of a driver's calls: see `device`. The stream runs beside the default stream of the device:
+    neither waits for the other by itself. Raises BackendUnavailable where there is no driver or no device,
+    InvalidArgument for an ordinal that no device has, and DriverError from every call that the vendor's driver refuses.
     """
 
-    device: Any
-    """The vendor's object for the device."""
-    label: str
-    """The device as errors name it: the backend and the ordinal."""
-    name: str
-    """What its makers call it."""
-    target: str
-    """What code objects for it are built for, such as "sm_90a"."""
-    facts: Target
-    """The facts of its architecture."""
-    multiprocessors: int
-    concurrent_blocks: int
-    """How many blocks of one launch surely run at the same time, so that they can wait for each other."""
-    queue: Stream[Any]
-    """The stream."""
-    opens_in_captures: ClassVar[bool]
-    """Whether libraries can be opened while a thread captures: what that calls may wait for the device."""
-    compiler: RunTimeCompiler
-    """What compiles kernels that no code object of the package has."""
-    runtime_libraries: ClassVar[tuple[str, ...]]
-    """The names of the libraries that make up the vendor's runtime, without lib and ending."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[int, DeviceBuffer[Any, Any]] = {}
+    def __init__(self, calls: Calls, ordinal: int) -> None:
+        self._buffers: dict[int, DeviceBuffer] = {}
         # Events that nothing uses at the moment.
         self._events: list[Event] = []
         self.capturing = threading.Lock()
         """Held for as long as a graph is captured."""
-        self._capture_stream: Stream[Any] | None = None
-        self.recorded: weakref.WeakSet[Recorded] = weakref.WeakSet()
+        self._capture_stream: Stream | None = None
+        self.recorded: weakref.WeakSet[Graph] = weakref.WeakSet()
         """What was recorded and is not collected."""
-
-    def identify(self, targets: Sequence[Target], reported: str, wave_size: int) -> None:
-        """Look up the architecture that the vendor's driver reports."""
-        self.facts = target_of(targets, reported, wave_size)
+        device = self.device = Device(calls, ordinal)
+        self.queue = Stream(device)
+        """The stream."""
+        self.label = device.label
+        """The device as errors name it: the backend and the ordinal."""
+        self.name: str = device.fact("device_name")
+        """What its makers call it."""
+        reported: str = device.fact("target")
+        self.facts = target_of(calls.Compiler.targets, reported, int(device.fact("wave_size")))
+        """The facts of its architecture."""
         self.target = self.facts.name if reported == self.facts.reported else reported
+        """What code objects for it are built for, such as "sm_90a"."""
+        self.multiprocessors = int(device.fact("multiprocessors"))
+        self.concurrent_blocks = self.multiprocessors if device.fact("is_cooperative") else 1
+        """How many blocks of one launch surely run at the same time, so that they can wait for each other."""
+        self.compiler: RunTimeCompiler = calls.Compiler(partial(version_of, calls))
+        """What compiles kernels that no code object of the package has."""
+        self.opens_in_captures: bool = calls.OPENS_IN_CAPTURES
+        """Whether libraries can be opened while a thread captures: what that calls may wait for the device."""
+        self.runtime_libraries: tuple[str, ...] = calls.RUNTIME_LIBRARIES
+        """The names of the libraries that make up the vendor's runtime, without lib and ending."""
 
     def examine(self) -> Iterator[Finding]:
         """Yield what the vendor's system says of the device, for `tallow.doctor`."""
-        return iter(())
+        examine = self.device.calls.examine
+        return iter(()) if examine is None else iter(examine(self.target))
 
     @property
     def stream(self) -> int:
@@ -108,11 +83,11 @@ class GpuDriver(ABC):
 
     def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` > 0 of new memory; OutOfMemory where there is not enough."""
-        return self._kept(self._new_buffer, nbytes)
+        return self._kept(DeviceBuffer, nbytes)
 
-    def _kept(self, new_buffer: Callable[[int], DeviceBuffer[Any, Any]], nbytes: int) -> int:
+    def _kept(self, kind: type[DeviceBuffer], nbytes: int) -> int:
         try:
-            buffer = new_buffer(nbytes)
+            buffer = kind(self.device, nbytes)
         except OverflowError as error:  # more bytes than the vendor's driver can count
             raise OutOfMemory(self.label, nbytes) from error
         except DriverError as error:
@@ -125,27 +100,28 @@ class GpuDriver(ABC):
 
     def allocate_shared(self, nbytes: int) -> int:
         """The same, of memory that other devices read and write while kernels are at it."""
-        return self.allocate(nbytes)
+        return self._kept(SharedBuffer, nbytes)
 
-    @abstractmethod
-    def host_buffer(self, nbytes: int) -> HostBuffer[Any]:
+    def host_buffer(self, nbytes: int) -> HostBuffer:
         """Pinned memory of the host, which kernels read at the address that it has here."""
+        return HostBuffer(self.device, nbytes)
 
-    @abstractmethod
     def shared_handle(self, address: int) -> bytes:
         """What another process on this host finds memory by that was allocated for sharing."""
+        calls = self.device.calls
+        handle = self.device.call(calls.export, address)
+        return ctypes.string_at(calls.handle_address(handle), _HANDLE_BYTES)
 
-    @abstractmethod
     def open_shared(self, handle: bytes) -> int:
         """The address here of memory of another process and another device, until `close_shared`."""
+        calls = self.device.calls
+        found = calls.new_handle()
+        ctypes.memmove(calls.handle_address(found), handle, _HANDLE_BYTES)
+        return int(self.device.call(calls.open_shared, found))
 
-    @abstractmethod
     def close_shared(self, address: int) -> None:
         """Let go of memory of another process, which that must not free before."""
-
-    @abstractmethod
-    def _new_buffer(self, nbytes: int) -> DeviceBuffer[Any, Any]:
-        """New memory."""
+        self.device.call(self.device.calls.close_shared, address)
 
     def free(self, address: int) -> None:
         """Give memory back, once the device has done what it was given."""
@@ -154,13 +130,11 @@ class GpuDriver(ABC):
 
     def memory_info(self) -> tuple[int, int]:
         """Bytes free and bytes in all."""
-        free, total = self.device.memory()
-        return free, total
+        return self.device.memory()
 
     def holds(self, address: int) -> bool:
         """Whether an address is in memory of the device, whoever allocated that; the driver knows."""
-        found: bool = self.device.holds(address)
-        return found
+        return self.device.holds(address)
 
     def copy_to_device(self, address: int, array: Array) -> None:
         """Copy a contiguous array to device memory; returns when the array may change again."""
@@ -239,9 +213,9 @@ class GpuDriver(ABC):
         """
         return self.compiler.compile(source, name, headers, self.target, options)
 
-    @abstractmethod
-    def load(self, code: bytes, name: str) -> LoadedModule:
+    def load(self, code: bytes, name: str) -> Module:
         """Load a code object; `name` is how errors call it. Raises InvalidArgument where it is cut short."""
+        return Module(self.device, code, name)
 
     def synchronize(self) -> None:
         """Wait until everything enqueued is done; errors of kernels come up here."""
@@ -283,7 +257,7 @@ class GpuDriver(ABC):
         capture.refuse(self, "sharing with another library", "share the tensor before the capture, or after it")
 
     @contextlib.contextmanager
-    def captured(self, pool: object, state: Region) -> Iterator[tuple[capture.Capture, Callable[[], Recorded]]]:
+    def captured(self, pool: object, state: Region) -> Iterator[tuple[capture.Capture, Callable[[], Graph]]]:
         """Record what this thread gives the device inside, with memory of a pool: the capture, and what ends it.
 
         `state` is memory for what kernels read and write at each replay.
@@ -296,9 +270,9 @@ class GpuDriver(ABC):
                 # One whose capture fails is not used again.
                 self._capture_stream = None
                 captured = capture.Capture(self, stream, pool, state)
-                recorded: list[Recorded] = []
+                recorded: list[Graph] = []
 
-                def finish() -> Recorded:
+                def finish() -> Graph:
                     recorded.append(stream.end_capture())
                     self.recorded.add(recorded[0])
                     return recorded[0]
@@ -318,11 +292,11 @@ class GpuDriver(ABC):
         finally:
             capture.catch_up()
 
-    @abstractmethod
-    def new_stream(self) -> Stream[Any]:
+    def new_stream(self) -> Stream:
         """Another stream of the device."""
+        return Stream(self.device)
 
-    def order(self, first: Stream[Any], second: Stream[Any]) -> None:
+    def order(self, first: Stream, second: Stream) -> None:
         """Let what the second stream is given from now on wait for what is in the first, a stream of this device."""
         # Garbage collection may bring a finaliser here while this thread is here already, which a lock would stop for
         # ever, and which must not mark an event again that is yet to be waited for. Taking one is a single step.
@@ -336,13 +310,16 @@ class GpuDriver(ABC):
         finally:
             self._events.append(event)
 
-    @abstractmethod
-    def _stream_at(self, address: int) -> Stream[Any]:
+    def _stream_at(self, address: int) -> Stream:
         """The stream of the device that has a handle."""
+        return self.queue if address == self.stream else Stream.wrap(self.device, address)
 
-    @abstractmethod
-    def open_loader(self) -> Loader[Any, Any]:
+    def open_loader(self) -> AsyncLoader:
         """What streams host memory to the device."""
+        # Few programs load files, and threads and pinned memory take a while to import.
+        from .loader import AsyncLoader
+
+        return AsyncLoader(self.device)
 
 
 def _address_of(array: Array) -> int:

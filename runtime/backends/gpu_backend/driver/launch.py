@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 Dim3: TypeAlias = tuple[int, int, int]
+Function: TypeAlias = Callable[[int, bytes], None]
+"""What enqueues a kernel: called with a number of blocks and the packed bytes of the kernel's one struct."""
 
 
 class LaunchLimits(NamedTuple):

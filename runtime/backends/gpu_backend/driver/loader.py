@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,7 +19,8 @@ from ....base.error import DeviceMismatch, InvalidArgument
 from ....core import argument
 from ....helpers.closing import Closing
 from . import fork
-from .buffer import Device, DeviceBuffer, HostBuffer, Queue, host_memory
+from .buffer import DeviceBuffer, HostBuffer, host_memory
+from .device import Device
 from .error import Closed
 from .resource import Resource
 from .stream import Event, Stream, settled
@@ -64,7 +64,7 @@ class _Slot(Resource):
 
     __slots__ = ("_buffer", "event", "memory", "nbytes", "start", "stream")
 
-    def __init__(self, buffer: HostBuffer[Any], event: Event) -> None:
+    def __init__(self, buffer: HostBuffer, event: Event) -> None:
         self._buffer = buffer
         self.memory: memoryview = buffer.array().data
         self.start = buffer.address
@@ -79,7 +79,7 @@ class _Slot(Resource):
         super().close()
 
 
-class Loader(Closing, ABC, Generic[Device, Queue]):
+class AsyncLoader(Closing):
     """Copies host memory to a device through pinned memory, in four streams of its own.
 
     A call returns when all bytes were read: the memory that was handed over may then change or go away, while copies
@@ -96,9 +96,9 @@ class Loader(Closing, ABC, Generic[Device, Queue]):
         self.device = device
         # Given back in order where one of them cannot be made.
         with contextlib.ExitStack() as made:
-            self._streams: list[Queue] = []
+            self._streams: list[Stream] = []
             for _ in range(STREAMS):
-                self._streams.append(self._new_stream())
+                self._streams.append(Stream(self.device))
                 made.callback(self._streams[-1].close)
             made.pop_all()
         self.closed = False
@@ -109,28 +109,18 @@ class Loader(Closing, ABC, Generic[Device, Queue]):
         self._made = 0
         self._taking = threading.Lock()
 
-    @abstractmethod
-    def _new_stream(self) -> Queue:
-        """A stream of the device."""
-
-    @abstractmethod
-    def _new_host_buffer(self, nbytes: int) -> HostBuffer[Device]:
-        """Pinned memory."""
-
-    def stream(self, index: int) -> Queue:
+    def stream(self, index: int) -> Stream:
         """One of the loader's streams, from 0 to 3; InvalidArgument for another index."""
         return self._streams[self._index("stream", index)]
 
-    def upload_to_buffer(self, buffer: DeviceBuffer[Device, Queue], data: Any, stream_index: int) -> None:
+    def upload_to_buffer(self, buffer: DeviceBuffer, data: Any, stream_index: int) -> None:
         """Copy all bytes of a C-contiguous buffer or NumPy array to the start of a device buffer, in one stream.
 
         Raises what `upload_to_buffer_offset` raises.
         """
         self._upload_to("upload_to_buffer", buffer, 0, data, stream_index)
 
-    def upload_to_buffer_offset(
-        self, buffer: DeviceBuffer[Device, Queue], offset: int, data: Any, stream_index: int
-    ) -> None:
+    def upload_to_buffer_offset(self, buffer: DeviceBuffer, offset: int, data: Any, stream_index: int) -> None:
         """Copy all bytes of a C-contiguous buffer or NumPy array to a device buffer from `offset` on, in one stream.
 
         Raises InvalidArgument for an index that no stream has, data that is no such memory, or bytes outside of the
@@ -139,7 +129,7 @@ class Loader(Closing, ABC, Generic[Device, Queue]):
         """
         self._upload_to("upload_to_buffer_offset", buffer, offset, data, stream_index)
 
-    def upload_auto(self, buffer: DeviceBuffer[Device, Queue], data: Any, offset: int = 0) -> int:
+    def upload_auto(self, buffer: DeviceBuffer, data: Any, offset: int = 0) -> int:
         """Copy as `upload_to_buffer_offset` does, in the stream with the fewest bytes left to copy; its index."""
         return self._upload_to("upload_auto", buffer, offset, data, None)
 
@@ -148,9 +138,7 @@ class Loader(Closing, ABC, Generic[Device, Queue]):
         index = self._index("outstanding", index)
         return self._outstanding()[index]
 
-    def upload_all(
-        self, uploads: Iterable[Upload], queue: Stream[Any], tell: Callable[[int], object] | None = None
-    ) -> None:
+    def upload_all(self, uploads: Iterable[Upload], queue: Stream, tell: Callable[[int], object] | None = None) -> None:
         """Copy to memory that belongs to a stream of the device: what that is given from now on finds it filled.
 
         The copies wait for what is in the stream already. `tell` is called in this thread, with the bytes read so far.
@@ -192,9 +180,7 @@ class Loader(Closing, ABC, Generic[Device, Queue]):
                     cleanup.callback(slot.close)
             self._slots.clear()
 
-    def _upload_to(
-        self, method: str, buffer: DeviceBuffer[Device, Queue], offset: int, data: Any, stream_index: int | None
-    ) -> int:
+    def _upload_to(self, method: str, buffer: DeviceBuffer, offset: int, data: Any, stream_index: int | None) -> int:
         self.require_open()
         operation = self._name(method)
         if stream_index is not None:
@@ -299,7 +285,7 @@ class Loader(Closing, ABC, Generic[Device, Queue]):
                 return self._slots.popleft()
             self._made += 1
         try:
-            return _Slot(self._new_host_buffer(SLOT_BYTES), self._streams[0].new_event(blocking=True))
+            return _Slot(HostBuffer(self.device, SLOT_BYTES), self._streams[0].new_event(blocking=True))
         except BaseException:
             with self._taking:
                 self._made -= 1
@@ -351,13 +337,13 @@ def _reader(host: memoryview) -> Fill:
     return fill
 
 
-def _order(first: Stream[Any], second: Stream[Any]) -> None:
+def _order(first: Stream, second: Stream) -> None:
     """Let the second stream wait for the first one."""
     with settled(first):
         second.wait(first.record())
 
 
-def _give_back(buffer: HostBuffer[Any], event: Event) -> None:
+def _give_back(buffer: HostBuffer, event: Event) -> None:
     event.synchronize()
     buffer.close()
     event.close()

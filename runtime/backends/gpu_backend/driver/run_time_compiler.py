@@ -1,7 +1,7 @@
 """Compilation at run time by hiprtc or NVRTC, whose functions have the same names but for how they begin."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ....base.error import CompilationFailed
@@ -18,7 +18,8 @@ class RunTimeCompiler(ABC):
     advice: ClassVar[str]
     """What to do where a call fails that no source makes fail."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, driver_version: Callable[[], str], library: Any) -> None:
+        self.driver_version = driver_version
         self.library = library
 
     @property

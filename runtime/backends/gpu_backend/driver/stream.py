@@ -1,28 +1,29 @@
-"""What streams and events of every vendor share, and what copies under way need kept."""
+"""Streams, the queues in which a device does its work in order, their events, and what copies under way need kept."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
-from enum import Enum, auto
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from ....base.error import InvalidArgument
 from . import capture, slow_path
+from .device import Device, unchanged
 from .error import DriverError
+from .graph import Graph
 from .resource import Resource
 
 
-class Direction(Enum):
-    """From where to where bytes are copied."""
+class Direction(IntEnum):
+    """From where to where bytes are copied: the positions of `Device.copies`."""
 
-    TO_DEVICE = auto()
-    TO_HOST = auto()
-    WITHIN_DEVICE = auto()
+    TO_DEVICE = 0
+    TO_HOST = 1
+    WITHIN_DEVICE = 2
 
     def between(self, label: str) -> str:
         """What errors say of a copy on the device that has this label."""
@@ -36,7 +37,7 @@ _ROUTES = {
 }
 
 
-class Event(Resource, ABC):
+class Event(Resource):
     """A mark in a stream; it counts as done until it is recorded for the first time.
 
     `timing=False` makes an event cheaper that only orders things. `blocking=True` lets the host sleep in `synchronize`
@@ -45,9 +46,11 @@ class Event(Resource, ABC):
 
     __slots__ = ("_handle", "device", "timing")
 
-    device: Any
-    timing: bool
-    _handle: Any
+    def __init__(self, device: Device, *, timing: bool = True, blocking: bool = False) -> None:
+        self.device = device
+        self.timing = timing
+        self._handle = device.call(device.calls.create_event, timing, blocking)
+        self._own(device.call_in_context, device.calls.destroy_event, self._handle)
 
     @property
     def handle(self) -> Any:
@@ -55,25 +58,22 @@ class Event(Resource, ABC):
         self.require_open()
         return self._handle
 
-    def record(self, stream: Any) -> Self:
+    def record(self, stream: Stream) -> Self:
         """Mark the point that a stream of the device has reached with everything enqueued so far."""
         if stream.device != self.device:
             reason = f"the event is on {self.device.label}, the stream on {stream.device.label}; make it on that device"
             raise InvalidArgument(f"{type(self).__name__}.record", reason)
-        self._record(stream)
+        with stream.in_context():
+            self.device.calls.record_event(self.handle, stream.handle, self.device.label)
         return self
 
-    @abstractmethod
-    def _record(self, stream: Any) -> None:
-        """Mark the point that the stream has reached."""
-
-    @abstractmethod
     def query(self) -> bool:
         """Whether the mark has been passed."""
+        return bool(self.device.call_in_context(self.device.calls.query_event, self.handle))
 
-    @abstractmethod
     def synchronize(self) -> None:
         """Wait on the host until the mark has been passed."""
+        self.device.call_in_context(self.device.calls.synchronize_event, self.handle)
 
     def elapsed_ms(self, stop: Self) -> float:
         """Wait for `stop` and return the milliseconds from this mark to it.
@@ -84,53 +84,59 @@ class Event(Resource, ABC):
             raise InvalidArgument(f"{type(self).__name__}.elapsed_ms", "both events must be made with timing=True")
         start = self.handle
         stop.synchronize()
-        return self._elapsed_ms(start, stop.handle)
-
-    @abstractmethod
-    def _elapsed_ms(self, start: Any, stop: Any) -> float:
-        """The milliseconds from one handle's mark to another's."""
+        return float(self.device.call_in_context(self.device.calls.elapsed, start, stop.handle))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.device.label}>"
 
 
-class Recorded(Resource, ABC):
-    """Work that a stream was given while it was captured, to be enqueued as one: see `Stream.end_capture`."""
+class Stream(Resource):
+    """A queue of work on a device, which runs beside the device's default stream.
 
-    __slots__ = ("_handle", "device")
+    Leaving a `with` block waits for it and closes it. What the driver refuses raises its `DriverError`.
+    """
 
-    device: Any
-    _handle: Any
+    __slots__ = ("device", "in_context", "is_null", "own_handle")
 
-    @abstractmethod
-    def launch(self, stream: Any) -> None:
-        """Enqueue all of it, in a stream of the device that it was captured on."""
+    event_class: ClassVar[type[Event]] = Event
+    graph_class: ClassVar[type[Graph]] = Graph
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self.device.label}>"
-
-
-Mark = TypeVar("Mark", bound=Event)
-
-
-class Stream(Resource, ABC, Generic[Mark]):
-    """A queue of work on a device. Leaving a `with` block waits for it and closes it."""
-
-    __slots__ = ("device", "own_handle")
-
-    device: Any
     own_handle: Any
     """The binding's stream itself."""
+    in_context: Callable[[], contextlib.AbstractContextManager[None]]
+    """Makes the device current for the length of a `with` block, where the driver wants that for the stream."""
+
+    def __init__(self, device: Device) -> None:
+        self._hold(device, device.call(device.calls.create_stream))
+
+    def _hold(self, device: Device, handle: Any) -> None:
+        """Take a new stream over."""
+        self.device = device
+        self.is_null = False
+        self.in_context = device.activated if device.calls.NEEDS_CONTEXT else unchanged
+        self.own_handle = handle
+        self._own(device.call_in_context, device.calls.destroy_stream, self.own_handle)
 
     @classmethod
-    def _borrow(cls, device: Any, handle: Any) -> Self:
-        """A stream that somebody else made."""
+    def wrap(cls, device: Device, address: int) -> Self:
+        """A stream of the device that somebody else made: closing what this returns only ends its own use.
+
+        0 and 1 are the default stream of all threads, 2 is that of the calling thread.
+        """
         stream = cls.__new__(cls)
         stream.device = device
-        stream.own_handle = handle
+        stream.own_handle = device.calls.stream_at(address)
+        # Default streams are those of the current device.
+        stream.is_null = address <= 2
+        stream.in_context = device.activated if stream.is_null or device.calls.NEEDS_CONTEXT else unchanged
         # Without a finaliser, since its end gives nothing back.
         stream._held = [(_keep, ())]
         return stream
+
+    @classmethod
+    def null(cls, device: Device) -> Self:
+        """The device's default stream, which is always there."""
+        return cls.wrap(device, 0)
 
     @property
     def handle(self) -> Any:
@@ -149,76 +155,91 @@ class Stream(Resource, ABC, Generic[Mark]):
         """The vendor's handle as a number, for libraries called through ctypes."""
         return int(self.handle)
 
-    @abstractmethod
+    def call(self, function: Callable[..., Any], *arguments: Any, about: str = "") -> Any:
+        """What a function of a driver gives whose last argument is the stream."""
+        with self.in_context():
+            return function(*arguments, self.handle, about or self.device.label)
+
     def copy(self, target: Any, origin: Any, nbytes: int, direction: Direction) -> None:
         """Enqueue a copy. Either end is an address, or a buffer on the host."""
+        try:
+            with self.in_context():
+                self.device.copies[direction](target, origin, nbytes, self.handle)
+        except DriverError as error:
+            raise error.about(f"{nbytes} bytes {direction.between(self.device.label)}") from None
 
-    @abstractmethod
-    def upload(self, copies: Sequence[tuple[int, int, int]], event: Mark) -> None:
+    def upload(self, copies: Sequence[tuple[int, int, int]], event: Event) -> None:
         """Enqueue copies from pinned memory, each a target, an origin and bytes, and mark the event behind them.
 
         The event is marked behind those that were enqueued before one was refused too.
         """
+        # The context is asked for once: each call gives other threads a turn, of which a loader has many.
+        with self.in_context():
+            calls = self.device.calls
+            try:
+                for target, origin, nbytes in copies:
+                    about = f"{nbytes} bytes from the host to {self.device.label}"
+                    calls.copy_to_device(target, origin, nbytes, self.handle, about)
+            finally:
+                calls.record_event(event.handle, self.handle, self.device.label)
 
-    def copy_between(self, target: int, target_device: Any, origin: int, origin_device: Any, nbytes: int) -> None:
+    def copy_between(self, target: int, target_device: Device, origin: int, origin_device: Device, nbytes: int) -> None:
         """Enqueue a copy from one device to another, of which one is the stream's.
 
         It takes the direct way between them where there is one; else the driver leads it through the host. It waits for
         what is enqueued here alone: order it behind other work of either device by events.
         """
-        self._let_reach(origin_device if self.device == target_device else target_device)
+        self.device.let_reach(origin_device if self.device == target_device else target_device)
+        ends = target, target_device.context, origin, origin_device.context
         about = f"{nbytes} bytes from {origin_device.label} to {target_device.label}"
-        self._copy_between(target, target_device, origin, origin_device, nbytes, about)
+        self.call(self.device.calls.copy_between, *ends, nbytes, about=about)
 
-    @abstractmethod
-    def _let_reach(self, peer: Any) -> None:
-        """Let the device reach the memory of another directly, where it can."""
-
-    @abstractmethod
-    def _copy_between(
-        self, target: int, target_device: Any, origin: int, origin_device: Any, nbytes: int, about: str
-    ) -> None:
-        """Enqueue a copy; `about` is what errors say of it."""
-
-    @abstractmethod
     def fill(self, address: int, value: int, count: int, itemsize: int = 1) -> None:
         """Enqueue the setting of `count` items to an unsigned number of 1, 2 or 4 bytes."""
+        try:
+            with self.in_context():
+                self.device.fills[itemsize](address, value, count, self.handle)
+        except DriverError as error:
+            raise error.about(f"{count * itemsize} bytes on {self.device.label}") from None
 
-    @abstractmethod
     def synchronize(self) -> None:
         """Wait on the host until everything enqueued in the stream is done; errors of kernels come up here."""
+        self.call(self.device.calls.synchronize_stream)
 
-    @abstractmethod
     def query(self) -> bool:
         """Whether everything enqueued in the stream is done."""
+        return bool(self.call(self.device.calls.query_stream))
 
-    def record(self, event: Mark | None = None) -> Mark:
+    def record(self, event: Event | None = None) -> Event:
         """Record an event here and return it; without one given, a new one that has no timing."""
         return (self.new_event() if event is None else event).record(self)
 
-    @abstractmethod
     def begin_capture(self) -> None:
         """Record from now on what is enqueued here, and do not do it.
 
         Until `end_capture`, neither the stream nor the device may be waited for, by any thread, nor may another stream
         wait for this one.
         """
+        self.call(self.device.calls.begin_capture)
 
-    @abstractmethod
-    def end_capture(self) -> Recorded:
+    def end_capture(self) -> Graph:
         """Make the work that was recorded, of which there is some, ready to be enqueued as often as one likes."""
+        return self.graph_class(self.device, self.call(self.device.calls.end_capture))
 
-    @abstractmethod
     def abandon_capture(self) -> None:
         """Forget what was recorded."""
+        graph = self.call(self.device.calls.end_capture)
+        with contextlib.suppress(DriverError):
+            self.device.call_in_context(self.device.calls.destroy_graph, graph)
 
-    @abstractmethod
-    def new_event(self, *, timing: bool = False, blocking: bool = False) -> Mark:
+    def new_event(self, *, timing: bool = False, blocking: bool = False) -> Event:
         """An event of the device; `blocking` lets the host sleep while it waits for it."""
+        return self.event_class(self.device, timing=timing, blocking=blocking)
 
-    @abstractmethod
-    def wait(self, event: Mark) -> None:
+    def wait(self, event: Event) -> None:
         """Let what is enqueued here from now on wait for the event, which may be on another device."""
+        with self.in_context():
+            self.device.calls.wait_event(self.handle, event.handle, self.device.label)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -231,7 +252,7 @@ class Stream(Resource, ABC, Generic[Mark]):
             self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self.device.label}>"
+        return f"<{type(self).__name__}{' null' if self.is_null else ''} on {self.device.label}>"
 
 
 def _keep() -> None:
@@ -239,7 +260,7 @@ def _keep() -> None:
 
 
 @contextlib.contextmanager
-def settled(stream: Stream[Any]) -> Iterator[None]:
+def settled(stream: Stream) -> Iterator[None]:
     """Wait for a stream where the block, which marks or orders what was enqueued there, fails: then that is done."""
     try:
         yield
@@ -252,7 +273,7 @@ _under_way: dict[tuple[object, int], deque[tuple[Event, object]]] = {}
 _lock = threading.RLock()
 
 
-def keep_until_done(stream: Stream[Any], memory: object) -> None:
+def keep_until_done(stream: Stream, memory: object) -> None:
     """Keep memory alive until a stream has done what it was given so far; `let_go` finds that out."""
     let_go()
     with settled(stream):

@@ -13,8 +13,9 @@ from ....base.error import InvalidArgument, TallowError
 from ....program.values import NULL
 from ...backend import BackendGraph
 from ..driver import capture, slow_path
+from ..driver.graph import Graph
 from ..driver.resource import Resource
-from ..driver.stream import Recorded, keep_until_done, let_go
+from ..driver.stream import keep_until_done, let_go
 from ..memory.allocator import PrivatePool, Slice
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class _Captured(NamedTuple):
     """What a capture leaves behind."""
 
-    recorded: Recorded | None
+    recorded: Graph | None
     """None where nothing was enqueued: not every driver takes a graph without a node."""
     blocks: int
     """How many blocks of random numbers a replay draws."""
@@ -130,7 +131,7 @@ class GpuGraph(Resource, BackendGraph):
         else:
             self._replay_with_state(recorded, captured, captured.state.address)
 
-    def _replay_with_state(self, recorded: Recorded, captured: _Captured, state: int) -> None:
+    def _replay_with_state(self, recorded: Graph, captured: _Captured, state: int) -> None:
         device, blocks = self._device, captured.blocks
         record = device.index_errors.own_address if captured.has_indexes else NULL
         reserved = seed, first = device.random.reserve(blocks) if blocks else (0, 0)

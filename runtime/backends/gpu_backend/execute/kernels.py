@@ -14,8 +14,9 @@ from ....kernels import code_object
 from ....kernels.code_cache import CodeCache, Loaded, cache_folder
 from ..driver import fork, slow_path
 from ..driver.error import DriverError, InvalidKernel
-from ..driver.gpu_driver import Function, GpuDriver
+from ..driver.gpu_driver import GpuDriver
 from ..driver.grid import MAX_BLOCKS
+from ..driver.launch import Function
 from .progress import progress
 
 if TYPE_CHECKING:

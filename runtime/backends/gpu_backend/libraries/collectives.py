@@ -59,7 +59,7 @@ class Collectives(Library):
         self._communicators: dict[str, Any] = {}
         self.peers = Peers(driver, self._of)
         # Of calls that go on beside the device's stream, which has yet to wait for it, and what they work with.
-        self._side: Stream[Any] | None = None
+        self._side: Stream | None = None
         self._under_way: list[object] = []
 
     def all_reduce(self, group: Group, dtype: DType, reduction: str, source: int, result: int, count: int) -> None:

@@ -12,7 +12,7 @@ from .....dtype import DType
 from ....program.program import LibraryCall
 from ....program.values import Address
 from ..driver import capture
-from ..driver.buffer import VendorDevice
+from ..driver.device import Device
 from ..driver.error import LibraryError
 from ..driver.resource import release_with
 from ..driver.stream import Stream
@@ -49,7 +49,7 @@ class FftLibrary(StreamLibrary, ABC):
     """Plans of a library: see `library.Transforms`."""
 
     def __init__(
-        self, device: VendorDevice, queue: Stream[Any], allocator: CachingAllocator, destroy: Callable[[Any], None]
+        self, device: Device, queue: Stream, allocator: CachingAllocator, destroy: Callable[[Any], None]
     ) -> None:
         """A library on the stream of a driver, of which `destroy` gives a plan back."""
         super().__init__(device, queue)
@@ -124,9 +124,7 @@ class FftLibrary(StreamLibrary, ABC):
         """Enqueue the transforms of a plan: from an address to an address and, of complex numbers, in a direction."""
 
 
-def _destroy_all(
-    device: VendorDevice, plans: OrderedDict[Key, tuple[Any, int]], destroy: Callable[[Any], None]
-) -> None:
+def _destroy_all(device: Device, plans: OrderedDict[Key, tuple[Any, int]], destroy: Callable[[Any], None]) -> None:
     with device.activated():
         while plans:
             destroy(plans.popitem()[1][0])

@@ -11,7 +11,7 @@ from .....dtype import DType
 from ....program.program import LibraryCall
 from ....program.values import Address
 from ..driver import capture, slow_path
-from ..driver.buffer import VendorDevice
+from ..driver.device import Device
 from ..driver.stream import Stream
 from .library import StreamLibrary
 from .matrices import LARGEST_COUNT, Matrices
@@ -39,7 +39,7 @@ class GemmConstants(NamedTuple):
 class GemmLibrary(StreamLibrary, ABC):
     """Products of matrices: see `library.Blas`."""
 
-    def __init__(self, device: VendorDevice, queue: Stream[Any], constants: GemmConstants) -> None:
+    def __init__(self, device: Device, queue: Stream, constants: GemmConstants) -> None:
         super().__init__(device, queue)
         self._constants = constants
 

@@ -8,7 +8,7 @@ from .....dtype import DType
 from ....core.conv import ParamsConvolution
 from ....program.program import LibraryCall
 from ....program.values import Address
-from ..driver.buffer import VendorDevice
+from ..driver.device import Device
 from ..driver.stream import Stream
 from .matrices import Matrices
 
@@ -38,7 +38,7 @@ class Library:
 class StreamLibrary(Library):
     """A handle of a library, on one device and stream. It serves one thread at a time, and raises LibraryError."""
 
-    def __init__(self, device: VendorDevice, queue: Stream[Any]) -> None:
+    def __init__(self, device: Device, queue: Stream) -> None:
         self._device: Any = device
         self._queue = queue
         self._lock = threading.Lock()

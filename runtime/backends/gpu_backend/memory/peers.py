@@ -6,7 +6,7 @@ import contextlib
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Peers:
         # What is here of the memory of other ranks.
         self._opened: list[int] = []
         # 8 bytes that a lost rank sets, which kernels that wait look at.
-        self._stop: HostBuffer[Any] | None = None
+        self._stop: HostBuffer | None = None
 
     def of(self, group: Group) -> Room | None:
         """The room of a group, whose ranks join at their first call; None where they do not reach each other."""

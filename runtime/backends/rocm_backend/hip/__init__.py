@@ -1,15 +1,12 @@
-"""Objects that own HIP handles: devices, streams, events, buffers, modules and graphs. The backend builds on them."""
+"""Objects that own HIP handles: devices, streams, events, buffers, modules and graphs."""
 
 from ...gpu_backend.driver.launch import Dim3
 from ...gpu_backend.driver.launch import LaunchLimits as HipLimits
+from ...gpu_backend.driver.loader import AsyncLoader
 from .device import HipDevice, HipDeviceProp, HipMemory, device_count, hipUUID, runtime_version
 from .error import HipClosed, HipError, check, error_string, hipDataType, require_runtime
-from .event import HipEvent
-from .graph import HipGraph
-from .loader import AsyncLoader
-from .memory import HipBuffer, HipHostBuffer
 from .module import HipKernel, HipModule
-from .stream import HipPriorities, HipStream
+from .objects import HipBuffer, HipEvent, HipGraph, HipHostBuffer, HipPriorities, HipStream
 
 __all__ = [
     "AsyncLoader",

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import sys
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from ....base.error import BackendUnavailable, InvalidArgument
+from .....drivers import rocm as calls
+from ....base.error import InvalidArgument
 from ...gpu_backend.driver import fork
+from ...gpu_backend.driver.device import Device, version_of
 from ...gpu_backend.driver.launch import Dim3, LaunchLimits
-from .. import installation
-from .error import check, failure, hip, require_runtime
-
-# HIP counts the threads of a launch in 32 bits, separately in each dim.
-_MAX_IN_DIM: Final = (1 << 32) - 1
+from .error import check, hip, require_runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class HipDeviceProp:
             block=self.max_threads_dim,
             grid=self.max_grid,
             shared_bytes=self.shared_memory_per_block,
-            along_dim=_MAX_IN_DIM,
+            along_dim=calls.MAX_THREADS_ALONG_DIM or sys.maxsize,
         )
 
     @property
@@ -97,29 +94,16 @@ class HipDeviceProp:
         return tuple(self.gcn_arch_name.split(":")[1:])
 
 
-_UNCHANGED: Final = contextlib.nullcontext()
-
-
-class HipDevice:
+class HipDevice(Device):
     """A device by its ordinal; two of the same ordinal are equal.
 
     Raises `BackendUnavailable` when there is no runtime or no GPU, `InvalidArgument` for an ordinal out of range.
     """
 
-    __slots__ = ("ordinal",)
+    __slots__ = ()
 
     def __init__(self, ordinal: int = 0) -> None:
-        count = device_count()
-        if count == 0:
-            raise BackendUnavailable("rocm", f"the HIP runtime finds no GPU: {installation.no_gpu()}")
-        if not 0 <= ordinal < count:
-            raise InvalidArgument("HipDevice", f"ordinal {ordinal} is out of range; use one from 0 to {count - 1}")
-        self.ordinal = ordinal
-
-    @property
-    def label(self) -> str:
-        """The device as errors name it: "rocm:0"."""
-        return f"rocm:{self.ordinal}"
+        super().__init__(calls, ordinal)
 
     @property
     def properties(self) -> HipDeviceProp:
@@ -129,51 +113,11 @@ class HipDevice:
     def set_current(self) -> None:
         """Make this the current device of the calling thread."""
         fork.require_own()
-        check("hipSetDevice", hip.hipSetDevice(self.ordinal), self.label)
-
-    def activated(self) -> contextlib.AbstractContextManager[None]:
-        """Make this the current device of the calling thread for the length of a `with` block."""
-        if fork.lost:
-            fork.require_own()
-        previous = check("hipGetDevice", hip.hipGetDevice())
-        return _UNCHANGED if previous == self.ordinal else self._switched_from(previous)
-
-    @contextlib.contextmanager
-    def _switched_from(self, previous: int) -> Iterator[None]:
-        self.set_current()
-        try:
-            yield
-        finally:
-            check("hipSetDevice", hip.hipSetDevice(previous))
+        calls.activate(self.ordinal, self.label)
 
     def memory(self) -> HipMemory:
-        """The device's free and total memory at this moment."""
-        with self.activated():
-            free, total = check("hipMemGetInfo", hip.hipMemGetInfo(), self.label)
-        return HipMemory(free, total)
-
-    def holds(self, address: int) -> bool:
-        """Whether an address is in memory of the device, or that it shares with the host."""
-        with self.activated():
-            status, found = hip.hipPointerGetAttributes(address)
-        if status.name == "hipErrorInvalidValue":
-            hip.hipGetLastError()
-            return False
-        if status:
-            raise failure("hipPointerGetAttributes", status, self.label)
-        kinds = hip.hipMemoryType
-        return found.device == self.ordinal and found.type in (kinds.hipMemoryTypeDevice, kinds.hipMemoryTypeManaged)
-
-    def synchronize(self) -> None:
-        """Wait until everything enqueued on the device is done; errors of kernels come up here."""
-        with self.activated():
-            check("hipDeviceSynchronize", hip.hipDeviceSynchronize(), self.label)
-
-    def __eq__(self, other: object) -> bool:
-        return self.ordinal == other.ordinal if isinstance(other, HipDevice) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((HipDevice, self.ordinal))
+        """The device's free and total memory at this moment, in bytes."""
+        return HipMemory(*super().memory())
 
     def __repr__(self) -> str:
         return f"HipDevice({self.ordinal})"
@@ -182,20 +126,13 @@ class HipDevice:
 def device_count() -> int:
     """The number of GPUs that the runtime shows to this process; `BackendUnavailable` when there is no runtime."""
     require_runtime()
-    status, count = hip.hipGetDeviceCount()
-    if status.name == "hipErrorNoDevice":
-        hip.hipGetLastError()
-        return 0
-    if status:
-        raise failure("hipGetDeviceCount", status)
-    return int(count)
+    return int(calls.device_count() or 0)
 
 
 def runtime_version() -> tuple[int, int, int]:
     """The HIP runtime's major, minor and patch version; `BackendUnavailable` when there is no runtime."""
-    require_runtime()
-    version = int(check("hipRuntimeGetVersion", hip.hipRuntimeGetVersion()))
-    return version // 10_000_000, version // 100_000 % 100, version % 100_000
+    major, minor, patch = map(int, version_of(calls).split("."))
+    return major, minor, patch
 
 
 @functools.cache

@@ -11,9 +11,10 @@ from ...gpu_backend.libraries.fft import FftLibrary
 from ..result import Functions, found
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.device import Device
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..driver import Driver
-    from ..hip import HipDevice, HipStream
+from ...gpu_backend.driver.stream import Stream
 
 _ADVICE: Final = "tallow needs hipFFT of the ROCm that is installed, and some free device memory"
 _REQUIRED: Final = (
@@ -29,12 +30,12 @@ class HipFft(FftLibrary):
     parts = ("rocfft",)
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """HipFFT on the stream of a driver; None where its binding, the library or a function of it is missing."""
         library = found("rocm.bindings", "hipfft", _REQUIRED)
         return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
-    def __init__(self, library: Any, device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> None:
+    def __init__(self, library: Any, device: Device, stream: Stream, allocator: CachingAllocator) -> None:
         self._functions = Functions("hipfft", library, _ADVICE)
         super().__init__(device, stream, allocator, partial(self._functions.call, "Destroy"))
 

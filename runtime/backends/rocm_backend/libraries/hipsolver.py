@@ -11,9 +11,9 @@ from ..result import Functions, found
 from .rocblas import KINDS
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.device import Device
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..driver import Driver
-    from ..hip import HipDevice
 
 _ADVICE: Final = "tallow needs hipSOLVER of the ROCm that is installed, and some free device memory"
 _REQUIRED: Final = (
@@ -37,13 +37,13 @@ class HipSolver(SolverLibrary):
     parts = ("rocsolver",)
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """HipSOLVER on the stream of a driver; None where its binding, a library or a function of it is missing."""
         solver = found("rocm.bindings", "hipsolver", _REQUIRED)
         blas = found("rocm.bindings", "hipblas", _REQUIRED_OF_BLAS)
         return None if solver is None or blas is None else cls(solver, blas, driver, allocator)
 
-    def __init__(self, library: Any, blas: Any, driver: Driver, allocator: CachingAllocator) -> None:
+    def __init__(self, library: Any, blas: Any, driver: GpuDriver, allocator: CachingAllocator) -> None:
         super().__init__(driver, allocator)
         fills, modes = library.hipsolverFillMode_t, library.hipsolverEigMode_t
         self.lower, self.upper = fills.HIPBLAS_FILL_MODE_LOWER, fills.HIPBLAS_FILL_MODE_UPPER
@@ -78,6 +78,6 @@ class HipSolver(SolverLibrary):
         return size
 
 
-def _destroy(functions: Functions, device: HipDevice, name: str, handle: Any) -> None:
+def _destroy(functions: Functions, device: Device, name: str, handle: Any) -> None:
     with device.activated():
         functions.call(name, handle)

@@ -18,15 +18,16 @@ from ....helpers.c_library import load
 from ....program.program import LibraryCall
 from ....program.values import Address
 from ...gpu_backend.driver import capture
+from ...gpu_backend.driver.device import Device
 from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.driver.resource import Resource
+from ...gpu_backend.driver.stream import Stream
 from ...gpu_backend.libraries.library import ConvolutionKind, StreamLibrary
 from ...gpu_backend.memory.allocator import Slice
-from ..hip import HipDevice, HipStream
-from ..hip.resource import HipResource
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..driver import Driver
 
 # MIOpen's own numbers.
 _DTYPES: Final = DType.known({"f16": 0, "f32": 1, "bf16": 5})
@@ -70,18 +71,18 @@ def _load() -> ctypes.CDLL | None:
     return load((get_library_path("miopen"), get_library_path("MIOpen"), b"libMIOpen.so.1"), FUNCTIONS)
 
 
-class Miopen(StreamLibrary, HipResource):
+class Miopen(StreamLibrary, Resource):
     """A handle of MIOpen: see `library.Convolution` and `Pooling`."""
 
     needs = "libMIOpen.so of ROCm, in its package miopen-hip"
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """MIOpen on the stream of a driver; None where the library or a function of it is missing."""
         library = _load()
         return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
-    def __init__(self, library: ctypes.CDLL, device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> None:
+    def __init__(self, library: ctypes.CDLL, device: Device, stream: Stream, allocator: CachingAllocator) -> None:
         super().__init__(device, stream)
         self._library = library
         self._allocator = allocator

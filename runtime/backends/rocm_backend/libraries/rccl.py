@@ -10,8 +10,8 @@ from ...gpu_backend.libraries import collectives
 from ..result import Functions, found
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..driver import Driver
 
 _ADVICE: Final = "set NCCL_DEBUG=WARN to see why; each rank needs a GPU of its own"
 
@@ -22,12 +22,12 @@ class Rccl(collectives.Collectives):
     needs = "librccl.so of ROCm and the module rocm.bindings.rccl: pip install rocm-bindings-systems"
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
         """RCCL on the stream of a driver; None where its binding or the library is missing."""
         library = found("rocm.bindings", "rccl", ["ncclCommInitRank"])
         return None if library is None else cls(library, driver)
 
-    def __init__(self, library: Any, driver: Driver) -> None:
+    def __init__(self, library: Any, driver: GpuDriver) -> None:
         binding = self._binding = Functions("nccl", library, _ADVICE)
         # NCCL's name of all_reduce is ncclAllReduce.
         names = [name.title().replace("_", "") for name in collectives.Functions._fields]

@@ -4,44 +4,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from hip import hip
+
 from .....dtype import DType
+from ...gpu_backend.driver.resource import Resource
 from ...gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
-from ..hip import HipDevice, HipStream, hipDataType
-from ..hip.resource import HipResource
 from ..result import Functions, found, value_of
 
 if TYPE_CHECKING:
+    from ...gpu_backend.driver.device import Device
+    from ...gpu_backend.driver.gpu_driver import GpuDriver
+    from ...gpu_backend.driver.stream import Stream
     from ...gpu_backend.memory.allocator import CachingAllocator
-    from ..driver import Driver
 
 _ADVICE: Final = "tallow needs hipBLAS 3 (ROCm 7) or later, with a rocBLAS that knows this GPU"
 _REQUIRED: Final = ("hipblasCreate", "hipblasDestroy", "hipblasGemmStridedBatchedEx", "hipblasSetStream")
 
 KINDS: Final = DType.known(
     {
-        "bf16": hipDataType.HIP_R_16BF,
-        "f16": hipDataType.HIP_R_16F,
-        "f32": hipDataType.HIP_R_32F,
-        "f64": hipDataType.HIP_R_64F,
-        "complex64": hipDataType.HIP_C_32F,
-        "complex128": hipDataType.HIP_C_64F,
+        "bf16": hip.hipDataType.HIP_R_16BF,
+        "f16": hip.hipDataType.HIP_R_16F,
+        "f32": hip.hipDataType.HIP_R_32F,
+        "f64": hip.hipDataType.HIP_R_64F,
+        "complex64": hip.hipDataType.HIP_C_32F,
+        "complex128": hip.hipDataType.HIP_C_64F,
     }
 )
 
 
-class RocBlas(GemmLibrary, HipResource):
+class RocBlas(GemmLibrary, Resource):
     """A handle of hipBLAS."""
 
     needs = "libhipblas.so of ROCm 7 or later, and hip-python[libraries]"
     parts = ("rocblas",)
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
+    def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
         """HipBLAS on the stream of a driver; None where its binding, the library or a function of it is missing."""
         library = found("hip", "hipblas", _REQUIRED)
         return None if library is None else cls(library, driver.device, driver.queue)
 
-    def __init__(self, library: Any, device: HipDevice, stream: HipStream) -> None:
+    def __init__(self, library: Any, device: Device, stream: Stream) -> None:
         computes, operations = library.hipblasComputeType_t, library.hipblasOperation_t
         constants = GemmConstants(
             kinds=KINDS,

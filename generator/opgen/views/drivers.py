@@ -1,0 +1,132 @@
+"""Views of the drivers of GPUs: a function for each operation, with the calls of the vendor's binding written out."""
+
+import ast
+import builtins
+from types import SimpleNamespace as View
+
+from opgen.drivers import OUT_OF_MEMORY, VALUES, DriverCall, DriverTable, Operation
+from opgen.model import Backend, Spec, sentence
+from opgen.problem import Location
+from opgen.views.python import quoted
+
+# What stands at hand in the emitted module.
+_BINDING, _CHECKED, _RESULT, _ABOUT = "binding", "checked", "result", "about"
+
+
+def drivers_errors(spec: Spec) -> View:
+    """The errors of all drivers."""
+    return View(drivers=[driver_of(spec, backend) for _, backend in backends_with_drivers(spec)])
+
+
+def backends_with_drivers(spec: Spec) -> list[tuple[str, Backend]]:
+    """The backends on GPUs that have a runtime, by their names."""
+    return [(each.name, each) for each in spec.backends if each.package and spec.driver_of(each) is not None]
+
+
+def driver_of(spec: Spec, backend: Backend) -> View:
+    """The calls of a backend's driver, and its errors."""
+    family = spec.family_of(backend)
+    assert family is not None
+    table = spec.driver_of(backend)
+    assert table is not None
+
+    def home(module: str) -> str:
+        package = next((p for p in spec.packages[backend.name] if module in spec.own_modules[p]), backend.package)
+        return f"..runtime.backends.{package}"
+
+    helpers = {module for package in spec.packages[backend.name] for module in spec.own_modules[package]}
+    written = [(each, call) for each in family.driver if (call := table.calls.get(each.name)) is not None]
+    used = {name for operation, call in written for name in {*call.names} - {*operation.parameters}}
+    module, _, binding = table.binding.rpartition(".")
+    compiler_module, _, compiler = table.compiler.partition(".")
+    names = {*helpers, *table.imports, *vars(builtins), _BINDING, _CHECKED}
+    functions = [_function(table, operation, call, names) for operation, call in written]
+    extra = _Written(table, names).visit(table.launch_extra.tree)
+    return View(
+        made_from=(Location(table.path),),
+        table=table,
+        backend=backend.name,
+        error=f"{backend.class_prefix}Error",
+        imports=[
+            f"from {module} import {binding} as _binding",
+            *(f"from {home} import {name}" for name, home in table.imports.items()),
+            *(f"from {home(name)} import {name}" for name in sorted(helpers & used)),
+            f"from {home(compiler_module)}.{compiler_module} import {compiler}",
+        ],
+        compiler=compiler,
+        functions=functions,
+        lacking=[each.name for each in family.driver if each.name not in table.calls],
+        names=list(map(quoted, table.functions)),
+        launch_extra=ast.unparse(extra),
+        unrecoverable=list(map(quoted, table.unrecoverable)),
+        memory_exhausted=table.statuses[OUT_OF_MEMORY],
+    )
+
+
+def _function(table: DriverTable, operation: Operation, call: DriverCall, names: set[str]) -> View:
+    """The function that does an operation."""
+    written = _Written(table, {*names, *operation.parameters})
+    tree = written.visit(call.tree)
+    calls = written.calls
+    parameters = [f"{'' if name in call.names else '_'}{name}: Any" for name in operation.parameters]
+    lines = []
+    if len(calls) == 1 and _CHECKED not in call.names:
+        name, whole = calls[0]
+        lines += [f"{_RESULT} = {whole}", *_refusals(table, operation, name)]
+        rest = f"{_RESULT}[1{':' * (operation.gives == VALUES)}]"
+        value = ast.unparse(tree).replace(ast.unparse(written.values[0]), rest)
+    else:
+        value = ast.unparse(tree)
+    if operation.gives:
+        lines.append(f"return {value}")
+    elif operation.unless:
+        lines.append("return True")
+    elif not calls:
+        lines.append(value)
+    return View(
+        made_from=(operation.location, call.location),
+        name=operation.name,
+        parameters=", ".join([*parameters, f'{_ABOUT if calls else "_about"}: str = ""']),
+        result="Any" if operation.gives else "bool" if operation.unless else "None",
+        doc=sentence(operation.doc),
+        lines=lines,
+    )
+
+
+def _refusals(table: DriverTable, operation: Operation, name: str) -> list[str]:
+    """What follows a call: a status that is no error, then those that are."""
+    lines = []
+    forgotten = [] if table.after_error is None else [f"    {_BINDING}.{table.after_error}()"]
+    for status, answer in ((operation.unless, "None" if operation.gives else "False"), (operation.accepts, "True")):
+        known = table.statuses.get(status or "")
+        if known is not None:
+            lines += [f"if {_RESULT}[0].name == {quoted(known)}:", *forgotten, f"    return {answer}"]
+    return [*lines, f"if {_RESULT}[0]:", f"    raise failure({quoted(name)}, {_RESULT}[0], {_ABOUT})"]
+
+
+class _Written(ast.NodeTransformer):
+    """Names of the binding become its attributes; calls of functions with a status are collected, and marked."""
+
+    def __init__(self, table: DriverTable, names: set[str]) -> None:
+        self._table = table
+        self._names = names
+        self.calls: list[tuple[str, str]] = []
+        self.values: list[ast.Call] = []  # what stands in their place
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """A name."""
+        own = ast.Name(_BINDING, ast.Load())
+        return node if node.id in self._names else ast.Attribute(own, node.id, ast.Load())
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """A call, after what it is given."""
+        function = node.func.id if isinstance(node.func, ast.Name) else ""
+        whole = self.generic_visit(node)
+        assert isinstance(whole, ast.expr)
+        if not self._table.is_function(function):
+            return whole
+        text = ast.unparse(whole)
+        self.calls.append((function, text))
+        value = ast.Call(ast.Name(_CHECKED), [ast.Constant(function), whole, ast.Name(_ABOUT)], [])
+        self.values.append(value)
+        return value
