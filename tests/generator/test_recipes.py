@@ -573,3 +573,40 @@ except tallow.BackendUnavailable as error:
 def test_a_backend_like_another_one_conforms(second: Project) -> None:
     some = "exp or add or sum or matmul or gather or scatter_add or conv1d or apply_op1 or storage or rand_uniform_f64"
     conform(second, "--device", "second", "-k", f"test_cell and f32 and ({some})", **on_hip_host(second))
+
+
+# A binding of a driver that has HIP's functions under other names, as some vendors' have CUDA's.
+BINDING = """\
+import re
+
+from hip import hip
+
+
+class Driver:
+    def __getattr__(self, name):
+        return getattr(hip, re.sub("^alike", "hip", name))
+
+    def has_symbol(self, name):
+        return hip.has_symbol(re.sub("^alike", "hip", name))
+
+
+driver = Driver()
+"""
+
+
+@pytest.mark.full
+def test_a_driver_with_other_names_is_one_more_file(second: Project) -> None:
+    """Names of functions and constants differ, not those of statuses, which are values of the binding."""
+    table = (second.root / "spec/drivers/rocm.yaml").read_text(encoding="utf-8")
+    table = table.replace("binding: hip.hip", "binding: alike.driver").replace("prefix: hip", "prefix: alike")
+    head, launch, calls = table.partition("\nlaunch:")
+    calls = re.sub(r"(?<![\w.])hip(?=[A-Z])", "alike", calls)
+    head = head.replace("after_error: hip", "after_error: alike")
+    (second.root / "spec/drivers/second.yaml").write_text(head + launch + calls, encoding="utf-8")
+    (second.root / "alike.py").write_text(BINDING, encoding="utf-8")
+    second.generate()
+    assert edited(second) == ["spec/backends/second.yaml", "spec/drivers/second.yaml"]
+    assert "alikeMalloc" in (second.root / "generated/tallow/drivers/second.py").read_text(encoding="utf-8")
+    some = "test_cell and f32 and (exp or sum or matmul or gather)"
+    paths = os.pathsep.join([str(second.output), str(second.root)])
+    conform(second, "--device", "second", "-k", some, PYTHONPATH=paths, **on_hip_host(second))
