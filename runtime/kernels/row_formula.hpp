@@ -252,6 +252,11 @@ constexpr uint64_t no_index = ~uint64_t{0};
 template <typename Functor, typename = void> constexpr bool has_row_index = false;
 template <typename Functor>
 constexpr bool has_row_index<Functor, typename VoidOf<decltype(Functor::has_index)>::type> = Functor::has_index;
+// Bit k is set if operand k of a composed functor has one number a row, which kernels of rows load before the first
+// pass: what is known begins with these numbers.
+template <typename Functor, typename = void> constexpr uint32_t operands_of_rows = 0;
+template <typename Functor>
+constexpr uint32_t operands_of_rows<Functor, typename VoidOf<decltype(Functor::of_rows)>::type> = Functor::of_rows;
 // How many operands have a number for each row, of the compute type.
 template <typename Functor, typename = void> constexpr uint32_t row_numbers = 0;
 template <typename Functor>

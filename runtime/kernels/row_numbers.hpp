@@ -19,6 +19,16 @@ TALLOW_INLINE uint64_t load_row_index(const Arguments& arguments, uint32_t numbe
     return 0;
 }
 
+// Loads an element of operand k.
+template <typename T, typename Functor, typename Arguments>
+TALLOW_INLINE void load_number(const Arguments& arguments, uint32_t k, uint64_t offset, compute_type<T>& number) {
+    const T* const source = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offset);
+    if constexpr (has_types<Functor>)
+        visit_type(typename Functor::Operands{}, k, LoadElement<compute_type<T>>{source, number});
+    else
+        number = to_compute(*source);
+}
+
 // Sets what is known of a row before its first pass. Teams behind the last row have the numbers of the first one.
 template <typename T, typename Functor, uint32_t Operands, typename Arguments>
 TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[Operands],
@@ -32,6 +42,12 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, co
             row.known[i] =
                 pointer_to<const Value>(arguments.numbers[i])[(arguments.number_steps >> i & 1) != 0 ? own : 0];
     }
+    uint32_t known = numbers;
+    if constexpr (operands_of_rows<Functor> != 0)
+#pragma unroll
+        for (uint32_t k = 0; k < Functor::operands; ++k)
+            if ((operands_of_rows<Functor> >> k & 1) != 0)
+                load_number<T, Functor>(arguments, k, offsets[k], row.known[known++]);
     if constexpr (has_row_index<Functor>) {
         row.index = no_index;
         if (index_of(arguments, loaded) == arguments.ignored)
@@ -42,7 +58,6 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, co
         if (found[0] == no_row)
             return;
         row.index = static_cast<uint64_t>(found[0]);
-        uint32_t known = numbers;
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k)
             if ((Functor::at_index >> k & 1) != 0) {
@@ -50,12 +65,8 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, co
                     row.known[known++] = static_cast<Value>(absent_number<Functor>(k));
                     continue;
                 }
-                const uint64_t offset = offsets[k] + ((arguments.varying >> k & 1) != 0 ? row.index : 0);
-                const T* const source = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offset);
-                if constexpr (has_types<Functor>)
-                    visit_type(typename Functor::Operands{}, k, LoadElement<Value>{source, row.known[known++]});
-                else
-                    row.known[known++] = to_compute(*source);
+                const uint64_t position = (arguments.varying >> k & 1) != 0 ? row.index : 0;
+                load_number<T, Functor>(arguments, k, offsets[k] + position, row.known[known++]);
             }
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -67,13 +68,16 @@ class _Composition:
         self._joins = [sum(step.facts.passes[number][0] for step, number in each.ops) for each in self._passes]
         self._after = self._numbers_of_rows()
         self._of_row: dict[str, int] = {}
-        """By number of a row that a step computes, the known number that it is."""
+        """By number of a row that a step computes or that an operand has, the known number that it is."""
+        operands_of_rows = [name for name, source in self._sources.items() if self._has_number(source)]
+        self._of_row |= {name: number for number, name in enumerate(operands_of_rows)}
         self._finished: list[list[Step]] = []
         """By pass, those that are known once it is over."""
         self._at_index = self._needed_at_index()
         self._given: dict[str, list[int]] = {}
         """By op, the known numbers that it is given before its first pass."""
-        known = len(self._at_index)
+        self._first_at_index = len(operands_of_rows)
+        known = self._first_at_index + len(self._at_index)
         for step in kernel.steps:
             count = len(given_operands(step))
             if count:
@@ -122,7 +126,7 @@ class _Composition:
         for step in self._kernel.steps:
             for name in gathered_operands(step):
                 needed |= self._needed_for(name)
-        return [name for name in self._sources if name in needed]
+        return [name for name in self._sources if name in needed and name not in self._of_row]
 
     def _needed_for(self, name: str) -> set[str]:
         """What is read and computed for a value that is gathered, down to numbers of the row."""
@@ -134,6 +138,11 @@ class _Composition:
                 found.add(name)
                 left += self._steps[name].of_elements if name in self._steps and name not in self._after else ()
         return found
+
+    def _has_number(self, source: Source) -> bool:
+        """Return True for an operand with one number a row, which kernels of rows load once."""
+        dim, is_last = self._rows.dim, math.prod(self._shape[self._rows.dim + 1 :]) == 1
+        return is_last and self._shape[dim] > 1 and not source.layout.broadcast_as(self._shape).strides[dim]
 
     def _is_shared(self, source: Source) -> bool:
         """Return True for a vector that all rows share, which is in the cache."""
@@ -176,6 +185,7 @@ class _Composition:
             if self._index is None
             else fused_source.INDEX.format(_bits(name in self._at_index for name in self._sources)),
             operands=len(sources),
+            of_rows=_bits(name in self._of_row for name in self._sources),
             results=len(results),
             totals=len(totals),
             parameters=sum(number.words for number in kernel.numbers.values()),
@@ -184,6 +194,7 @@ class _Composition:
             # What derived values are computed of has their registers before them.
             in_registers=_bits(
                 not self._is_shared(source)
+                and name not in self._of_row
                 and (
                     sum(name in each for each in reads) > min(len(self._passes), 1)
                     or any(name in each for each in derivations)
@@ -294,7 +305,9 @@ class _Composition:
         """Statements that compute sources and steps, and of derived values those that are given."""
         count = len(self._sources)
         lines = [
-            f"const auto {name} = narrow<{source.dtype.cpp}>(elements[{place}]);"
+            self._known_number(name)
+            if name in self._of_row
+            else f"const auto {name} = narrow<{source.dtype.cpp}>(elements[{place}]);"
             for place, (name, source) in enumerate(self._sources.items())
             if name in needed
         ]
@@ -382,7 +395,10 @@ class _Composition:
     def _gathered(self, name: str, operand: str, cpp: str) -> str:
         """The statement that computes an operand at the index of the row."""
         sources = [*self._sources]
-        loads = [f"elements[{sources.index(source)}] = row.known[{k}];" for k, source in enumerate(self._at_index)]
+        loads = [
+            f"elements[{sources.index(source)}] = row.known[{k}];"
+            for k, source in enumerate(self._at_index, self._first_at_index)
+        ]
         return fused_source.GATHERED.format(
             name=name,
             elements="operands + derived" if self._derived else "operands",
@@ -393,8 +409,8 @@ class _Composition:
         )
 
     def _known_number(self, name: str) -> str:
-        cpp = self._steps[name].dtype_of(name).cpp
-        return f"const auto {name} = narrow<{cpp}>(row.known[{self._of_row[name]}]);"
+        dtype = self._steps[name].dtype_of(name) if name in self._steps else self._sources[name].dtype
+        return f"const auto {name} = narrow<{dtype.cpp}>(row.known[{self._of_row[name]}]);"
 
     def _op(self, step: Step) -> str:
         """A row op in the functor."""
@@ -444,7 +460,7 @@ class _Composition:
 
     def _kernels_text(self) -> Iterable[str]:
         for kernel in row_launches.row_kernels(self._dtype):
-            if kernel.is_of_columns and self._index is not None:
+            if kernel.is_of_columns and (self._index is not None or self._first_at_index):
                 continue
             struct = "FusedColumns" if kernel.is_of_columns else "FusedRows"
             name, call = f"{{family}}_{self._dtype.value}_{kernel.name}", kernel.call.format("Composition")

@@ -23,6 +23,7 @@ namespace tallow {{
 struct Composition {{
     {types}static constexpr bool is_composed = true;
     {index}static constexpr uint32_t operands = {operands};
+    static constexpr uint32_t of_rows = {of_rows};
     static constexpr uint32_t results = {results};
     static constexpr uint32_t totals = {totals};
     static constexpr uint32_t parameters = {parameters};

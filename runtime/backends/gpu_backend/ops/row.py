@@ -239,7 +239,9 @@ def _along_rows(
         raise InvalidArgument(
             formula.op, f"a row has at most {_MAX_LENGTH} elements, not {length}; cut it into several"
         )
-    rows = in_rows(build, dtype, operands, structs.operands, has_totals=facts.totals > 0, has_results=facts.results > 0)
+    rows = in_rows(
+        build, dtype, operands, structs.operands, has_totals=facts.totals > 0, has_results=formula.has_elements
+    )
     operands, launches = rows.operands, rows.launches
     totals = RowTotals.of(build, kernels, length, launches) if any(outputs.totals) else None
     for number, launch in enumerate(launches):

@@ -26,6 +26,11 @@ class RowFormula(NamedTuple):
     of_rows: tuple[bool, ...] = ()
     """Whether each result is one number a row; none is where this is empty."""
 
+    @property
+    def has_elements(self) -> bool:
+        """Whether there are results of elements."""
+        return any(not self.is_of_rows(result) for result in range(self.facts.results))
+
     def is_of_rows(self, result: int) -> bool:
         """Return True for a result that is one number a row."""
         return bool(self.of_rows) and self.of_rows[result]
