@@ -33,6 +33,8 @@ class Rows(NamedTuple):
     dtype: DType
     is_free: bool = False
     """Whether no op promises an order, as reductions do not: these are of any rows in which numbers are as exact."""
+    has_elements: bool = True
+    """Whether the op alone writes elements: threads that write none have more of a row, and so another order."""
 
     @classmethod
     def of(cls, step: Step, dtypes: Iterable[DType]) -> Rows | None:
@@ -45,7 +47,7 @@ class Rows(NamedTuple):
         dtype, is_free = step.dtype, not step.facts.passes or step.op.value in ROW_REDUCTIONS
         if is_free:
             dtype = min((it for it in dtypes if it.compute is dtype.compute), key=_itemsize, default=dtype)
-        return cls(step.dim, dtype, is_free)
+        return cls(step.dim, dtype, is_free, not step.facts.number_results)
 
     def joined(self, other: Rows) -> Rows | None:
         """The rows of ops of both; None where no kernel has both."""

@@ -221,7 +221,8 @@ class _Composition:
             has_index=self._index is not None, numbers=self._begin,
         )  # fmt: skip
         of_rows = tuple([self._is_of_row(name) for name, *_ in own])
-        return row_formula.RowFormula(family, family, facts, of_rows)
+        has_elements = not all(of_rows) if self._rows.is_free else self._rows.has_elements
+        return row_formula.RowFormula(family, family, facts, of_rows, has_elements)
 
     def _needed(self, names: Iterable[str], derived: Iterable[str] = ()) -> set[str]:
         """What is read or computed for names, down to derived values, and for those that are given."""

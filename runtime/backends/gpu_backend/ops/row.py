@@ -47,7 +47,8 @@ def row(build: ProgramBuilder, op: MethodOp, *arguments: Any) -> Any:
     """
     facts = ROWS[op.value]
     if facts.has_numbers:
-        return _with_numbers(build, RowFormula(FAMILY, op.value, facts), arguments)
+        formula = RowFormula(FAMILY, op.value, facts, has_elements=facts.results > 0)
+        return _with_numbers(build, formula, arguments)
     count = len(facts.absent) + facts.adds_residual
     operands, rest = arguments[:count], [*arguments[count:]]
     dim = len(operands[0].shape) - 1 if facts.last_dim else rest.pop(0)

@@ -25,11 +25,8 @@ class RowFormula(NamedTuple):
     facts: RowFacts
     of_rows: tuple[bool, ...] = ()
     """Whether each result is one number a row; none is where this is empty."""
-
-    @property
-    def has_elements(self) -> bool:
-        """Whether there are results of elements."""
-        return any(not self.is_of_rows(result) for result in range(self.facts.results))
+    has_elements: bool = True
+    """Whether a row has as many threads as for results of elements."""
 
     def is_of_rows(self, result: int) -> bool:
         """Return True for a result that is one number a row."""

@@ -1,0 +1,93 @@
+"""Row ops in fused functions: the bits of the ops one by one, for every op of rows that the spec has."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow import Tensor
+from tallow.kernels.constants import ROW_REDUCTIONS, ROWS
+from tallow.runtime.base.row_facts import RowFacts
+
+# The ops of rows that are no gradients; reductions of rows; and the kernels of GPUs for these alone, which add up a row
+# in an order of their own.
+OPS: Final = [name for name, facts in ROWS.items() if not name.endswith("_gradient")]
+OTHER_ORDERS: Final = {
+    **dict.fromkeys(("rms_norm", "layer_norm"), "norms alone have kernels written by hand"),
+    **dict.fromkeys(ROW_REDUCTIONS, "reductions alone split and join rows as reductions of several dims do"),
+}
+
+
+def operands_of(method: str, facts: RowFacts, shape: tuple[int, int], dtype: str, device: tl.Device) -> list[Tensor]:
+    """The operands of a row op, in the order of its arguments."""
+    generator = np.random.default_rng(0)
+    names = [name.removesuffix("_layout") for name in _parameters(method) if name.endswith("_layout")]
+    made = [Tensor(generator.normal(0, 2, shape), device=device).to_dtype(dtype)]
+    for number, name in enumerate(names, 1):
+        if facts.has_index and name == names[-1]:
+            made.append(Tensor(generator.integers(0, shape[1], shape[0]), device=device))
+        else:
+            own = shape[1:] if facts.vectors >> number & 1 else shape
+            made.append(Tensor(generator.uniform(0.5, 2, own), device=device).to_dtype(dtype))
+    return made
+
+
+def _parameters(method: str) -> list[str]:
+    return [name for name in inspect.signature(getattr(tl.Storage, method)).parameters if name != "self"]
+
+
+def row_op(method: str) -> Callable[..., tuple[Any, ...]]:
+    """An op of rows as a function of tensors, with a map before it, and another result of elements."""
+
+    def function(x: Any, *others: Any) -> tuple[Any, ...]:
+        wide, given = x * 0.5, iter(others)
+        known: dict[str, Any] = {"dim": 1, "ignore_index": -100}
+        arguments: list[Any] = []
+        tensor = wide
+        for name in _parameters(method):
+            if name == "layout":
+                arguments.append(wide._layout)
+            elif name.endswith("_layout"):
+                arguments.append(tensor._layout)
+            elif f"{name}_layout" in _parameters(method):
+                tensor = next(given)
+                arguments.append(tensor._storage)
+            else:
+                arguments.append(known.get(name, 0.25))
+        results = getattr(wide._storage, method)(*arguments)
+        first = results[0] if isinstance(results, tuple) else results
+        is_number = ROWS[method].number_results > 0
+        return wide._new(first, tl.Layout.contiguous(x.shape[:1] if is_number else x.shape)), x.neg()
+
+    return function
+
+
+def reduction(name: str) -> Callable[..., tuple[Any, ...]]:
+    """A reduction of rows as such a function."""
+    return lambda x: (getattr(x * 0.5, name)(1), x.neg())
+
+
+def differs(function: Callable[..., tuple[Any, ...]], tensors: Sequence[Tensor]) -> bool:
+    """Return True unless a function has the same bits fused, of its results together and of the first one alone."""
+    expected = function(*tensors)
+    found = [tl.fuse(function)(*tensors)[0], tl.fuse(lambda *given: function(*given)[0])(*tensors)]
+    return any(each.to_dtype("f64").tolist() != expected[0].to_dtype("f64").tolist() for each in found)
+
+
+@pytest.mark.parametrize("name", [*OPS, *filter(partial(hasattr, Tensor), ROW_REDUCTIONS)])
+def test_rows_in_fused_functions_have_the_bits_of_the_op(device: tl.Device, name: str, full: bool) -> None:
+    facts = ROWS.get(name)
+    of = reduction(name) if facts is None else row_op(name)
+    for width in (64, 300, 1024, 1027, 5000, 40_000) if full else (1024,):
+        for dtype in ("f32", "bf16", "f16", "f64") if full or device.backend == "cpu" else ("f32",):
+            if facts is None:
+                tensors = [Tensor(np.random.default_rng(0).normal(0, 2, (3, width)), device=device).to_dtype(dtype)]
+            else:
+                tensors = operands_of(name, facts, (3, width), dtype, device)
+            has_bits = not differs(of, tensors)
+            assert has_bits or (name in OTHER_ORDERS and device.backend != "cpu"), f"{dtype}, rows of {width}"
