@@ -87,8 +87,14 @@ class Target:
     @property
     def flags(self) -> Sequence[str]:
         """The kind of its matrix cores and what it has, as kernels ask for them behind the name of the package."""
-        cores = [] if self.matrix_cores is None else [f"MATRIX_CORES_{self.matrix_cores.upper()}"]
+        kind = self.matrix_cores
+        cores = [] if kind is None else ["MATRIX_CORES", f"MATRIX_CORES_{kind.upper()}"]
         return [*cores, *(f"HAS_{feature.upper()}" for feature in self.has)]
+
+    @property
+    def products(self) -> Mapping[str, str]:
+        """What multiplies on its matrix cores, by the name that stands for it in kernels."""
+        return {f"MATRIX_{product.upper()}": name for product, name in self.instructions.items()}
 
     def mistakes(self, what: str) -> Mistakes:
         """Note an override without the target that drivers then take it for."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import PurePosixPath
 
 from opgen.cache.memo import memoize
@@ -161,6 +162,9 @@ def _named_by_texts(spec: Spec) -> Iterator[tuple[Location, str, Sequence[str]]]
     """Yield what texts must name, each with all the words that they must have."""
     for constant in spec.constants:
         yield constant.location, f"constant '{constant.name}'", [constant.name]
+    for target in chain.from_iterable(spec.targets.values()):
+        for name in (*target.flags, *target.products):
+            yield target.location, f"'{name}', which target '{target.name}' has", [name]
     for family in spec.kernels:
         taken = {kernel.arguments for kernel in family.kernels}
         for struct in family.structs:

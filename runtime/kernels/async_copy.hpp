@@ -1,15 +1,9 @@
-// Asynchronous copies to shared memory, which need no registers: those of NVIDIA from Ampere on.
+// Asynchronous copies to shared memory, which need no registers: those of NVIDIA.
 #pragma once
 
 #include "access.hpp"
 
-#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
-#if __CUDA_ARCH__ >= 800
-#define TALLOW_ASYNC_COPIES 1
-#endif
-#endif
-
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
 
 namespace tallow {
 

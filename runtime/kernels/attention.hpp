@@ -185,7 +185,7 @@ template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
     uint32_t step;
     uint32_t teams;
 
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     // Each thread has slots of its own, of which all but one are on their way.
     static constexpr uint32_t accesses = Batch * Accesses;
     static constexpr uint32_t slots = accesses > 2 ? 3 : 5;
@@ -316,7 +316,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         stream.step = lanes * length;
         stream.teams = teams;
         const uint32_t team = opaque(thread_index()) / lanes;
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
         stream.ring = shared;
 #else
         static_cast<void>(shared);

@@ -15,7 +15,7 @@ template <typename T, uint32_t Size> struct DotAttention {
     static constexpr uint32_t part = 4;
     static_assert(height == 2 * part, "a thread reads its rows by two accesses");
     // So many keys that weights fit into shared memory, and scores into registers.
-    static constexpr uint32_t keys = tile_memory_bytes >= tile_shared && Size <= 128 ? 128 : 64;
+    static constexpr uint32_t keys = has_async_copies && Size <= 128 ? 128 : 64;
     // What a thread has side by side is as far apart.
     static constexpr uint32_t apart = sharing * part;
     static constexpr uint32_t key_parts = keys / apart;

@@ -100,7 +100,7 @@ template <typename T> struct DotCore {
 
 template <typename T, bool OnMatrixCores> struct GradientCore : DotCore<T> {};
 
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES)
 template <typename T> struct GradientCore<T, true> : MatrixCore<T> {
     using Core = MatrixCore<T>;
     static TALLOW_INLINE typename Core::Rows load(const T* const (&lines)[Core::held],
@@ -124,14 +124,14 @@ template <typename T, uint32_t Size> struct GradientShape {
     static constexpr uint32_t tiles = attention_rows / matrix_side / waves_per_block;
     static_assert(tiles * matrix_side * waves_per_block == attention_rows, "waves have equally many tiles");
     static constexpr uint32_t steps = Size / matrix_side;
-#if defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES_WMMA)
     // Whose rows and columns take twice the registers.
     static constexpr uint32_t lines = sizeof(T) == 2 && Size <= 64 ? 32 : 16;
     static constexpr uint32_t part = 64;
 #else
     static constexpr uint32_t lines = sizeof(T) == 2 ? 4096 / Size : 16;
     // Registers hold sums of so many elements of a head, of two operands: larger ones take several turns.
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
     static constexpr uint32_t part = 64;
 #else
     static constexpr uint32_t part = sizeof(T) == 2 && Size == 128 ? 128 : 64;
@@ -141,7 +141,7 @@ template <typename T, uint32_t Size> struct GradientShape {
     static constexpr uint32_t bytes = lines * Size * sizeof(T);
     // Where matrix cores cannot read tiles transposed, they are stored so too, a line for each element of the head.
     static constexpr bool transposes = !Core::reads_transposed;
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     static constexpr uint32_t slots = sizeof(T) == 2 ? 2 : 1;
 #else
     static constexpr uint32_t slots = 1;
@@ -215,7 +215,7 @@ template <typename T, uint32_t Size, uint32_t Operands> struct MetLines {
         for (uint32_t operand = 0; operand < Operands; ++operand) {
             const typename Shape::Tile tile = tile_of(to, operand);
             if constexpr (Shape::slots > 1) {
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
 #pragma unroll
                 for (uint32_t i = 0; i < accesses; ++i) {
                     const uint32_t number = thread_index() / in_line + i * (block_size / in_line);
@@ -257,7 +257,7 @@ template <typename T, uint32_t Size, uint32_t Operands> struct MetLines {
     TALLOW_INLINE void each_tile(uint32_t begin, uint32_t end, const Line& line, const Prepare& prepare,
                                  const Ready& ready, const Work& work) {
         if constexpr (Shape::slots > 1) {
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
             if (begin < end) {
                 bring(slot, begin, end, line);
                 commit_copies();
@@ -314,7 +314,7 @@ template <typename T, uint32_t Size> struct OwnLines {
     using Shape = GradientShape<T, Size>;
     using Core = typename Shape::Core;
     // Larger heads leave no registers for them: they are loaded for each tile that is met.
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
     static constexpr uint32_t room = 32;
 #else
     static constexpr uint32_t room = 16;

@@ -8,7 +8,7 @@
 
 namespace tallow {
 
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
 
 // What a wave has made of its part of the keys: of the product of queries and transposed keys a lane has a row, and of
 // that of transposed values and weights the sums of two rows.
@@ -178,7 +178,7 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
 // Attention by blocks, each of which takes some rows and one split of the keys.
 template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
 TALLOW_INLINE void attend_group(const Arguments& arguments) {
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
     // Larger heads would leave too few registers.
     if constexpr (sizeof(T) == 2 && Size <= 128) {
         attend_rows<MatrixRowAttention<T, Size>>(arguments, Rows);

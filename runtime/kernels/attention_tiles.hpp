@@ -10,13 +10,13 @@
 namespace tallow {
 
 // Whether some waves of a block can wait for each other without the others.
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
 constexpr bool has_named_barriers = true;
 #else
 constexpr bool has_named_barriers = false;
 #endif
 
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES)
 
 // How the waves of a block divide its rows and the keys. Size is that of a head, or more. `Sharing` waves share a tile
 // of keys for the same rows. `Teams` of waves have tiles of their own, and wait for nobody else: while one makes
@@ -44,7 +44,7 @@ struct AttentionShape {
     static constexpr uint32_t tiles = Rows * joined / matrix_side / waves_per_block;
     static_assert(tiles * matrix_side * waves_per_block == Rows * joined, "waves have equally many tiles");
     // So many keys at once that the shared memory of a block is enough, and the registers for their scores.
-#if defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES_WMMA)
     static constexpr uint32_t keys = Size <= 64 || (Size <= 128 && Sharing > 1) ? 64 : Size <= 128 ? 32 : 16;
 #else
     static constexpr uint32_t keys = Size <= 128 || shares_queries ? 64 : 32;
@@ -58,7 +58,7 @@ struct AttentionShape {
     }
     // Waits for the threads of the team.
     static TALLOW_INLINE void synchronize() {
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
         if constexpr (Teams > 1) {
             asm volatile("bar.sync %0, %1;" ::"r"(team() + 1), "n"(threads) : "memory");
             return;
@@ -86,7 +86,7 @@ template <typename Shape> struct TileLoader {
     using Keys = SharedTile<T, size, false>;
     using TransposedValues = SharedTile<T, keys, true>;
 
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
     static constexpr uint32_t slots = Shape::shares_queries ? 2 : 3;
 #else
     static constexpr uint32_t slots = 2;
@@ -107,7 +107,7 @@ template <typename Shape> struct TileLoader {
 
     // Begin with the team's tile of the keys from `first` on.
     TALLOW_INLINE void start(uint32_t first) {
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
         begin(key_lines, key_stride, first, 1);
         if constexpr (slots == 3)
             begin(value_lines, value_stride, first, 2);
@@ -118,7 +118,7 @@ template <typename Shape> struct TileLoader {
     // Wait for the keys from `first` on, or the values. What all threads had before is no longer needed.
     TALLOW_INLINE Keys take_keys(uint32_t first) {
         slot = slots == 2 ? 0 : (slot + 1) % slots;
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
         await_copies<slots - 2>();
         Shape::synchronize();
         if constexpr (slots == 2)
@@ -137,7 +137,7 @@ template <typename Shape> struct TileLoader {
     }
     TALLOW_INLINE auto take_values(uint32_t first) {
         slot = slots == 2 ? 1 : (slot + 1) % slots;
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
         await_copies<slots - 2>();
         Shape::synchronize();
         if constexpr (slots == 2)
@@ -176,7 +176,7 @@ template <typename Shape> struct TileLoader {
     static TALLOW_INLINE uint32_t element() {
         return Shape::thread() % (size / length) * length;
     }
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
     TALLOW_INLINE void begin(const T* lines, uint64_t stride, uint32_t first, uint32_t ahead) {
         if (first < end) {
             // What is no key is not read, wherever it would be.
@@ -209,19 +209,24 @@ template <typename Shape> struct TileLoader {
 template <typename Shape> struct TileAttention {
     using T = typename Shape::T;
     using Core = MatrixCore<T>;
+    // Of queries and keys, whose depth is that of a head.
+    using ScoreCore = MatrixCore<T, matrix_depth>;
     using Loader = TileLoader<Shape>;
     static constexpr uint32_t tiles = Shape::tiles;
     static constexpr uint32_t held = Core::held;
     static constexpr uint32_t steps = Shape::size / matrix_side;
+    static constexpr uint32_t score_steps = Shape::size / matrix_depth;
     static constexpr uint32_t columns = Shape::keys / matrix_side / Shape::sharing;
     static_assert(columns * Shape::sharing * matrix_side == Shape::keys, "waves have equally many keys of a tile");
     // Larger heads leave no registers for all queries. Where these are not in shared memory they are loaded for each
     // tile of keys.
-    static constexpr uint32_t most_held = Shape::query_words / (tiles * Core::words);
-    static constexpr uint32_t held_steps = steps <= most_held ? steps : Shape::shares_queries ? most_held : 0;
-    static constexpr uint32_t shared_steps = Shape::shares_queries ? steps - held_steps : 0;
-    using SharedQueries = SharedTile<T, shared_steps == 0 ? 8 * matrix_side : shared_steps * matrix_side, false>;
-    static constexpr uint32_t shared_bytes = Shape::rows * shared_steps * matrix_side * sizeof(T);
+    static constexpr uint32_t most_held = Shape::query_words / (tiles * ScoreCore::words);
+    static constexpr uint32_t held_steps = score_steps <= most_held ? score_steps
+                                           : Shape::shares_queries  ? most_held
+                                                                    : 0;
+    static constexpr uint32_t shared_steps = Shape::shares_queries ? score_steps - held_steps : 0;
+    using SharedQueries = SharedTile<T, shared_steps == 0 ? 8 * matrix_side : shared_steps * matrix_depth, false>;
+    static constexpr uint32_t shared_bytes = Shape::rows * shared_steps * matrix_depth * sizeof(T);
 
     uint32_t first_row;
     uint32_t end_row;
@@ -230,7 +235,7 @@ template <typename Shape> struct TileAttention {
     float totals[tiles][held];
     float subtracted[tiles][held];
     float sums[tiles][steps][Core::sums];
-    typename Core::Rows held_queries[tiles][held_steps == 0 ? 1 : held_steps];
+    typename ScoreCore::Rows held_queries[tiles][held_steps == 0 ? 1 : held_steps];
     SharedQueries shared_queries;
     uint32_t seen_by_all;
     uint32_t seen_by_any;
@@ -286,12 +291,12 @@ template <typename Shape> struct TileAttention {
         }
     }
 
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
     // Starts copies of what is shared of the block's queries.
     template <typename Arguments> TALLOW_INLINE void share_queries(const RowsOfHead<Arguments>& rows) const {
-        constexpr uint32_t in_row = shared_steps * matrix_side / Loader::length;
+        constexpr uint32_t in_row = shared_steps * matrix_depth / Loader::length;
         const uint32_t element = thread_index() % in_row * Loader::length;
-        const uint32_t place = held_steps * matrix_side + element;
+        const uint32_t place = held_steps * matrix_depth + element;
 #pragma unroll 1
         for (uint32_t r = thread_index() / in_row; r < Shape::rows; r += block_size / in_row) {
             const T* const line = rows.template query<T>(first_row + r < end_row ? first_row + r : first_row);
@@ -302,12 +307,12 @@ template <typename Shape> struct TileAttention {
     }
 #endif
 
-    TALLOW_INLINE typename Core::Rows load_query(uint32_t head_size, uint32_t tile, uint32_t step) const {
-        typename Core::Rows loaded;
+    TALLOW_INLINE typename ScoreCore::Rows load_query(uint32_t head_size, uint32_t tile, uint32_t step) const {
+        typename ScoreCore::Rows loaded;
 #pragma unroll
-        for (uint32_t w = 0; w < Core::words; ++w) {
-            const uint32_t element = step * matrix_side + Core::depth_of_word(w);
-            const T* const line = queries[tile][Core::held_of_word(w)];
+        for (uint32_t w = 0; w < ScoreCore::words; ++w) {
+            const uint32_t element = step * matrix_depth + ScoreCore::depth_of_word(w);
+            const T* const line = queries[tile][ScoreCore::held_of_word(w)];
             loaded.values[w] = element < head_size ? load_registers<4>(line + element).values[0] : 0;
         }
         return loaded;
@@ -324,26 +329,27 @@ template <typename Shape> struct TileAttention {
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
                     scores[t][c][i] = 0;
-        constexpr uint32_t unrolled = held_steps > 0 ? steps : shared_steps > 0 ? 4 : 1;
+        constexpr uint32_t unrolled = held_steps > 0 ? score_steps : shared_steps > 0 ? 4 : 1;
 #pragma unroll unrolled
-        for (uint32_t s = 0; s < steps; ++s) {
-            typename Core::Rows rows[tiles];
+        for (uint32_t s = 0; s < score_steps; ++s) {
+            typename ScoreCore::Rows rows[tiles];
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t) {
                 if (s + 1 <= held_steps)
                     rows[t] = held_queries[t][s];
                 else if constexpr (shared_steps > 0)
-                    rows[t] = Core::read_rows(shared_queries, (wave_index() / Shape::joined * tiles + t) * matrix_side,
-                                              (s - held_steps) * matrix_side);
+                    rows[t] =
+                        ScoreCore::read_rows(shared_queries, (wave_index() / Shape::joined * tiles + t) * matrix_side,
+                                             (s - held_steps) * matrix_depth);
                 else
                     rows[t] = load_query(arguments.head_size, t, s);
             }
 #pragma unroll
             for (uint32_t c = 0; c < columns; ++c) {
-                const auto column = Core::read(keys, first_key() + c * matrix_side, s * matrix_side);
+                const auto column = ScoreCore::read(keys, first_key() + c * matrix_side, s * matrix_depth);
 #pragma unroll
                 for (uint32_t t = 0; t < tiles; ++t)
-                    Core::multiply(scores[t][c], rows[t], column);
+                    ScoreCore::multiply(scores[t][c], rows[t], column);
             }
         }
     }
@@ -411,7 +417,7 @@ template <typename Shape> struct TileAttention {
     TALLOW_INLINE void change_sums(const float (&changes)[tiles][held]) {
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t) {
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
             // Behind the first tiles, maxima hardly ever change. AMD's compilers need too many registers for the
             // branch.
             bool has_changed = false;
@@ -621,7 +627,7 @@ TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t m
     loader.head_size = arguments.head_size;
     loader.start(begin);
     Attention attention(rows, first_row, end_row, ring + ring_bytes / sizeof(bits128));
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
     if constexpr (Attention::shared_steps > 0) {
         attention.share_queries(rows);
         await_copies<0>();
@@ -657,7 +663,7 @@ TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t m
 
 #endif
 
-#if defined(TALLOW_GROUP_CORE)
+#if defined(TALLOW_HAS_WGMMA)
 
 // A block whose groups of waves multiply together has 128 rows.
 template <typename Element, uint32_t Size, bool IsAny> struct GroupShape {
@@ -880,9 +886,9 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
 
 template <typename T, uint32_t Size, bool IsAny, typename Arguments>
 TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
-#if defined(TALLOW_GROUP_CORE)
+#if defined(TALLOW_HAS_WGMMA)
     attend_by_groups<GroupShape<T, Size, IsAny>>(arguments);
-#elif defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#elif defined(TALLOW_MATRIX_CORES)
     // Larger heads would leave too few registers.
     constexpr uint32_t teams = has_named_barriers && Size <= 128 && !IsAny ? 2 : 1;
     using Shape = AttentionShape<T, Size, attention_rows, 1, teams, false, IsAny>;
@@ -893,8 +899,8 @@ TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
 }
 
 template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_few(const Arguments& arguments) {
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
-#if defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES)
+#if defined(TALLOW_MATRIX_CORES_WMMA)
     // Large heads would leave too few registers.
     constexpr bool fits = Size <= 128;
 #else

@@ -33,7 +33,7 @@ template <typename Block> TALLOW_INLINE uint32_t first_element(uint32_t lane) {
 }
 
 // A place in shared memory, as what copies to it takes it.
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
 using SharedPlace = uint32_t;
 TALLOW_INLINE SharedPlace place_of_shared(bits128* pointer) {
     return shared_address(pointer);

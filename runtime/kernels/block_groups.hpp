@@ -10,7 +10,7 @@
 #include "block_tiles.hpp"
 #include "group_core.hpp"
 
-#if defined(TALLOW_GROUP_CORE)
+#if defined(TALLOW_HAS_WGMMA)
 
 namespace tallow {
 
@@ -210,7 +210,7 @@ TALLOW_INLINE void store_rows_of_x(const Arguments& arguments, bits128* memory, 
                                    Result* result, const float (&sums)[N]) {
     // Lanes that write four rows side by side meet different banks.
     constexpr uint32_t stride = group_rows_of_blocks + 4;
-    static_assert(group_rows_of_x * stride * sizeof(float) <= group_shared);
+    static_assert(group_rows_of_x * stride * sizeof(float) <= TALLOW_SHARED_BYTES);
     float* const numbers = reinterpret_cast<float*>(memory);
     using Core = MatrixCore<bf16>;
     synchronize_block();

@@ -21,7 +21,7 @@ template <typename Block, uint32_t Rows> struct Windows {
     static constexpr uint32_t bytes = blocks * sizeof(Block);
     static constexpr uint32_t accesses = Brought<Block>::template accesses<bytes>;
     static_assert(accesses * access_bytes <= least_blocks_bytes, "a window is inside what may be read");
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     static constexpr uint32_t slot_bytes = waves_per_block * Rows * accesses * access_bytes;
     static constexpr uint32_t slots = 3 * slot_bytes <= most_windows_bytes ? 3 : 2;
 #else

@@ -18,7 +18,7 @@ template <typename Weights> struct RowsTile {
     // An odd number, so that lanes which read of rows side by side meet different banks.
     static constexpr uint32_t accesses = Brought<Block>::template accesses<blocks * sizeof(Block)> | 1;
     static constexpr uint32_t window = columns * accesses;
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     static constexpr uint32_t most_slots = (most_windows_bytes - (4 << 10)) / (window * access_bytes);
     static constexpr uint32_t slots = most_slots < 4 ? most_slots : 4;
     static_assert(slots > 1, "a part is under way while another one is multiplied");
@@ -287,7 +287,7 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
     }
 
     // Registers have room for the numbers of a part, so that these are on their way before they are needed.
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     static constexpr bool loads_ahead = across == 1;
 #else
     static constexpr bool loads_ahead = false;

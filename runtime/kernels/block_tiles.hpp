@@ -57,7 +57,7 @@ template <typename Weights, typename Element> struct BlockTile {
     static_assert(steps % 2 == 0, "two slots take turns");
     static constexpr uint32_t blocks = part / Block::elements;
     static constexpr uint32_t accesses = Brought<Block>::template accesses<blocks * sizeof(Block)>;
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     static constexpr uint32_t slots = 2;
 #else
     static constexpr uint32_t slots = 1;
@@ -112,7 +112,7 @@ TALLOW_INLINE void bring_rows(const BlockTile<Block, T>& tile, const Arguments& 
         const bool is_inside = first + row < arguments.x_rows && place < arguments.hidden;
         const T* const source = pointer_to<const T>(arguments.x) + uint64_t{first + row} * arguments.x_stride + place;
         uint8_t* const target = to.at(row, number % Tile::depth);
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
         copy_async(target, source, is_inside ? access_bytes : 0);
 #else
         Registers<access_bytes> loaded{};
@@ -146,7 +146,7 @@ TALLOW_INLINE void decode_step(const Tile& tile, const BytesOfTile<Tile, Argumen
     }
 }
 
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES)
 
 // The sums of a wave: all rows of x, by 16 rows of weights. Waves that share these take parts of the depth.
 template <typename Block, typename T> struct SumsOfWave {
@@ -260,7 +260,7 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     const uint32_t end = range.end;
     const BytesOfTile<Tile, Arguments> bytes{arguments, row};
     SumsOfWave<Block, T> sums;
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     if (begin < end)
         bytes.bring(tile.window(begin), begin);
     commit_copies();

@@ -23,9 +23,9 @@
 
 namespace tallow {
 
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
 
-// mma.m16n8k16 and mma.m16n8k32.
+// Products of a depth of 16 and of 32.
 struct ByteCore {
     static constexpr uint32_t columns = 8;
     static constexpr uint32_t sums = 4;
@@ -58,12 +58,11 @@ struct ByteCore {
     static TALLOW_INLINE void multiply(int (&d)[sums], const uint32_t (&rows)[held][Chunks][words],
                                        const uint32_t (&own)[held_columns][Chunks][words]) {
         if constexpr (Chunks == 1)
-            asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            asm(TALLOW_MATRIX_I8_16X8X16 " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
                 : "r"(rows[0][0][0]), "r"(rows[1][0][0]), "r"(own[0][0][0]));
         else
-            asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                "{%0, %1, %2, %3};"
+            asm(TALLOW_MATRIX_I8_16X8X32 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
                 : "r"(rows[0][0][0]), "r"(rows[1][0][0]), "r"(rows[0][1][0]), "r"(rows[1][1][0]), "r"(own[0][0][0]),
                   "r"(own[0][1][0]));
@@ -90,12 +89,12 @@ struct ByteRows {
     }
 };
 
-#if defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES)
 
 // AMD's: of the product of columns and transposed rows a lane holds sums of one row. The depth is split among the
-// lanes, but by RDNA 3, where each half of a wave holds all of it.
+// lanes, unless operands are doubled: then each half of a wave holds all of it.
 struct ByteCore : ByteRows {
-#if defined(TALLOW_MATRIX_CORE_WMMA) && TALLOW_MATRIX_CORE_WMMA == 11
+#if defined(TALLOW_HAS_DOUBLED_OPERANDS)
     static constexpr bool is_doubled = true;
 #else
     static constexpr bool is_doubled = false;
@@ -121,15 +120,15 @@ struct ByteCore : ByteRows {
 #pragma unroll
         for (uint32_t i = 0; i < sums; ++i)
             d[i] = values[i];
-#if defined(TALLOW_MATRIX_CORE_MFMA) && TALLOW_MATRIX_CORE_MFMA == 3
+#if defined(TALLOW_MATRIX_I8_16X16X32)
         // A depth of 32 at once: where there is a chunk, the other one is 0.
-        d = __builtin_amdgcn_mfma_i32_16x16x32_i8(both(own[0]), both(rows[0]), d, 0, 0, 0);
+        d = TALLOW_MULTIPLY(TALLOW_MATRIX_I8_16X16X32, both(own[0]), both(rows[0]), d);
 #else
 #pragma unroll
         for (uint32_t chunk = 0; chunk < Chunks; ++chunk) {
-#if defined(TALLOW_MATRIX_CORE_MFMA)
-            d = __builtin_amdgcn_mfma_i32_16x16x16i8(static_cast<int>(own[0][chunk][0]),
-                                                     static_cast<int>(rows[0][chunk][0]), d, 0, 0, 0);
+#if defined(TALLOW_MATRIX_CORES_MFMA)
+            d = TALLOW_MULTIPLY(TALLOW_MATRIX_I8_16X16X16, static_cast<int>(own[0][chunk][0]),
+                                static_cast<int>(rows[0][chunk][0]), d);
 #else
             using Words = int __attribute__((vector_size(4 * words)));
             Words column;
@@ -139,11 +138,7 @@ struct ByteCore : ByteRows {
                 column[w] = static_cast<int>(own[0][chunk][w]);
                 row[w] = static_cast<int>(rows[0][chunk][w]);
             }
-#if TALLOW_MATRIX_CORE_WMMA == 11
-            d = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, column, true, row, d, false);
-#else
-            d = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, column, true, row, d, false);
-#endif
+            d = TALLOW_MATRIX_I8_16X16X16(true, column, true, row, d, false);
 #endif
         }
 #endif

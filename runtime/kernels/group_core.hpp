@@ -5,7 +5,7 @@
 
 #include "matrix_core.hpp"
 
-#if defined(TALLOW_GROUP_CORE)
+#if defined(TALLOW_HAS_WGMMA)
 
 namespace tallow {
 

@@ -93,7 +93,7 @@ template <typename T, typename Gathering, uint32_t Down, uint32_t Across, uint32
     }
 };
 
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES)
 
 template <typename T, typename Gathering, typename Waves> struct CoreTile {
     static constexpr bool is_deep = !Gathering::sums_positions;
@@ -111,7 +111,7 @@ template <typename T, typename Gathering, typename Waves> struct CoreTile {
 
 #endif
 
-#if defined(TALLOW_GROUP_CORE)
+#if defined(TALLOW_HAS_WGMMA)
 
 template <typename T, typename Gathering, uint32_t Rows, uint32_t Columns, uint32_t Slots> struct GroupTile {
     static constexpr bool is_deep = !Gathering::sums_positions;
@@ -328,7 +328,7 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
         }
     }
     shared.columns.compare();
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     // Zeros behind the depth may still be on their way.
     await_copies<0>();
 #endif
@@ -409,9 +409,9 @@ TALLOW_INLINE void implicit_gemm(const Arguments& arguments) {
                 multiply_gathered<T, Gathered, Large>(arguments, memory);
         }
     } else if constexpr (is_half) {
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
         using Tile = CoreTile<T, Gathered, TileOfWaves<128, 64, 3, 4>>;
-#elif defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#elif defined(TALLOW_MATRIX_CORES_MFMA) || defined(TALLOW_MATRIX_CORES_WMMA)
         using Tile = CoreTile<T, Gathered, TileOfWaves<128, 64, 2, 4>>;
 #else
         using Tile = DotTile<T, Gathered, 2, 1, 16>;
@@ -422,7 +422,7 @@ TALLOW_INLINE void implicit_gemm(const Arguments& arguments) {
     }
 }
 
-#if defined(TALLOW_GROUP_CORE)
+#if defined(TALLOW_HAS_WGMMA)
 
 // The same by groups of waves, which make 128 or 64 rows by so many columns.
 template <typename T, bool SumsPositions, uint32_t Columns, uint32_t Slots, typename Arguments>

@@ -177,11 +177,11 @@ template <typename Lhs, typename Rhs> struct SourcesOfTile {
     }
 };
 
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES)
 
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
 TALLOW_INLINE void multiply_on_cores(const Arguments& arguments) {
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
     using Waves = TileOfWaves<128, 256, 3, 2>;
 #else
     using Waves = TileOfWaves<128, 128, 2, 2>;
@@ -206,7 +206,7 @@ TALLOW_INLINE void multiply_on_cores(const Arguments& arguments) {
 
 #endif
 
-#if defined(TALLOW_GROUP_CORE)
+#if defined(TALLOW_HAS_WGMMA)
 
 // Adds the bias to sums of 64 rows from `row` on, by 2 * N columns, and stores them.
 template <typename T, uint32_t N, typename Arguments>
@@ -268,7 +268,7 @@ TALLOW_INLINE void multiply_floats(const Arguments& arguments) {
 // Products of halves, of which the launcher counts tiles of 128 by 128, or where these are few, of half the columns.
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
 TALLOW_INLINE void multiply_tiles(const Arguments& arguments) {
-#if defined(TALLOW_GROUP_CORE)
+#if defined(TALLOW_HAS_WGMMA)
     constexpr uint32_t few_tiles = 256;
     if (grid_blocks() > TileOfProduct<128, 128>::count(arguments))
         multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 64>(arguments);
@@ -276,7 +276,7 @@ TALLOW_INLINE void multiply_tiles(const Arguments& arguments) {
         multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 128>(arguments);
     else
         multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 256>(arguments);
-#elif defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#elif defined(TALLOW_MATRIX_CORES)
     multiply_on_cores<T, IsLhsDeep, IsRhsDeep>(arguments);
 #else
     multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 2>(arguments);

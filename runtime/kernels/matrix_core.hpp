@@ -1,4 +1,5 @@
-// Products of tiles of 16 by 16 numbers of two bytes by the lanes of one wave, on the matrix cores of each target.
+// Products of tiles of 16 by 16 numbers of two bytes by the lanes of one wave, on the matrix cores of each target, or
+// of a depth of `matrix_depth`.
 //
 //     sums[row][column] += rows[row][depth] * columns[column][depth], added up over the depth
 //
@@ -25,40 +26,19 @@
 
 namespace tallow {
 
-#if defined(TALLOW_NVIDIA)
-#if defined(TALLOW_ASYNC_COPIES)
-#define TALLOW_MATRIX_CORE_MMA 1
-#endif
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-// Groups of waves can multiply together, too: see group_core.hpp.
-#define TALLOW_GROUP_CORE 1
-#endif
-#elif defined(TALLOW_AMD)
-#if defined(__gfx90a__)
-#define TALLOW_MATRIX_CORE_MFMA 2
-#elif defined(__gfx942__) || defined(__gfx950__)
-#define TALLOW_MATRIX_CORE_MFMA 3
-#elif defined(__GFX11__)
-#define TALLOW_MATRIX_CORE_WMMA 11
-#elif defined(__GFX12__)
-#define TALLOW_MATRIX_CORE_WMMA 12
-#endif
-// The HIP runtime for the CPU has the instructions of AMD's matrix cores.
-#elif OPGEN_WAVE_SIZE == 64
-#if !defined(TALLOW_MATRIX_CORE_MFMA)
-#define TALLOW_MATRIX_CORE_MFMA 2
-#endif
-#elif !defined(TALLOW_MATRIX_CORE_WMMA)
-#define TALLOW_MATRIX_CORE_WMMA 11
-#endif
-
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES)
 constexpr bool has_matrix_cores = true;
 #else
 constexpr bool has_matrix_cores = false;
 #endif
 
 constexpr uint32_t matrix_side = 16;
+// The largest depth of one instruction, for rows that are no rounded sums.
+#if defined(TALLOW_MATRIX_F16_16X16X32)
+constexpr uint32_t matrix_depth = 32;
+#else
+constexpr uint32_t matrix_depth = matrix_side;
+#endif
 
 // A weight of attention is at most 1. Times 2**15 it still fits f16, which then holds weights down to 2**-29 as normal
 // numbers. The division by the sum of the weights removes the factor.
@@ -81,10 +61,10 @@ template <typename T, uint32_t Length, bool Spread> struct SharedTile {
     }
 };
 
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
 
-// mma.m16n8k16, twice side by side.
-template <typename T> struct MatrixCore {
+// A product with eight columns, twice side by side.
+template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
     static constexpr uint32_t sums = 8;
     static constexpr uint32_t held = 2;
     static constexpr uint32_t run = 2;
@@ -141,15 +121,14 @@ template <typename T> struct MatrixCore {
     }
     // The product with eight columns alone.
     static TALLOW_INLINE void multiply_half(float* d, const uint32_t (&a)[words], const uint32_t* b) {
-#define TALLOW_MMA(type)                                                                                               \
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                                         \
-        ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                         \
+#define TALLOW_MMA(instruction)                                                                                        \
+    asm(instruction " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                 \
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                               \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
         if constexpr (is_same<T, bf16>)
-            TALLOW_MMA("bf16");
+            TALLOW_MMA(TALLOW_MATRIX_BF16_16X8X16);
         else
-            TALLOW_MMA("f16");
+            TALLOW_MMA(TALLOW_MATRIX_F16_16X8X16);
 #undef TALLOW_MMA
     }
 
@@ -197,12 +176,23 @@ template <typename T> struct MatrixCore {
     }
 };
 
-#elif defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#elif defined(TALLOW_MATRIX_CORES)
+
+#if defined(TALLOW_MATRIX_CORES_MFMA)
+#define TALLOW_MULTIPLY(instruction, columns, rows, sums) instruction(columns, rows, sums, 0, 0, 0)
+#else
+#define TALLOW_MULTIPLY(instruction, columns, rows, sums) instruction(columns, rows, sums)
+#endif
+
+// GCC wants a type of its own for a vector whose length depends on a parameter.
+template <typename Element, uint32_t Length> struct VectorOf {
+    typedef Element Type __attribute__((vector_size(Length * sizeof(Element))));
+};
 
 // AMD's: of the product of columns and transposed rows a lane holds sums of one row. The depth is split among the
-// lanes, but by RDNA 3, where each half of a wave holds all of it.
-template <typename T> struct MatrixCore {
-#if defined(TALLOW_MATRIX_CORE_WMMA) && TALLOW_MATRIX_CORE_WMMA == 11
+// lanes, unless operands are doubled: then each half of a wave holds all of it.
+template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
+#if defined(TALLOW_HAS_DOUBLED_OPERANDS)
     static constexpr bool is_doubled = true;
 #else
     static constexpr bool is_doubled = false;
@@ -212,13 +202,14 @@ template <typename T> struct MatrixCore {
     static constexpr uint32_t run = is_doubled ? 1 : sums;
     static constexpr uint32_t first_partner = 16;
     static constexpr uint32_t last_partner = wave_size / 2;
-    static constexpr uint32_t depth = is_doubled ? 16 : sums;
+    static constexpr uint32_t depth = is_doubled ? 16 : sums * Depth / matrix_side;
     static constexpr uint32_t words = depth / 2;
     static constexpr bool reads_transposed = false;
     struct Rows {
         uint32_t values[words];
     };
     using Columns = Rows;
+    using Numbers = float __attribute__((vector_size(4 * sums)));
     static TALLOW_INLINE uint32_t row(uint32_t) {
         return lane_index() % 16;
     }
@@ -235,6 +226,7 @@ template <typename T> struct MatrixCore {
         return first_depth() + 2 * w;
     }
     static TALLOW_INLINE Rows rows_of(const float (&values)[sums]) {
+        static_assert(Depth == matrix_side, "a product has so many columns");
         Rows rows;
         if constexpr (is_doubled) {
             // The lower half of the wave holds the even columns, the upper half the odd ones.
@@ -274,48 +266,53 @@ template <typename T> struct MatrixCore {
         return read(tile, first_row, depth_begin);
     }
     static TALLOW_INLINE void multiply(float (&values)[sums], const Rows& rows, const Columns& columns) {
-        using Numbers = float __attribute__((vector_size(4 * sums)));
-        using Halves = _Float16 __attribute__((vector_size(2 * depth)));
-        using Bits = short __attribute__((vector_size(2 * depth)));
+        using Halves = typename VectorOf<_Float16, depth>::Type;
+        using Bits = typename VectorOf<short, depth>::Type;
         Numbers d;
 #pragma unroll
         for (uint32_t i = 0; i < sums; ++i)
             d[i] = values[i];
-#if defined(TALLOW_MATRIX_CORE_MFMA)
-        if constexpr (is_same<T, bf16>)
-            d = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(bit_cast<Bits>(columns), bit_cast<Bits>(rows), d, 0, 0, 0);
-#if TALLOW_MATRIX_CORE_MFMA == 2
-        else {
+        if constexpr (Depth != matrix_side) {
+            d = multiply_deep(columns, rows, d);
+        } else if constexpr (is_same<T, bf16>) {
+            d = TALLOW_MULTIPLY(TALLOW_MATRIX_BF16_16X16X16, bit_cast<Bits>(columns), bit_cast<Bits>(rows), d);
+        } else {
+#if defined(TALLOW_MATRIX_F16_16X16X16)
+            d = TALLOW_MULTIPLY(TALLOW_MATRIX_F16_16X16X16, bit_cast<Halves>(columns), bit_cast<Halves>(rows), d);
+#else
             // CDNA 2 takes subnormal operands of 16 bits for 0. Those of bf16 are subnormal in f32 too; those of f16
             // are all below 2**-14. So f16 is multiplied as f32, one element of each lane at a time.
             const auto column = bit_cast<Halves>(columns);
             const auto row = bit_cast<Halves>(rows);
 #pragma unroll
             for (uint32_t i = 0; i < depth; ++i)
-                d = __builtin_amdgcn_mfma_f32_16x16x4f32(static_cast<float>(column[i]), static_cast<float>(row[i]), d,
-                                                         0, 0, 0);
+                d = TALLOW_MULTIPLY(TALLOW_MATRIX_F32_16X16X4, static_cast<float>(column[i]),
+                                    static_cast<float>(row[i]), d);
+#endif
         }
-#else
-        else
-            d = __builtin_amdgcn_mfma_f32_16x16x16f16(bit_cast<Halves>(columns), bit_cast<Halves>(rows), d, 0, 0, 0);
-#endif
-#elif TALLOW_MATRIX_CORE_WMMA == 11
-        if constexpr (is_same<T, bf16>)
-            d = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(bit_cast<Bits>(columns), bit_cast<Bits>(rows), d);
-        else
-            d = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(bit_cast<Halves>(columns), bit_cast<Halves>(rows), d);
-#else
-        if constexpr (is_same<T, bf16>)
-            d = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(bit_cast<Bits>(columns), bit_cast<Bits>(rows), d);
-        else
-            d = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(bit_cast<Halves>(columns), bit_cast<Halves>(rows), d);
-#endif
 #pragma unroll
         for (uint32_t i = 0; i < sums; ++i)
             values[i] = d[i];
     }
 
   private:
+    static TALLOW_INLINE Numbers multiply_deep([[maybe_unused]] const Columns& columns,
+                                               [[maybe_unused]] const Rows& rows, Numbers d) {
+#if defined(TALLOW_MATRIX_F16_16X16X32)
+#if defined(TALLOW_AMD)
+        using BrainFloats = typename VectorOf<__bf16, depth>::Type;
+#else
+        using BrainFloats = typename VectorOf<short, depth>::Type;
+#endif
+        using Halves = typename VectorOf<_Float16, depth>::Type;
+        if constexpr (is_same<T, bf16>)
+            d = TALLOW_MULTIPLY(TALLOW_MATRIX_BF16_16X16X32, bit_cast<BrainFloats>(columns),
+                                bit_cast<BrainFloats>(rows), d);
+        else
+            d = TALLOW_MULTIPLY(TALLOW_MATRIX_F16_16X16X32, bit_cast<Halves>(columns), bit_cast<Halves>(rows), d);
+#endif
+        return d;
+    }
     static TALLOW_INLINE uint32_t first_depth() {
         return is_doubled ? 0 : lane_index() / 16 * depth;
     }

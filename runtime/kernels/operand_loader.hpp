@@ -88,7 +88,7 @@ template <typename T, typename Accesses> struct MatrixSource {
     }
 };
 
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
 // Begins the accesses of a step, all of which are located first: copies would have memory read again in between.
 template <typename Accesses, typename Source, typename Target>
 TALLOW_INLINE void copy_each(const Source& source, uint32_t from, Target target) {
@@ -116,7 +116,7 @@ struct DotLoader {
     static constexpr uint32_t depth = Depth;
     static constexpr uint32_t stride = dot_stride<Lines>;
     static constexpr bool has_lines = IsDeep && KeepsLines;
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     static constexpr bool is_async = is_same<T, Value> && (!IsDeep || KeepsLines);
 #else
     static constexpr bool is_async = false;
@@ -139,7 +139,7 @@ struct DotLoader {
             return shared.values + Accesses::place(i) * stride + Accesses::line(i);
     }
     // The step of the depth from `from` on, which are called one after the other.
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     TALLOW_INLINE void begin(uint32_t from, Shared& shared) {
         source.begin(from);
         if (Accesses::takes_part())
@@ -196,7 +196,7 @@ template <typename Lhs, typename Rhs> struct DotOperands {
     Slot* slots;
 
     // Steps are loaded one after the other.
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     TALLOW_INLINE void begin(uint32_t step, uint32_t slot) {
         lhs.begin(step * depth, slots[slot].lhs);
         rhs.begin(step * depth, slots[slot].rhs);
@@ -219,13 +219,13 @@ template <typename Lhs, typename Rhs> struct DotOperands {
     }
 };
 
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES)
 
 // An operand on its way to matrix cores. What lies along the lines is transposed on the way if matrix cores cannot read
 // it so.
 template <typename T, uint32_t Lines, uint32_t Depth, bool IsDeep, template <typename, typename> typename SourceOf>
 struct OperandLoader {
-    using Core = MatrixCore<T>;
+    using Core = MatrixCore<T, matrix_depth>;
     static constexpr bool transposes = !IsDeep && !Core::reads_transposed;
     static constexpr bool has_lines = IsDeep || transposes;
     using Accesses = AccessesOfStep<T, Lines, Depth, IsDeep, IsDeep ? Depth : Lines, transposes>;
@@ -236,7 +236,7 @@ struct OperandLoader {
 
     uint8_t* ring;
     Source source;
-#if !defined(TALLOW_MATRIX_CORE_MMA)
+#if !defined(TALLOW_MATRIX_CORES_MMA)
     Registers<access_bytes> loaded[accesses];
 #endif
 
@@ -252,7 +252,7 @@ struct OperandLoader {
     }
 
     // The step of the depth from `from` on, which are called one after the other.
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
     TALLOW_INLINE void begin(uint32_t from, uint32_t slot) {
         const Shared to = tile(slot);
         source.begin(from);
@@ -313,7 +313,7 @@ template <typename LhsLoader, typename RhsLoader, typename Waves> struct CoreOpe
     Lhs lhs;
     Rhs rhs;
 
-#if defined(TALLOW_MATRIX_CORE_MMA)
+#if defined(TALLOW_MATRIX_CORES_MMA)
     static constexpr bool is_async = true;
     TALLOW_INLINE void begin(uint32_t step, uint32_t slot) {
         lhs.begin(step * depth, slot);
@@ -341,7 +341,7 @@ template <typename LhsLoader, typename RhsLoader, typename Waves> struct CoreOpe
 
 #endif
 
-#if defined(TALLOW_GROUP_CORE)
+#if defined(TALLOW_HAS_WGMMA)
 
 // An operand on its way to the matrix cores of groups.
 template <typename T, uint32_t Lines, bool IsDeep, template <typename, typename> typename SourceOf> struct GroupLoader {

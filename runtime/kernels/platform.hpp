@@ -4,6 +4,7 @@
 #pragma once
 
 #include "constants.hpp"
+#include "target.hpp"
 
 #if defined(__AMDGCN__)
 #define TALLOW_AMD 1
@@ -44,9 +45,9 @@
 #define TALLOW_BOUNDS __launch_bounds__(tallow::block_size)
 #endif
 
-// The same of the waves that a SIMD of CDNA 3 holds: of a block of 256 threads each has one.
+// The same of the waves that a SIMD holds: of a block of 256 threads each has one.
 #define TALLOW_WAVES
-#if defined(__gfx942__) || defined(__gfx950__)
+#if defined(TALLOW_AMD) && defined(TALLOW_HAS_WAVE_BOUNDS)
 #define TALLOW_LEAST_WAVES(count) __attribute__((amdgpu_waves_per_eu(count)))
 #else
 #define TALLOW_LEAST_WAVES(count)
@@ -223,13 +224,13 @@ TALLOW_INLINE uint32_t multiply_high(uint32_t x, uint32_t y) {
 #if !defined(TALLOW_VECTOR)
 // In a graph a kernel may begin before the one in front of it ends, and waits here: all that was written is there then.
 TALLOW_INLINE void await_previous_kernel() {
-#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(TALLOW_HAS_PROGRAMMATIC_LAUNCH)
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 // Lets the next kernel begin as soon as all blocks of this one are here, or have ended.
 TALLOW_INLINE void let_next_kernel_begin() {
-#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(TALLOW_HAS_PROGRAMMATIC_LAUNCH)
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
@@ -276,7 +277,7 @@ TALLOW_INLINE uint32_t opaque(uint32_t word) {
 template <typename T> TALLOW_INLINE T* opaque_pointer(uint64_t address) {
 #if defined(TALLOW_AMD)
     asm volatile("" : "+v"(address));
-#elif defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+#elif defined(TALLOW_NVIDIA)
     asm volatile("" : "+l"(address));
     return static_cast<T*>(__cvta_global_to_generic(address));
 #endif

@@ -240,10 +240,9 @@ TALLOW_INLINE int dot_of_bytes(uint32_t x, uint32_t y, int sum) {
 #if defined(TALLOW_NVIDIA)
     asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(x), "r"(y));
     return sum;
-#elif defined(TALLOW_AMD) && (defined(__GFX11__) || defined(__GFX12__))
+#elif defined(TALLOW_AMD) && defined(TALLOW_HAS_SUDOT4)
     return __builtin_amdgcn_sudot4(true, static_cast<int>(x), true, static_cast<int>(y), sum, false);
-#elif defined(TALLOW_AMD) && (defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) ||                     \
-                              defined(__gfx942__) || defined(__gfx950__) || defined(__gfx1030__))
+#elif defined(TALLOW_AMD) && defined(TALLOW_HAS_SDOT4)
     return __builtin_amdgcn_sdot4(static_cast<int>(x), static_cast<int>(y), sum, false);
 #else
     for (uint32_t shift = 0; shift < 32; shift += 8)

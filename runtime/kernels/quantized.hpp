@@ -91,7 +91,7 @@ template <typename Block, typename T> struct DecodedTile {
         const uint32_t place = lane_index() * access_bytes;
         const uint8_t* const source = reinterpret_cast<const uint8_t*>(begin) - skew + place;
         constexpr uint32_t step = wave_size * access_bytes;
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
         const uint32_t target = shared_address(memory) + place;
 #pragma unroll
         for (uint32_t i = 0; i < rounds; ++i) {

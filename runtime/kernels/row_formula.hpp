@@ -67,7 +67,7 @@ template <typename Value> TALLOW_INLINE Product<Value> product(Value x, Value y)
 
 // NaN wins. Of 0.0 and -0.0 NVIDIA's instruction takes the larger one, and the others take the second operand.
 template <typename Value> TALLOW_INLINE Value join_maximum(Value x, Value y) {
-#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+#if defined(TALLOW_NVIDIA)
     if constexpr (sizeof(Value) == 4) {
         asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(y));
         return x;
@@ -76,7 +76,7 @@ template <typename Value> TALLOW_INLINE Value join_maximum(Value x, Value y) {
     return maximum(x, y);
 }
 template <typename Value> TALLOW_INLINE Value join_minimum(Value x, Value y) {
-#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+#if defined(TALLOW_NVIDIA)
     if constexpr (sizeof(Value) == 4) {
         asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(y));
         return x;

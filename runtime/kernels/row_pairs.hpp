@@ -13,7 +13,7 @@ template <typename T, uint32_t N> constexpr bool are_pairs = N == 2 && sizeof(T)
 // branch for each.
 TALLOW_INLINE uint32_t load_where(bool condition, const uint32_t* address) {
     uint32_t word = 0;
-#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+#if defined(TALLOW_NVIDIA)
     asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.b32 %0, [%1];}"
                  : "+r"(word)
                  : "l"(address), "r"(static_cast<uint32_t>(condition)));
@@ -25,7 +25,7 @@ TALLOW_INLINE uint32_t load_where(bool condition, const uint32_t* address) {
 }
 template <uint32_t Bytes>
 TALLOW_INLINE void store_where(bool condition, void* address, const Registers<Bytes>& registers) {
-#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+#if defined(TALLOW_NVIDIA)
     const auto is_written = static_cast<uint32_t>(condition);
     if constexpr (Bytes == 4) {
         asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.b32 [%0], %1;}" ::"l"(address),

@@ -127,7 +127,7 @@ TALLOW_INLINE void load_elements(Registers<Bytes>& vector, const T* elements) {
 }
 // One access, which NVIDIA's compiler would split into words where the address is that of a pointer without an offset.
 template <uint32_t Bytes> TALLOW_INLINE void store_access(void* pointer, const Registers<Bytes>& registers) {
-#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+#if defined(TALLOW_NVIDIA)
     if constexpr (Bytes == 16) {
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(registers.values[0]),
                      "r"(registers.values[1]), "r"(registers.values[2]), "r"(registers.values[3])

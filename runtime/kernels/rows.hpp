@@ -129,7 +129,7 @@ struct Team {
 
 // Brings the line of an address to the cache that all blocks share.
 TALLOW_INLINE void fetch_line([[maybe_unused]] const void* address) {
-#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+#if defined(TALLOW_NVIDIA)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 #endif
 }

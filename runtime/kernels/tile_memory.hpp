@@ -6,14 +6,15 @@
 
 namespace tallow {
 
-#if defined(TALLOW_GROUP_CORE)
-constexpr uint32_t tile_memory_bytes = group_shared;
-#elif defined(TALLOW_ASYNC_COPIES)
-constexpr uint32_t tile_memory_bytes = tile_shared;
-#elif defined(TALLOW_NVIDIA)
-constexpr uint32_t tile_memory_bytes = 49152;
+#if defined(TALLOW_HAS_ASYNC_COPIES)
+constexpr bool has_async_copies = true;
 #else
-constexpr uint32_t tile_memory_bytes = 65536;
+constexpr bool has_async_copies = false;
+#endif
+#if defined(TALLOW_HAS_ASYNC_COPIES) && !defined(TALLOW_HAS_WGMMA)
+constexpr uint32_t tile_memory_bytes = tile_shared;
+#else
+constexpr uint32_t tile_memory_bytes = TALLOW_SHARED_BYTES;
 #endif
 
 template <uint32_t Bytes> TALLOW_INLINE bits128* declared_memory() {
@@ -23,7 +24,7 @@ template <uint32_t Bytes> TALLOW_INLINE bits128* declared_memory() {
 // What a launch gives to a kernel of large tiles, once.
 template <uint32_t Bytes> TALLOW_INLINE bits128* tile_memory() {
     static_assert(Bytes <= tile_memory_bytes, "blocks have no more shared memory");
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
     extern __shared__ __align__(1024) bits128 memory_of_launch[];
     return memory_of_launch;
 #else

@@ -73,7 +73,7 @@ template <typename Value, uint32_t Down, uint32_t Across, bool AreLines = false>
         for (uint32_t step = 0; step < steps; ++step) {
             // Those who still multiply what the other slot has are done before it is written again.
             if constexpr (Operands::is_async) {
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
                 await_copies<0>();
 #endif
                 synchronize_block();
@@ -164,7 +164,7 @@ template <uint32_t Rows, uint32_t Columns, uint32_t Slots, uint32_t WavesDown> s
     // In squares.
     static constexpr uint32_t down = rows / waves_down / matrix_side;
     static constexpr uint32_t across = columns / waves_across / matrix_side;
-    static constexpr uint32_t steps = depth / matrix_side;
+    static constexpr uint32_t steps = depth / matrix_depth;
     static_assert(across % 2 == 0, "two squares take turns in registers");
 
     static TALLOW_INLINE uint32_t first_row() {
@@ -175,11 +175,11 @@ template <uint32_t Rows, uint32_t Columns, uint32_t Slots, uint32_t WavesDown> s
     }
 };
 
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_MATRIX_CORES)
 
 // The sums of a tile on matrix cores.
 template <typename T, typename Waves> struct CoreSums {
-    using Core = MatrixCore<T>;
+    using Core = MatrixCore<T, matrix_depth>;
     static constexpr uint32_t rows = Waves::rows;
     static constexpr uint32_t columns = Waves::columns;
     static constexpr uint32_t run = Core::run;
@@ -200,7 +200,7 @@ template <typename T, typename Waves> struct CoreSums {
         const auto take_step = [&] {
             slot = (slot + 1) % Waves::slots;
             if constexpr (Operands::is_async) {
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_HAS_ASYNC_COPIES)
                 await_copies<Waves::slots - 2>();
 #endif
                 synchronize_block();
@@ -214,10 +214,10 @@ template <typename T, typename Waves> struct CoreSums {
         typename Core::Rows own_rows[Waves::down];
         typename Core::Columns own_columns[2];
         const auto read_rows = [&](uint32_t step, uint32_t i) {
-            return operands.read_rows(slot, Waves::first_row() + i * matrix_side, step * matrix_side);
+            return operands.read_rows(slot, Waves::first_row() + i * matrix_side, step * matrix_depth);
         };
         const auto read_columns = [&](uint32_t step, uint32_t j) {
-            return operands.read_columns(slot, Waves::first_column() + j * matrix_side, step * matrix_side);
+            return operands.read_columns(slot, Waves::first_column() + j * matrix_side, step * matrix_depth);
         };
         take_step();
 #pragma unroll

@@ -63,7 +63,7 @@ template <typename To> TALLOW_INLINE uint32_t float8_bits(float value) {
 }
 
 template <typename To> TALLOW_INLINE To round_from(float value) {
-#if defined(TALLOW_NVIDIA) && __CUDA_ARCH__ >= 890
+#if defined(TALLOW_HAS_F8_CONVERSIONS)
     if constexpr (is_same<To, f8e4m3>) {
         uint16_t pair;
         asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
@@ -82,7 +82,7 @@ template <> TALLOW_INLINE f16 round_from<f16>(float value) {
     // Behind this a product cannot be joined with its conversion: LLVM would add 0.0 to it, which makes 0.0 of -0.0.
     asm("" : "+v"(value));
     return {bit_cast<uint16_t>(static_cast<_Float16>(value))};
-#elif defined(TALLOW_NVIDIA) && __CUDA_ARCH__ >= 800
+#elif defined(TALLOW_HAS_PAIR_CONVERSIONS)
     // Pairs are converted at several times the rate of single numbers.
     uint32_t pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
@@ -104,7 +104,7 @@ template <> TALLOW_INLINE f16 round_from<f16>(float value) {
 }
 
 template <> TALLOW_INLINE bf16 round_from<bf16>(float value) {
-#if defined(TALLOW_NVIDIA) && __CUDA_ARCH__ >= 800
+#if defined(TALLOW_HAS_PAIR_CONVERSIONS)
     uint32_t pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
     return {static_cast<uint16_t>(pair)};
@@ -117,7 +117,7 @@ template <> TALLOW_INLINE bf16 round_from<bf16>(float value) {
 
 // Two numbers of 16 bits in a word, the first one in its lower half.
 template <typename To> TALLOW_INLINE uint32_t round_pair(float low, float high) {
-#if defined(TALLOW_NVIDIA) && __CUDA_ARCH__ >= 800
+#if defined(TALLOW_HAS_PAIR_CONVERSIONS)
     uint32_t pair;
     if constexpr (is_same<To, bf16>)
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));

@@ -6,20 +6,7 @@
 
 namespace tallow {
 
-#if defined(TALLOW_AMD)
-// clang's macros of the wave size are deprecated since 20, and gone since 22.
-#if defined(__GFX9__)
-constexpr uint32_t wave_size = 64;
-#else
-constexpr uint32_t wave_size = 32;
-#endif
-#elif defined(TALLOW_NVIDIA)
-constexpr uint32_t wave_size = 32;
-#elif defined(OPGEN_WAVE_SIZE)
-constexpr uint32_t wave_size = OPGEN_WAVE_SIZE;
-#else
-constexpr uint32_t wave_size = 32;
-#endif
+constexpr uint32_t wave_size = TALLOW_WAVE_SIZE;
 static_assert(wave_size == 32 || wave_size == 64, "waves have 32 or 64 lanes");
 
 constexpr uint32_t waves_per_block = block_size / wave_size;

@@ -56,6 +56,8 @@ class Facts(NamedTuple):
     """Whether the device has the kernels of a family: some targets lack the instructions."""
     concurrent_blocks: int = 1
     """How many blocks of one launch can wait for each other."""
+    shared_bytes: int = 0
+    """The shared memory that a block may have."""
     library: Any = None
     """The words of the library of arrays that computes, and its own name of the device."""
     handle: Any = None

@@ -79,6 +79,11 @@ def with_kernel_parts() -> Iterator[tuple[str, Spec]]:
     place = SPEC.constants[0].location
     yield "constant", replace(SPEC, constants=(*SPEC.constants, Constant(ADDED, "none", 1, place)))
     yield "group", replace(SPEC, field_groups=(*SPEC.field_groups, FieldGroup(ADDED, "none", {}, place)))
+    for backend, targets in SPEC.targets.items():
+        facts_of = {"feature": {"has": {ADDED: place}}, "product": {"instructions": {f"{ADDED}_1x1x1": ADDED}}}
+        for what, facts in facts_of.items():
+            added = replace(targets[0], **facts)
+            yield f"{what} of {backend}", replace(SPEC, targets={**SPEC.targets, backend: [*targets, added]})
     for index, family in enumerate(SPEC.kernels):
         parts = {}
         if family.structs:

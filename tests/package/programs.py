@@ -46,7 +46,9 @@ from tallow.runtime.program.values import (
 
 # Steps move no more bytes than these: those of large programs are of no interest.
 _MOST_BYTES: Final = 1 << 20
-FACTS: Final = Facts(label="gpu:0", multiprocessors=4, wave_size=32, counters=128, has_kernels=lambda _: True)
+FACTS: Final = Facts(
+    label="gpu:0", multiprocessors=4, wave_size=32, counters=128, has_kernels=lambda _: True, shared_bytes=1 << 16
+)
 LARGE: Final = FACTS._replace(multiprocessors=132)
 """A device with room for more blocks."""
 

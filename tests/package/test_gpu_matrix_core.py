@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import own_spec
 import pytest
 from hip_runtime import Host
 from tallow import Device, Kernel, Tensor
+from tallow.kernels.targets import TARGETS
+from tallow.runtime.backends.gpu_backend.driver.target import find_target
 
 from . import backend
 
@@ -21,6 +24,7 @@ using namespace tallow;
 
 template <typename T> TALLOW_INLINE void multiply(float* sums, const T* rows, const T* columns, const T* transposed) {
     using Core = MatrixCore<T>;
+    using Deep = MatrixCore<T, matrix_depth>;
     __shared__ bits128 memory[2][16 * 64 * sizeof(T) / sizeof(bits128)];
     const SharedTile<T, 64, false> tile{reinterpret_cast<uint8_t*>(memory[0])};
     const SharedTile<T, 64, !Core::reads_transposed> other{reinterpret_cast<uint8_t*>(memory[1])};
@@ -31,13 +35,13 @@ template <typename T> TALLOW_INLINE void multiply(float* sums, const T* rows, co
     synchronize_block();
     float first[Core::sums] = {};
     float second[Core::sums] = {};
-    for (uint32_t step = 0; step < 64; step += 16) {
-        typename Core::Rows loaded;
-        for (uint32_t w = 0; w < Core::words; ++w) {
-            const T* const pair = rows + Core::row(Core::held_of_word(w)) * 64 + step + Core::depth_of_word(w);
+    for (uint32_t step = 0; step < 64; step += matrix_depth) {
+        typename Deep::Rows loaded;
+        for (uint32_t w = 0; w < Deep::words; ++w) {
+            const T* const pair = rows + Deep::row(Deep::held_of_word(w)) * 64 + step + Deep::depth_of_word(w);
             loaded.values[w] = pair[0].bits | static_cast<uint32_t>(pair[1].bits) << 16;
         }
-        Core::multiply(first, loaded, Core::read(tile, 0, step));
+        Deep::multiply(first, loaded, Deep::read(tile, 0, step));
     }
     if constexpr (Core::reads_transposed)
         Core::multiply(second, Core::rows_of(first), Core::read_transposed(other, 32, 0));
@@ -106,22 +110,22 @@ extern "C" __global__ void about(unsigned* facts) {
 """
 
 
-# Options for a generation of matrix cores, and the size of its waves.
-GENERATIONS = pytest.mark.parametrize(
-    ("options", "lanes"),
-    [((), 0), (("-DTALLOW_MATRIX_CORE_WMMA=12",), 32), (("-DTALLOW_MATRIX_CORE_MFMA=3",), 64)],
-    ids=["", "RDNA 4", "CDNA 3"],
-)
+# A target for each kind of matrix cores, whose instructions the HIP runtime for the CPU has; None for the device's own.
+KINDS = {(target.matrix_cores, *target.instructions.values()): target for target in own_spec.read().targets["rocm"]}
+GENERATIONS = pytest.mark.parametrize("target", [None, *(target.name for kind, target in KINDS.items() if kind[0])])
 
 
-def about(device: Device, options: tuple[str, ...], lanes: int) -> tuple[int, bool]:
-    """The size of the device's waves, and whether it has matrix cores; skips a generation that it is not of."""
+def about(device: Device, target: str | None, monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:
+    """The size of the device's waves, and whether it has matrix cores; skips a target whose facts it cannot have."""
+    if target is not None:
+        chosen = find_target(TARGETS["rocm"], target)
+        driver = device.inner.driver
+        if Host.found() is None or chosen is None or chosen.wave_size != driver.facts.wave_size:
+            pytest.skip("the device has no such matrix cores")
+        monkeypatch.setattr(driver.compiler, "define", lambda _: f"-D{chosen.macro}")
     facts = Tensor.zeros((2,), dtype="u32", device=device)
     Kernel.compile("about", ABOUT, device, signature="unsigned*").launch(1, 1, facts)
     wave_size, has_matrix_cores = facts.numpy().tolist()
-    # Those of a named generation are in the HIP runtime for the CPU, with waves of its size.
-    if options and (wave_size != lanes or Host.found() is None):
-        pytest.skip("the device has no such matrix cores")
     return wave_size, bool(has_matrix_cores)
 
 
@@ -133,9 +137,9 @@ def device(gpu: Any) -> Device:
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @GENERATIONS
 def test_sums_of_one_product_are_rows_of_the_next(
-    device: Device, dtype: str, options: tuple[str, ...], lanes: int
+    device: Device, dtype: str, target: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wave_size, has_matrix_cores = about(device, options, lanes)
+    wave_size, has_matrix_cores = about(device, target, monkeypatch)
     if not has_matrix_cores:
         pytest.skip("the device has no matrix cores")
     generator = np.random.default_rng(3)
@@ -143,7 +147,7 @@ def test_sums_of_one_product_are_rows_of_the_next(
     sums = Tensor.zeros((3, 16, 16), device=device)
     operands = [Tensor(each, dtype=dtype, device=device) for each in (rows, columns, transposed)]
     signature = f"float*, const {dtype}*, const {dtype}*, const {dtype}*"
-    kernel = Kernel.compile(f"{dtype}_tiles", SOURCE, device, options, signature=signature)
+    kernel = Kernel.compile(f"{dtype}_tiles", f"{SOURCE}// {target}\n", device, signature=signature)
     kernel.launch(1, wave_size, sums, *operands)
     first, second, reads_transposed = sums.numpy()
     np.testing.assert_array_equal(first, rows @ columns.T)
@@ -153,13 +157,14 @@ def test_sums_of_one_product_are_rows_of_the_next(
 
 
 @GENERATIONS
-def test_products_of_bytes_are_exact(device: Device, options: tuple[str, ...], lanes: int) -> None:
-    wave_size, _ = about(device, options, lanes)
+def test_products_of_bytes_are_exact(device: Device, target: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    wave_size, _ = about(device, target, monkeypatch)
     generator = np.random.default_rng(4)
     rows, columns = (generator.integers(-128, 128, (16, 64)).astype(np.int8) for _ in range(2))
     sums = Tensor.zeros((2, 16, 16), dtype="i32", device=device)
     operands = [Tensor(each, device=device) for each in (rows, columns)]
     signature = "int*, const signed char*, const signed char*"
-    Kernel.compile("byte_tiles", BYTES, device, options, signature=signature).launch(1, wave_size, sums, *operands)
+    kernel = Kernel.compile("byte_tiles", f"{BYTES}// {target}\n", device, signature=signature)
+    kernel.launch(1, wave_size, sums, *operands)
     expected = rows.astype(np.int32) @ columns.astype(np.int32).T
     np.testing.assert_array_equal(sums.numpy(), np.stack([expected, expected]))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tallow import Device, DType, GgmlDType, Storage, Tensor
-from tallow.kernels.constants import GROUP_ROWS_OF_BLOCKS, GROUP_ROWS_OF_X, GROUP_SHARED
+from tallow.kernels.constants import GROUP_ROWS_OF_BLOCKS, GROUP_ROWS_OF_X
 from tallow.runtime.backends.gpu_backend.ops import quantized
 from tallow.runtime.backends.gpu_backend.ops.matmul import matmul
 from tallow.runtime.program.values import Operand
@@ -57,7 +57,7 @@ def test_products_by_large_tiles_however_operands_lie(
         with gpu.plans.observed_by(observer):
             made = gpu.run(matmul, operands[0], operands[1], sizes, operands[2])
         (launch,) = launches(observer.programs[0])
-        shared = 0 if dtype == "f32" else GROUP_SHARED
+        shared = 0 if dtype == "f32" else FACTS.shared_bytes
         assert (launch.kernel, launch.shared_bytes) == (f"matmul_{dtype}_tiles_{left}{right}", shared)
         result = Tensor.from_storage(Storage(made), (b, m, n)).to_dtype("f64").numpy()
         expected = x @ y + bias

@@ -91,10 +91,18 @@ def test_what_hiprtc_does_not_know_is_compiled_for_its_family(target: str, gener
     code = compiler.compile("source", "name", {}, target)
     assert code.split()[-2:] == [f"--offload-arch={generic}".encode(), b"-mcode-object-version=6"]
     assert library.compiled == [target, target, generic, generic]
+    # The headers then have the facts of the family.
+    assert f"-DTALLOW_TARGET_{generic.replace('-', '_')}".encode() in code.split()
     # That is found out once.
     compiler.compile("source", "name", {}, target)
     assert library.compiled[4:] == [generic]
     assert b"generic" not in compiler.compile("source", "name", {}, "gfx1100")
+
+
+def test_a_target_without_an_entry_has_the_plainest_facts_of_its_wave_size() -> None:
+    for wave_size, plain in ((64, "gfx900"), (32, "gfx1010")):
+        assert f"-DTALLOW_TARGET_{plain}" in Hiprtc(str, Library(), wave_size).options("gfx9999")
+    assert "-DTALLOW_TARGET_gfx1031" in Hiprtc(str, Library(), 32).options("gfx1036")
 
 
 @pytest.mark.parametrize("target", ["gfx1100", "gfx1101", "gfx908", "gfx90a", "gfx1250"])

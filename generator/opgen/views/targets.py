@@ -30,7 +30,7 @@ def kernels_target(spec: Spec) -> View:
 
 def _values(target: Target) -> Mapping[str, object]:
     numbers = {"WAVE_SIZE": target.wave_size, "SHARED_BYTES": target.shared_bytes}
-    products = {f"MATRIX_{shape.upper()}": _word(name) for shape, name in target.instructions.items()}
+    products = {product: _word(name) for product, name in target.products.items()}
     return numbers | dict.fromkeys(target.flags, 1) | products
 
 

@@ -24,8 +24,8 @@ class Nvrtc(RunTimeCompiler):
 
     targets = TARGETS["cuda"]
 
-    def __init__(self, driver_version: Callable[[], str], library: Any = nvrtc) -> None:
-        super().__init__(driver_version, library)
+    def __init__(self, driver_version: Callable[[], str], library: Any = nvrtc, wave_size: int = 32) -> None:
+        super().__init__(driver_version, library, wave_size)
 
     @cached_property
     def version(self) -> str:
@@ -48,4 +48,4 @@ class Nvrtc(RunTimeCompiler):
 
     def options(self, target: str) -> tuple[str, ...]:
         """The options of NVRTC for the target of a device."""
-        return "--std=c++17", "--fmad=false", f"--gpu-architecture={target}"
+        return "--std=c++17", "--fmad=false", self.define(target), f"--gpu-architecture={target}"

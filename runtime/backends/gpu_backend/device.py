@@ -80,6 +80,7 @@ class GpuDevice(GpuBase):
             self.counters,
             self.kernels.has,
             driver.concurrent_blocks,
+            driver.facts.shared_bytes,
         )
         self.announce()
 

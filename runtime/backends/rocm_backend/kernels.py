@@ -35,8 +35,8 @@ class Hiprtc(RunTimeCompiler):
     advice = "install a ROCm whose hiprtc and HIP belong together"
     targets = TARGETS["rocm"]
 
-    def __init__(self, driver_version: Callable[[], str], library: Any = hiprtc) -> None:
-        super().__init__(driver_version, library)
+    def __init__(self, driver_version: Callable[[], str], library: Any = hiprtc, wave_size: int = 64) -> None:
+        super().__init__(driver_version, library, wave_size)
         # The targets that it does not know, and the generic ones that it compiles for in their place.
         self._generic: dict[str, str] = {}
 
@@ -55,7 +55,7 @@ class Hiprtc(RunTimeCompiler):
 
     def options(self, target: str) -> tuple[str, ...]:
         """The options of hiprtc for the target of a device."""
-        options = "-O3", "-std=c++17", "-ffp-contract=off", f"--offload-arch={target}"
+        options = "-O3", "-std=c++17", "-ffp-contract=off", self.define(target), f"--offload-arch={target}"
         # Before ROCm 6.4 an older format is the default, which has no generic targets.
         return (*options, "-mcode-object-version=6") if target.endswith("-generic") else options
 

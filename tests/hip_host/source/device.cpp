@@ -183,7 +183,10 @@ int wave_size() {
     return size;
 }
 
-std::string target_name() { return "host" + std::to_string(wave_size()); }
+std::string target_name() {
+    const char* chosen = std::getenv("HIP_HOST_TARGET");
+    return chosen && *chosen ? chosen : "host" + std::to_string(wave_size());
+}
 
 int device_count() {
     static const int count = static_cast<int>(std::max(0L, setting("HIP_HOST_DEVICES", 1)));

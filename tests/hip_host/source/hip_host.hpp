@@ -25,7 +25,7 @@ inline long setting(const char* name, long fallback) {
 // 32 or 64; read once, since compiled kernels depend on it.
 int wave_size();
 
-// The name of the target that this process runs code objects of: host32 or host64.
+// The name of the target that this process runs code objects of: HIP_HOST_TARGET, or host32 or host64.
 std::string target_name();
 
 // ---- The frame around a call

@@ -109,6 +109,8 @@ Options sort_options(const std::vector<std::string>& given) {
 }
 
 std::optional<int> wave_size_of(const std::string& target) {
+    if (target == target_name())
+        return wave_size();
     if (target == "host32")
         return 32;
     if (target == "host64")
@@ -156,7 +158,8 @@ hiprtcResult compile(Program& program, const std::vector<std::string>& given) {
     }
     const std::optional<int> wave = wave_size_of(options.target);
     if (!wave) {
-        program.log = "error: this runtime compiles for host32 and host64, not for '" + options.target + "'\n";
+        program.log = "error: this runtime compiles for " + target_name() + ", host32 and host64, not for '" +
+                      options.target + "'\n";
         return HIPRTC_ERROR_COMPILATION;
     }
     const TemporaryFolder folder;

@@ -64,7 +64,7 @@ class GpuDriver:
         self.multiprocessors = int(device.fact("multiprocessors"))
         self.concurrent_blocks = self.multiprocessors if device.fact("is_cooperative") else 1
         """How many blocks of one launch surely run at the same time, so that they can wait for each other."""
-        self.compiler: RunTimeCompiler = calls.Compiler(partial(version_of, calls))
+        self.compiler: RunTimeCompiler = calls.Compiler(partial(version_of, calls), wave_size=self.facts.wave_size)
         """What compiles kernels that no code object of the package has."""
         self.opens_in_captures: bool = calls.OPENS_IN_CAPTURES
         """Whether libraries can be opened while a thread captures: what that calls may wait for the device."""

@@ -4,8 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from .....kernels.targets import Target
 from ....base.error import CompilationFailed
 from .error import LibraryError
+from .target import target_of
 
 
 class RunTimeCompiler(ABC):
@@ -18,9 +20,13 @@ class RunTimeCompiler(ABC):
     advice: ClassVar[str]
     """What to do where a call fails that no source makes fail."""
 
-    def __init__(self, driver_version: Callable[[], str], library: Any) -> None:
+    targets: ClassVar[Sequence[Target]]
+    """The targets of the backend."""
+
+    def __init__(self, driver_version: Callable[[], str], library: Any, wave_size: int) -> None:
         self.driver_version = driver_version
         self.library = library
+        self._wave_size = wave_size
 
     @property
     @abstractmethod
@@ -29,7 +35,11 @@ class RunTimeCompiler(ABC):
 
     @abstractmethod
     def options(self, target: str) -> tuple[str, ...]:
-        """What it is told. The kernels' arithmetic is exact where nothing is contracted behind their back."""
+        """The options for a target. The kernels' arithmetic is exact where the compiler contracts nothing."""
+
+    def define(self, target: str) -> str:
+        """Return the option by which the kernels' headers know the facts of a target."""
+        return f"-D{target_of(self.targets, target, self._wave_size).macro}"
 
     @property
     def package_options(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, GROUP_SHARED
+from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Buffer, Operand, Pointer, dense
@@ -64,7 +64,7 @@ def plan(build: ProgramBuilder, op: str, query: Operand, key: Operand, mask: Ope
         busy = _BUSY_BLOCKS.get(way, _MAX_BUSY_BLOCKS)
         splits = _splits(blocks, min(rows, taken), keys, multiprocessors, busy)
     _check_counts(op, query, key, rows, blocks * splits)
-    return Plan(held, way, blocks, splits, GROUP_SHARED if way in _ALL_KEYS else 0)
+    return Plan(held, way, blocks, splits, build.facts.shared_bytes if way in _ALL_KEYS else 0)
 
 
 class GradientGrid(NamedTuple):

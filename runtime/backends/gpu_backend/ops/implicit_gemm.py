@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from .....dtype import HALF, DType
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, GROUP_SHARED, MATMUL_SIDE
+from .....kernels.constants import ACCESS_BYTES, MATMUL_SIDE
 from .....op import MethodOp, ReduceOp
 from ....base.error import InvalidArgument
 from ....core.conv import ParamsConvolution
@@ -35,7 +35,8 @@ class _Tile(NamedTuple):
     """The blocks that a multiprocessor holds."""
     family: str = "conv"
     kernel: str = "implicit_gemm"
-    shared_bytes: int = 0
+    shared_bytes: int | None = 0
+    """None for all that a block may have."""
 
 
 # As measured on an H200.
@@ -46,7 +47,7 @@ _FLOAT_WEIGHT_TILES: Final = *_FLOAT_TILES, _Tile(2 * MATMUL_SIDE, 2 * MATMUL_SI
 _HALF_TILES: Final = (_Tile(2 * MATMUL_SIDE, MATMUL_SIDE, 234, 0.8),)
 # By groups of waves, where the device has their kernels. Two blocks that share a multiprocessor have 113 KiB each.
 _PAIR: Final = 2, "conv_groups", "groups128", 113 << 10
-_SINGLE: Final = 1, "conv_groups", "groups256", GROUP_SHARED
+_SINGLE: Final = 1, "conv_groups", "groups256", None
 _GROUP_TILES: Final = (
     _Tile(2 * MATMUL_SIDE, 2 * MATMUL_SIDE, 1110, 0.7, 10500, *_PAIR),
     _Tile(MATMUL_SIDE, 2 * MATMUL_SIDE, 740, 0.7, 6700, *_PAIR),
@@ -353,4 +354,5 @@ def _launch(
     packed = pack(gathered=gathered, window=depthwise.window(params))
     dtype = depthwise.multiplied_as(image.dtype)
     name = f"conv{'_weight' if product.sums_positions else ''}_{dtype}_{tile.kernel}"
-    build.launch(tile.family, name, blocks, packed, tile.shared_bytes)
+    shared_bytes = build.facts.shared_bytes if tile.shared_bytes is None else tile.shared_bytes
+    build.launch(tile.family, name, blocks, packed, shared_bytes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from .....dtype import HALF, DType
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, GROUP_SHARED, MATMUL_SIDE
+from .....kernels.constants import ACCESS_BYTES, MATMUL_SIDE
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
 from ....program.values import Address, Buffer, Operand, address_of, dense
@@ -109,7 +109,7 @@ def multiply_by_kernel(
         if side == _HALF_TILE and blocks < build.facts.multiprocessors:
             # Tiles of half the columns, for targets that make them.
             blocks = batches * down * ceil_divide(n, side // 2)
-        build.launch("matmul", name, blocks, packed, GROUP_SHARED if side == _HALF_TILE else 0)
+        build.launch("matmul", name, blocks, packed, build.facts.shared_bytes if side == _HALF_TILE else 0)
 
 
 def _kernel(lhs: Operand, rhs: Operand, bmnk: Sizes) -> tuple[str, int, int]:

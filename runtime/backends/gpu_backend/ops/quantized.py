@@ -19,7 +19,6 @@ from .....kernels.constants import (
     EXACT_PRODUCT_ROWS,
     GROUP_ROWS_OF_BLOCKS,
     GROUP_ROWS_OF_X,
-    GROUP_SHARED,
     LEAST_BLOCKS_BYTES,
     PRODUCT_ROWS,
     PRODUCT_WAVES,
@@ -269,7 +268,7 @@ def _grouped_product(build: ProgramBuilder, weights: _Weights, x: Operand, dtype
         counters=NULL if parts is None else build.facts.counters,
     )  # fmt: skip
     name = f"block_groups_{blocks.dtype.value}_{x.dtype.value}"
-    build.launch("block_groups", name, tiles * members, packed, GROUP_SHARED)
+    build.launch("block_groups", name, tiles * members, packed, build.facts.shared_bytes)
     return result
 
 

@@ -80,6 +80,19 @@ template <class Vector, class Sums>
     return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
 }
 
+// gfx950, a depth of 32; here subnormal numbers stay what they are.
+template <class Vector, class Sums>
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_mfma_f32_16x16x32_f16(Vector a, Vector b, Sums c, int, int,
+                                                                              int) {
+    return hip_host::multiply_matrices<8, 32>(
+        a, b, c, [](unsigned lane, unsigned i) { return lane / 16 * 4 + i; }, __builtin_LINE());
+}
+template <class Vector, class Sums>
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_mfma_f32_16x16x32_bf16(Vector a, Vector b, Sums c, int, int,
+                                                                               int) {
+    return __builtin_amdgcn_mfma_f32_16x16x32_f16(a, b, c, 0, 0, 0);
+}
+
 // Of bytes, on gfx90a, and on gfx942, whose depth is 32.
 template <class Sums>
 [[gnu::__always_inline__]] inline Sums __builtin_amdgcn_mfma_i32_16x16x16i8(int a, int b, Sums c, int, int, int) {
