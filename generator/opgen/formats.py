@@ -151,6 +151,11 @@ class Format:
         """How many weights share a scale and an offset."""
         return self.elements if self.shared is None else self.shared
 
+    @property
+    def has_grid(self) -> bool:
+        """Return True if expressions look up rows of a grid."""
+        return any(table.rows is not None for table in self.table)
+
     @cached_property
     def known(self) -> Known:
         """What expressions may name."""
@@ -244,7 +249,8 @@ class Format:
 class Formats:
     """The block formats of GGML, in which GGUF files keep tensors.
 
-    Kernels name sets of them: `blocks` (all), `quantized` (those with a scale) and `plain` (the others).
+    Kernels name sets of them: `blocks` (all), `quantized` (those with a scale), `gridless` (of these those without a
+    grid) and `plain` (without a scale). `rounded` are those to which weights are rounded.
 
     `quant`, `scale` and `offset` are expressions in Python's notation. From each come one for NumPy and one for C++.
     Products are exact in f32, so a weight is rounded once, at its last step, and has the same bits everywhere. opgen

@@ -1291,6 +1291,7 @@ FORMAT_SETS: Final[Mapping[str, Function[[Format], bool]]] = {
     BLOCKS: lambda _: True,
     "quantized": lambda each: each.scale is not None,
     "plain": lambda each: each.scale is None,
+    "gridless": lambda each: each.scale is not None and not each.has_grid,
     "rounded": lambda each: each.scale is None or each.rounding is not None,
 }
 """The sets of block formats, likewise."""

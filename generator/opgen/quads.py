@@ -181,8 +181,9 @@ class _Words:
         else:
             if not all(values[i + 1] - values[i] == 1 for i in range(self._count - 1) if (i + 1) % _HALF_RUN):
                 raise _ApartError
-            self.loads.append(f"load_words<{aligned}, N>({name} + {self._cpp(index, 'first')})")
-            cpp = f"loaded.words[{len(self.loads) - 1}].values[quad]"
+            load = f"load_words<{aligned}, N>({name} + {self._cpp(index, 'first')})"
+            self.loads += [load] if load not in self.loads else []
+            cpp = f"loaded.words[{self.loads.index(load)}].values[quad]"
         if FIELD_TYPES[facts.type].low < 0:
             return _Word(f"({cpp} ^ 0x80808080u)", _BYTE, -_UNSIGNED)
         return _Word(cpp, _BYTE)
@@ -205,11 +206,22 @@ class _Words:
         if word.high >= _LISTED or _no_bias(word):
             raise _ApartError
         low, high = min(facts.numbers), max(facts.numbers)
-        bias = low if high - low <= _UNSIGNED else -_UNSIGNED
-        numbers = [number - bias for number in facts.numbers] + [0] * (_LISTED - len(facts.numbers))
+        is_signed = high - low > _UNSIGNED
+        numbers = [number % 256 if is_signed else number - low for number in facts.numbers]
+        numbers += [0] * (_LISTED - len(numbers))
         words_of = [int.from_bytes(bytes(numbers[k : k + 4]), "little") for k in range(0, _LISTED, 4)]
-        listed = ", ".join(f"0x{word:08x}u" for word in words_of)
-        return _Word(f"look_up<{listed}>({bare(word.cpp)})", max(numbers), bias)
+        cpp = f"look_up<{', '.join(f'0x{word:08x}u' for word in words_of)}>({self._nibbles(index, word)})"
+        return _Word(f"({cpp} ^ 0x80808080u)", _BYTE, -_UNSIGNED) if is_signed else _Word(cpp, high - low, low)
+
+    def _nibbles(self, index: ast.expr, word: _Word) -> str:
+        """A word and the shift of the half bytes in it that are looked up; instructions do so for both halves."""
+        match index:
+            case ast.BinOp(left=ast.BinOp(left=value, op=ast.RShift(), right=shift), op=ast.BitAnd()):
+                if {*(self._place_values(shift) or ())} <= {0, 4}:
+                    loaded = self.word(value)
+                    if not loaded.is_wide and not loaded.bias:
+                        return f"{bare(loaded.cpp)}, {bare(self._cpp(shift))}"
+        return f"{bare(word.cpp)}, 0"
 
     def _masked(self, left: ast.expr, mask: int) -> _Word:
         match left:

@@ -109,7 +109,8 @@ template <typename Tile, typename T, typename Arguments> struct RowsOfLane {
     using Order = UnitOrder<Block>;
     static constexpr uint32_t all = Core::held * Order::runs;
     // Where scales take more than a load, so many lanes that have weights of the same groups find some of them each.
-    static constexpr uint32_t lanes_of_group = Block::group / Order::length < 4 ? Block::group / Order::length : 4;
+    static constexpr uint32_t group_weights = Order::length * (Order::apart < Block::group ? Order::runs : 1);
+    static constexpr uint32_t lanes_of_group = Block::group / group_weights < 4 ? Block::group / group_weights : 4;
     static constexpr uint32_t alike = Block::group < Block::elements && all == 4 ? lanes_of_group : 1;
 
     // What of the scales of a step a lane finds, and those of the runs of each row.

@@ -182,44 +182,49 @@ template <typename Word> TALLOW_INLINE Word bytes_of(Halves<Word> halves) {
     return halves.even | halves.odd << 8;
 }
 
-// Bytes of a list of 16, which has four words, by numbers below 16, which are bytes too.
-template <uint32_t A, uint32_t B, uint32_t C, uint32_t D> TALLOW_INLINE uint32_t look_up(uint32_t numbers) {
+// Bytes of a list of 16, which has four words, by the lower half of each byte of a word or, where the shift is 4, by
+// the upper one. Both halves are looked up together where they can be: compilers do so once for both shifts.
+template <uint32_t A, uint32_t B, uint32_t C, uint32_t D>
+TALLOW_INLINE uint32_t look_up(uint32_t word, uint32_t shift) {
 #if defined(TALLOW_NVIDIA)
-    // A selector has 4 bits for each byte; the highest one, which would repeat a sign, tells the halves of the list
-    // apart.
-    const uint32_t selectors = __byte_perm(numbers | numbers >> 4, 0, 0x4420u);
-    const uint32_t low = __byte_perm(A, B, selectors & 0x7777u);
-    const uint32_t high = __byte_perm(C, D, selectors & 0x7777u);
-    return __byte_perm(low, high, 0x3210u | (selectors & 0x8888u) >> 1);
+    // Half bytes of half a word are selectors. Their highest bit, which would repeat a sign, selects from what the
+    // lower and the upper half of the list have for the others.
+    const uint32_t selectors = word & 0x77777777u;
+    const uint32_t halves = 0x32103210u | (word & 0x88888888u) >> 1;
+    const uint32_t low = __byte_perm(__byte_perm(A, B, selectors), __byte_perm(C, D, selectors), halves);
+    const uint32_t high =
+        __byte_perm(__byte_perm(A, B, selectors >> 16), __byte_perm(C, D, selectors >> 16), halves >> 16);
+    return __byte_perm(low, high, 0x6420u + shift / 4 * 0x1111u);
 #elif defined(TALLOW_AMD)
-    const uint32_t low = __builtin_amdgcn_perm(B, A, numbers & 0x07070707u);
-    const uint32_t high = __builtin_amdgcn_perm(D, C, numbers & 0x07070707u);
-    return __builtin_amdgcn_perm(high, low, 0x03020100u | (numbers & 0x08080808u) >> 1);
+    const uint32_t low = __builtin_amdgcn_perm(B, A, word >> shift & 0x07070707u);
+    const uint32_t high = __builtin_amdgcn_perm(D, C, word >> shift & 0x07070707u);
+    return __builtin_amdgcn_perm(high, low, 0x03020100u | (word >> shift & 0x08080808u) >> 1);
 #else
     const uint32_t list[] = {A, B, C, D};
     uint32_t bytes = 0;
-    for (uint32_t shift = 0; shift < 32; shift += 8) {
-        const uint32_t number = numbers >> shift & 15u;
-        bytes |= (list[number / 4] >> 8 * (number % 4) & 255u) << shift;
+    for (uint32_t byte = 0; byte < 32; byte += 8) {
+        const uint32_t number = word >> (byte + shift) & 15u;
+        bytes |= (list[number / 4] >> 8 * (number % 4) & 255u) << byte;
     }
     return bytes;
 #endif
 }
 #if defined(TALLOW_VECTOR)
-template <uint32_t A, uint32_t B, uint32_t C, uint32_t D>
-TALLOW_INLINE Vector<uint32_t, 32> look_up(Vector<uint32_t, 32> numbers) {
+template <uint32_t A, uint32_t B, uint32_t C, uint32_t D, typename Shift>
+TALLOW_INLINE Vector<uint32_t, 32> look_up(Vector<uint32_t, 32> words, Shift shift) {
     using Words = Vector<uint32_t, 32>;
     const Words list = {A, B, C, D, A, B, C, D};
+    const Words numbers = words >> shift & 0x0f0f0f0fu;
 #if defined(__AVX2__)
     return (Words)_mm256_shuffle_epi8((__m256i)list, (__m256i)numbers);
 #else
     using Bytes = Vector<uint8_t, 32>;
     const Bytes bytes = bit_cast<Bytes>(list);
     const Bytes places = bit_cast<Bytes>(numbers);
-    Bytes found;
+    Bytes looked_up;
     for (uint32_t i = 0; i < 32; ++i)
-        found[i] = bytes[places[i]];
-    return bit_cast<Words>(found);
+        looked_up[i] = bytes[places[i]];
+    return bit_cast<Words>(looked_up);
 #endif
 }
 #endif

@@ -58,10 +58,10 @@ _FLOAT_TURNS: Final = 4
 # More rows of x in halves, or that may be rounded, are multiplied by weights that are decoded on their way to matrix
 # cores; still more are quicker by a library, with weights that are decoded to memory.
 _MAX_TILED: Final = 32
-# Where groups of waves multiply, these decode weights themselves for so many rows, but of one format, whose scales and
-# quants begin anywhere, in more time than it takes to decode it to memory.
+# Where groups of waves multiply, these decode weights themselves for so many rows, but those of grids, and of
+# Q3K, whose scales and quants begin anywhere, in more time than it takes to decode them to memory.
 _MAX_GROUPED: Final = 512
-_DECODED_FIRST: Final = GgmlDType.Q3K
+_DECODED_FIRST: Final = frozenset(format for format in GgmlDType if format.has_grid or format is GgmlDType.Q3K)
 # The depth of x goes to these in steps of so many numbers.
 _GROUP_DEPTH: Final = 64
 # Blocks of that kernel share the depth until each multiprocessor has so many of them, in parts of so many weights.
@@ -165,7 +165,7 @@ class _Weights(NamedTuple):
 
     def are_grouped(self, build: ProgramBuilder, x: Operand) -> bool:
         """Whether groups of waves multiply the rows of x by weights that they decode themselves."""
-        is_between = _MAX_TILED < x.shape[0] <= _MAX_GROUPED and self.blocks.dtype is not _DECODED_FIRST
+        is_between = _MAX_TILED < x.shape[0] <= _MAX_GROUPED and self.blocks.dtype not in _DECODED_FIRST
         return is_between and self.are_tiled(x) and build.facts.has_kernels("block_groups")
 
     def decoded(self, build: ProgramBuilder, dtype: DType, begin: int, rows: int) -> Operand:
