@@ -179,7 +179,7 @@ class Format:
         """The quants by fours; ValueError where they are no bytes."""
         alignments = {field.name: math.gcd(field.offset, self.bytes, 16) for field in self.fields}
         tree = parse_decoding(self.quant, self.let)
-        return quads_of(tree, self.known, alignments, self.elements, self.group)
+        return quads_of(tree, self.known, alignments, self.elements)
 
     def mistakes(self, what: str) -> Mistakes:
         """Note sizes that do not fit each other, and weights that are rounded more than once."""

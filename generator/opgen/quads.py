@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -21,18 +22,16 @@ _LISTED: Final = 16
 class Quads(NamedTuple):
     """Four quants that follow each other, in C++: bytes of a word, and what is added to each.
 
-    The quants that are `apart` from each other stand in the same bytes, which are loaded once. Where quants are
-    `gathered` a word is decoded by itself, and nothing is loaded before.
+    The quants that are `apart` from each other share the words that are loaded.
     """
 
     loads: int
     loaded: str  # a list of the words of each load, for N of them that follow each other from `first` on
-    cpp: str  # of word `quad` of all loads, and of i, the place of the first of the four
+    cpp: str  # of word `quad` of all loads, and of i, the position of the first of the four
     bias: int
     highest: int  # what a byte of a word is at most
-    runs: int  # how many quants the same bytes hold
+    runs: int  # how many quants share words
     apart: int
-    is_gathered: bool
     calls_quant: bool  # each quant is decoded by itself
 
 
@@ -61,36 +60,22 @@ class _ApartError(Exception):
     """Four quants cannot be computed as a word."""
 
 
-def quads_of(tree: ast.expr, known: Known, alignments: Mapping[str, int], count: int, group: int) -> Quads:
+def quads_of(tree: ast.expr, known: Known, alignments: Mapping[str, int], count: int) -> Quads:
     """The quants of a block by fours; ValueError where they do not fit bytes. `tree` can be decoded.
 
     Fields begin at addresses that are multiples of `alignments`.
     """
-    for is_gathered in (False, True):
-        words = _Words(known, alignments, count, is_gathered)
-        try:
-            word = _signed(words.word(tree).in_bytes)
-        except _ApartError:
-            continue
-        runs, apart = _gathered_runs(count, group) if is_gathered else words.runs
-        if apart % _RUN == 0 or apart == _HALF_RUN:
-            loaded = f"{{{{{', '.join(words.loads)}}}}}"
-            cpp = bare(word.cpp)
-            return Quads(len(words.loads), loaded, cpp, word.bias, word.high, runs, apart, is_gathered, False)
-    part = Translator(known, _PLACE, count).part(tree)
-    bias = part.low if part.high - part.low <= _UNSIGNED else -_UNSIGNED
-    if part.low < bias or part.high - bias > _BYTE:
-        raise ValueError(
-            f"it is from {part.low} to {part.high}, and kernels multiply bytes; let it be from -128 to 127"
-        )
-    cpp = f"join_bytes({', '.join(f'quant(i + {k}) - {bias}' for k in range(4))})".replace("- -", "+ ")
-    runs, apart = _gathered_runs(count, group)
-    return Quads(0, "{}", cpp, bias, part.high - bias, runs, apart, is_gathered=True, calls_quant=True)
-
-
-def _gathered_runs(count: int, group: int) -> tuple[int, int]:
-    """Of quants that share no bytes, halves of a run are apart where they have scales of their own."""
-    return (2, _HALF_RUN) if group == _HALF_RUN else (1, count)
+    words = _Words(known, alignments, count)
+    calls_quant = False
+    try:
+        word = _signed(words.word(tree).in_bytes)
+    except _ApartError:
+        calls_quant = True
+        words = _Words(known, alignments, count)
+        word = words.joined(tree)
+    runs, apart = words.runs
+    loaded = f"{{{{{', '.join(words.loads)}}}}}"
+    return Quads(len(words.loads), loaded, bare(word.cpp), word.bias, word.high, runs, apart, calls_quant)
 
 
 def _signed(word: _Word) -> _Word:
@@ -110,24 +95,34 @@ def _repeated(byte: int) -> str:
 class _Words:
     """Writes expressions of four quants that follow each other as expressions of a word."""
 
-    def __init__(self, known: Known, alignments: Mapping[str, int], count: int, is_gathered: bool) -> None:
+    def __init__(self, known: Known, alignments: Mapping[str, int], count: int) -> None:
         self._known = known
         self._alignments = alignments
         self._count = count
-        self._is_gathered = is_gathered
         self.loads: list[str] = []
         # Those whose quants stand in the first byte of each field.
         self._places = set(range(count))
 
     @property
     def runs(self) -> tuple[int, int]:
-        """How many quants the same bytes hold, and how far these are from each other."""
+        """How many quants share words, and how far these are from each other."""
         places = sorted(self._places)
-        return len(places), places[1] if len(places) > 1 else self._count
+        apart = places[1] if len(places) > 1 else self._count
+        return (len(places), apart) if apart % _RUN == 0 or apart == _HALF_RUN else (1, self._count)
+
+    def joined(self, tree: ast.expr) -> _Word:
+        """Quants that are decoded one by one; ValueError where they are no bytes."""
+        part = self._scalar(tree)
+        bias = part.low if part.high - part.low <= _UNSIGNED else -_UNSIGNED
+        if part.low < bias or part.high - bias > _BYTE:
+            message = f"it is from {part.low} to {part.high}, and kernels multiply bytes"
+            raise ValueError(f"{message}; let it be from -128 to 127")
+        quants = ", ".join(f"quant(i + {k}) - {bias}" for k in range(4)).replace("- -", "+ ")
+        return _Word(self._gathered(f"join_bytes({quants})"), part.high - bias, bias)
 
     def word(self, node: ast.expr) -> _Word:
         """A word of the value of `node` at four places; _ApartError where there is none."""
-        if isinstance(node, ast.Constant) or (self._is_gathered and self._is_uniform(node)):
+        if self._is_uniform(node):
             return self._uniform(node)
         match node:
             case ast.Subscript(value=ast.Name(id=name), slice=index):
@@ -142,7 +137,7 @@ class _Words:
                 return _Word(f"({word.cpp} >> {number})", word.high >> number, _no_bias(word), is_wide=True)
             case ast.BinOp(left=left, op=ast.LShift(), right=ast.Constant(value=int(number))):
                 word = self.word(left).in_bytes
-                return _in_byte(_Word(f"({word.cpp} << {number})", word.high << number, _no_bias(word)))
+                return _fitting(_Word(f"({word.cpp} << {number})", word.high << number, _no_bias(word)))
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
                 word, other = self.word(left).in_bytes, self.word(right).in_bytes
                 high = (1 << max(word.high.bit_length(), other.high.bit_length())) - 1
@@ -161,12 +156,22 @@ class _Words:
     def _uniform(self, node: ast.expr) -> _Word:
         """The same number four times."""
         part = self._scalar(node)
-        if isinstance(node, ast.Constant) or part.low == part.high:
+        if part.low == part.high:
             return _Word("0u", 0, part.low)
         less = f" - {part.low}".replace("- -", "+ ") if part.low else ""
-        return _in_byte(
-            _Word(f"static_cast<uint32_t>({bare(part.cpp)}{less}) * 0x01010101u", part.high - part.low, part.low)
-        )
+        cpp = self._gathered(f"static_cast<uint32_t>({bare(part.cpp)}{less})")
+        return _fitting(_Word(f"({cpp} * 0x01010101u)", part.high - part.low, part.low))
+
+    def _gathered(self, cpp: str) -> str:
+        """A word for each four quants of its own, over i; nothing else shares it."""
+        self._places &= {0}
+        members = {"quant", *(name for name, facts in self._known.items() if isinstance(facts, FieldFacts))}
+        capture = "this" if members & {*re.findall(r"\w+", cpp)} else ""
+        return self._loaded(f"gather_words<N>(first, [{capture}](uint32_t i) {{ return {cpp}; }})")
+
+    def _loaded(self, load: str) -> str:
+        self.loads += [load] if load not in self.loads else []
+        return f"loaded.words[{self.loads.index(load)}].values[quad]"
 
     def _load(self, name: str, facts: FieldFacts, index: ast.expr) -> _Word:
         values = self._values(index)
@@ -176,14 +181,10 @@ class _Words:
         # So many quants from a multiple of it on are bytes from a multiple of it on.
         whole = [n for n in (4, 8, 16) if all(values[place] % n == 0 for place in range(0, self._count, n))]
         aligned = min(self._alignments[name], max(whole, default=1))
-        if self._is_gathered:
-            cpp = f"load_word<{aligned}>({name} + {self._cpp(index)})"
+        if all(values[i + 1] - values[i] == 1 for i in range(self._count - 1) if (i + 1) % _HALF_RUN):
+            cpp = self._loaded(f"load_words<{aligned}, N>({name} + {self._cpp(index, 'first')})")
         else:
-            if not all(values[i + 1] - values[i] == 1 for i in range(self._count - 1) if (i + 1) % _HALF_RUN):
-                raise _ApartError
-            load = f"load_words<{aligned}, N>({name} + {self._cpp(index, 'first')})"
-            self.loads += [load] if load not in self.loads else []
-            cpp = f"loaded.words[{self.loads.index(load)}].values[quad]"
+            cpp = self._gathered(f"load_word<{aligned}>({name} + {self._cpp(index)})")
         if FIELD_TYPES[facts.type].low < 0:
             return _Word(f"({cpp} ^ 0x80808080u)", _BYTE, -_UNSIGNED)
         return _Word(cpp, _BYTE)
@@ -193,7 +194,7 @@ class _Words:
         if isinstance(index, ast.Tuple):
             row, column = index.elts
             values = self._values(column)
-            if not self._is_gathered or self._steps(values) != {1} or not self._is_uniform(row):
+            if self._steps(values) != {1} or not self._is_uniform(row):
                 raise _ApartError
             assert facts.columns is not None
             words = facts.columns // 4
@@ -201,7 +202,8 @@ class _Words:
                 self._scalar(row).cpp if words == 1 else f"{words} * {self._scalar(row).cpp} + {self._cpp(column)} / 4"
             )
             high = max(facts.numbers) - facts.bias
-            return _in_byte(_Word(f"{facts.name}[{bare(place) if words == 1 else place}]", high, facts.bias))
+            cpp = self._gathered(f"{facts.name}[{bare(place) if words == 1 else place}]")
+            return _fitting(_Word(cpp, high, facts.bias))
         word = self.word(index).in_bytes
         if word.high >= _LISTED or _no_bias(word):
             raise _ApartError
@@ -243,14 +245,16 @@ class _Words:
 
     def _spread(self, value: ast.expr, shift: ast.expr) -> _Word:
         """Bits of a number that follow each other."""
-        if self._is_gathered:
-            return _Word(f"spread_bits({self._scalar(ast.BinOp(value, ast.RShift(), shift)).cpp})", 1)
-        if not isinstance(value, ast.Subscript) or not isinstance(self._known[ast.unparse(value.value)], FieldFacts):
-            raise _ApartError
-        places = self._values(value.slice)
-        if any(places[i + 8] - places[i] != 1 for i in range(self._count - 8) if (i // 8 + 1) % 4):
-            raise _ApartError
-        return _Word(f"spread_bits<N>({ast.unparse(value.value)}, {self._cpp(value.slice)}, {self._cpp(shift)})", 1)
+        if isinstance(value, ast.Subscript) and isinstance(self._known[ast.unparse(value.value)], FieldFacts):
+            places = self._place_values(value.slice)
+            # The host reads bytes that follow each other.
+            eights = range(0, self._count - 8, 8)
+            if places is not None and all(places[i + 8] - places[i] == 1 for i in eights if (i + 8) % _RUN):
+                return _Word(
+                    f"spread_bits<N>({ast.unparse(value.value)}, {self._cpp(value.slice)}, {self._cpp(shift)})", 1
+                )
+        bits = self._gathered(f"static_cast<uint32_t>({bare(self._scalar(ast.BinOp(value, ast.RShift(), shift)).cpp)})")
+        return _Word(f"spread_bits({bits})", 1)
 
     def _sum(self, word: _Word, other: _Word) -> _Word:
         bias = word.bias + other.bias
@@ -272,7 +276,8 @@ class _Words:
         high = word.high * part.high
         if high > _BYTE:
             word = word.widened
-        return _fitting(word._replace(cpp=f"({word.cpp} * {part.cpp})", high=high, bias=word.bias * part.low))
+        factor = f"{part.low}u" if part.low == part.high else self._gathered(f"static_cast<uint32_t>({bare(part.cpp)})")
+        return _fitting(word._replace(cpp=f"({word.cpp} * {factor})", high=high, bias=word.bias * part.low))
 
     def _with_sign(self, node: ast.IfExp) -> _Word:
         """x or -x, as bits say: `x if bit < 1 else -x`."""
@@ -296,9 +301,6 @@ class _Words:
         return all(self._is_uniform(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
 
     def _scalar(self, node: ast.expr) -> Part:
-        # The host has vectors of places, by which it reads no fields.
-        if not self._is_gathered and self._place_values(node) is None:
-            raise _ApartError
         return Translator(self._known, _PLACE, self._count).part(node)
 
     def _place_values(self, node: ast.expr) -> Sequence[int] | None:
@@ -331,10 +333,6 @@ def _fitting(word: _Word) -> _Word:
     if word.high > (65535 if word.is_wide else _BYTE):
         raise _ApartError
     return word
-
-
-def _in_byte(word: _Word) -> _Word:
-    return _fitting(word._replace(is_wide=False))
 
 
 class _Renamed(ast.NodeTransformer):

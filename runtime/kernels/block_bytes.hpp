@@ -16,6 +16,8 @@ constexpr uint32_t most_runs = Block::elements == lane_weights || Block::apart <
 template <typename Block> constexpr uint32_t runs = Block::runs < most_runs<Block> ? Block::runs : most_runs<Block>;
 template <typename Block> constexpr uint32_t apart = runs<Block> == 1 ? Block::elements : Block::apart;
 template <typename Block> constexpr uint32_t run_length = lane_weights / runs<Block>;
+// From one to the next of those that share a scale.
+template <typename Block> constexpr uint32_t groups_apart = runs<Block> == 1 ? Block::group : Block::apart;
 
 template <typename Block> constexpr uint32_t lanes_of_block = Block::elements / lane_weights;
 template <typename Block> constexpr uint32_t runs_side_by_side = apart<Block> / run_length<Block>;

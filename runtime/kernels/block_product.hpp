@@ -149,7 +149,7 @@ template <typename Block, uint32_t Planes> struct OnlyRowOfX {
 #pragma unroll
         for (uint32_t sum = 0; sum < Row::sums; ++sum)
             numbers.steps_and_sums[sum] =
-                load_registers<Row::sum_bytes>(begin + Row::place_of_sum(first + sum * apart<Block>));
+                load_registers<Row::sum_bytes>(begin + Row::place_of_sum(first + sum * groups_apart<Block>));
         return numbers;
     }
 
@@ -171,7 +171,7 @@ template <typename Block, uint32_t Planes> struct OnlyRowOfX {
             }
 #pragma unroll
             for (uint32_t run = 0; run < Row::sums; ++run)
-                groups[r][run] = ScaleOfGroup::of(*blocks[r], (i + run * apart<Block>) / Block::group);
+                groups[r][run] = ScaleOfGroup::of(*blocks[r], (i + run * groups_apart<Block>) / Block::group);
         }
 #pragma unroll
         for (uint32_t run = 0; run < Row::sums; ++run) {

@@ -185,9 +185,9 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
 #pragma unroll
             for (uint32_t c = 0; c < own_columns; ++c)
                 numbers.steps_and_sums[run][c] = load_registers<Row::sum_bytes>(
-                    x +
-                    (of_sums + (begin_of(Core::column(c)) +
-                                spread(Row::place_of_sum(first_element<Block>(wave_index()) + run * apart<Block>)))));
+                    x + (of_sums +
+                         (begin_of(Core::column(c)) +
+                          spread(Row::place_of_sum(first_element<Block>(wave_index()) + run * groups_apart<Block>)))));
         }
         return numbers;
     }
@@ -206,8 +206,8 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
         for (uint32_t h = 0; h < Core::held; ++h)
 #pragma unroll
             for (uint32_t run = 0; run < Row::sums; ++run)
-                found.groups[run][h] =
-                    ScaleOfGroup::of(blocks[h][block_of(lane)], (place_of(lane) + run * apart<Block>) / Block::group);
+                found.groups[run][h] = ScaleOfGroup::of(blocks[h][block_of(lane)],
+                                                        (place_of(lane) + run * groups_apart<Block>) / Block::group);
         return found;
     }
     static TALLOW_INLINE Groups groups_from(const Groups& own, uint32_t lane) {

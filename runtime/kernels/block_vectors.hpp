@@ -32,26 +32,19 @@ template <uint32_t Bytes> TALLOW_INLINE void fetch_ahead(const void* pointer) {
 constexpr Run<uint32_t> word_places = {0, 4, 8, 12, 16, 20, 24, 28};
 
 // The quants of a run, a byte each, less the bias. Quants that are `apart` stand in the same bytes: where a run has
-// such, its halves are the same ones. Others are decoded word by word.
+// such, its halves are the same ones.
 template <typename Block> TALLOW_INLINE Run<uint8_t> unpack(const Block& block, uint32_t first) {
     constexpr uint32_t words = run_length / 4;
-    if constexpr (Block::is_gathered) {
-        Run<uint32_t> quads;
-        for (uint32_t quad = 0; quad < words; ++quad)
-            quads[quad] = block.quads(block.template load<words>(first), quad, first + 4 * quad);
-        return bit_cast<Run<uint8_t>>(quads);
+    typename Block::template Loaded<words> loaded;
+    if constexpr (Block::apart % run_length == 0) {
+        loaded = block.template load<words>(first);
     } else {
-        typename Block::template Loaded<words> loaded;
-        if constexpr (Block::apart % run_length == 0) {
-            loaded = block.template load<words>(first);
-        } else {
-            static_assert(Block::apart == run_length / 2);
-            const auto half = block.template load<words / 2>(first);
-            for (uint32_t i = 0; i < sizeof(loaded.words) / sizeof(loaded.words[0]); ++i)
-                loaded.words[i].values[0] = twice(half.words[i].values[0]);
-        }
-        return bit_cast<Run<uint8_t>>(block.quads(loaded, 0, word_places + first));
+        static_assert(Block::apart == run_length / 2);
+        const auto half = block.template load<words / 2>(first);
+        for (uint32_t i = 0; i < sizeof(loaded.words) / sizeof(loaded.words[0]); ++i)
+            loaded.words[i].values[0] = twice(half.words[i].values[0]);
     }
+    return bit_cast<Run<uint8_t>>(block.quads(loaded, 0, word_places + first));
 }
 // The quants themselves.
 template <typename Block> TALLOW_INLINE Vector<int8_t, run_length> unpack_signed(const Block& block, uint32_t first) {

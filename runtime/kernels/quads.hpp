@@ -144,8 +144,24 @@ template <uint32_t Alignment> TALLOW_INLINE uint32_t load_word(const uint8_t* po
 #endif
 }
 
+// Words of so many quants from a multiple of them on, each by itself: compilers see the multiple.
+template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_words(uint32_t first, Function word_of) {
+    Words<N> words;
+    first = first / (4 * N) * (4 * N);
+#if defined(TALLOW_VECTOR)
+#pragma GCC unroll 8
+    for (uint32_t k = 0; k < N; ++k)
+        words.values[0][k] = word_of(first + 4 * k);
+#else
+#pragma unroll
+    for (uint32_t k = 0; k < N; ++k)
+        words.values[k] = word_of(first + 4 * k);
+#endif
+    return words;
+}
+
 // The four lowest bits of a number, one in each byte of a word.
-TALLOW_INLINE uint32_t spread_bits(uint32_t bits) {
+template <typename Word> TALLOW_INLINE Word spread_bits(Word bits) {
     return (bits & 15u) * 0x00204081u & 0x01010101u;
 }
 
@@ -166,7 +182,7 @@ template <typename Word> struct Halves {
     TALLOW_INLINE Halves operator+(Halves other) const {
         return {even + other.even, odd + other.odd};
     }
-    TALLOW_INLINE Halves operator*(uint32_t factor) const {
+    template <typename Factor> TALLOW_INLINE Halves operator*(Factor factor) const {
         return {even * factor, odd * factor};
     }
     TALLOW_INLINE Halves operator&(uint32_t mask) const {

@@ -510,6 +510,56 @@ def test_a_float_has_kernels_without_more(repository: Project, device: str) -> N
     conform(repository, "-k", f"test_cell and (to_dtype or {some})", "--device", device, **given)
 
 
+# Quants in an order that kernels read one by one, and what the oracle makes of them.
+FORMAT = """\
+  q4own:
+    doc: 4 bits from -8 on, side by side, a scale for 64 weights
+    number: 90
+    elements: 64
+    bytes: 34
+    fields: {d: {type: f16, offset: 0}, qs: {type: u8, count: 32, offset: 2}}
+    quant: "(qs[i // 2] >> 4 * (i % 2) & 15) - 8"
+    scale: d
+    rounding: {kind: symmetric}
+"""
+BLOCKS = "tests/conformance/oracle/blocks.py"
+DECODED = """\
+    "Q4OWN": lambda b: (
+        (np.stack([b["qs"] & 15, b["qs"] >> 4], -1).reshape(-1, 64) - np.float32(8)) * b["d"][:, None].astype("f4")
+    ),
+"""
+
+
+@pytest.fixture
+def formats(repository: Project) -> Project:
+    """A block format more."""
+    with (repository.root / "spec/formats.yaml").open("a", encoding="utf-8") as file:
+        file.write(FORMAT)
+    add_tests(repository)
+    listed = "_DECODERS: dict[str, Callable[[Array], Array]] = {\n"
+    repository.edit(BLOCKS, listed, listed + DECODED)
+    repository.generate()
+    assert edited(repository) == ["spec/formats.yaml"]
+    return repository
+
+
+def test_a_format_is_one_entry_of_the_spec(formats: Project) -> None:
+    """Its decoder, its rounding, its kernels and its rows follow, in whatever order its quants are."""
+    assert len(FORMAT.splitlines()) <= 12
+    conform(formats, "-k", "Q4OWN and not rms_norm", tests=("test_cells",), TALLOW_THREADS="0")
+
+
+@pytest.mark.full
+def test_a_format_has_kernels_for_the_cpu_and_for_gpus(formats: Project) -> None:
+    cache = kernel_cache(formats)
+    if HostKernels.open() is not None:
+        run(formats, "-m", "tallow.runtime.compilation", **cache)
+        conform(formats, "-k", "test_cell and Q4OWN", tests=("test_cells",), **cache)
+    for wave in ("32", "64"):
+        given = {**on_hip_host(formats), "HIP_HOST_WAVE": wave}
+        conform(formats, "-k", "test_cell and Q4OWN", "--device", "rocm", tests=("test_cells",), **given)
+
+
 DECODERS, LOGITS = "tests/package/decoders.py", "tests/package/test_logits.py"
 
 

@@ -34,7 +34,6 @@ def _row(item: Format) -> View:
             _part(name, item.decodings[name]) for name in item.decodings if name != "quant" or _calls_quant(item)
         ],
         quads=item.quads if item.scale is not None else None,
-        is_gathered=str(item.scale is not None and item.quads.is_gathered).lower(),
         tables=[_table(item, table) for table in item.table],
         rounding=_rounding(item),
         list=_list(item),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tallow import GgmlDType
@@ -20,16 +20,25 @@ def _number(name: str) -> object:
     return gguf.GGMLQuantizationType[f"{name[:-1]}_K" if name.endswith("K") else name]
 
 
+def _bytes(blocks: Array) -> Array:
+    quants: Array = blocks["qs"] * blocks["d"][:, None].astype(np.float32)
+    return quants
+
+
+# What the package does not decode. Of llama.cpp's old Q8_1 it counts 4 bytes more than files and Candle have.
+_DECODERS: dict[str, Callable[[Array], Array]] = {
+    "Q8_1": _bytes,
+    "Q8K": _bytes,
+}
+
+
 def _sizes(dtype: GgmlDType) -> tuple[int, int]:
-    # The package counts a field of llama.cpp's old Q8_1, which has 4 bytes more than that of files and of Candle.
-    own = gguf is None or dtype is GgmlDType.Q8_1
-    return (dtype.block_size, dtype.type_size) if own else gguf.GGML_QUANT_SIZES[_number(dtype.value)]
+    is_own = gguf is None or dtype.value in _DECODERS
+    return (dtype.block_size, dtype.type_size) if is_own else gguf.GGML_QUANT_SIZES[_number(dtype.value)]
 
 
 SIZES = {dtype.value: _sizes(dtype) for dtype in GgmlDType}
 """The weights and the bytes of a block."""
-READ_ONLY = {"IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"}
-"""The formats to which nothing is rounded."""
 
 
 def random_blocks(generator: np.random.Generator, name: str, weights: int, scales: Sequence[float]) -> Array:
@@ -50,9 +59,8 @@ def decode(name: str, data: Array) -> Array:
     """The weights in f32 of blocks, given by their bytes."""
     if name in ("F32", "F16", "BF16"):
         return data.view(NUMPY[name.lower()]).astype(np.float32)
-    if name in ("Q8_1", "Q8K"):
-        blocks = data.view(GgmlDType(name).numpy)
-        return (blocks["qs"] * blocks["d"][:, None].astype(np.float32)).reshape(-1)
+    if name in _DECODERS:
+        return _DECODERS[name](data.view(GgmlDType(name).numpy)).reshape(-1)
     if gguf is None or data.size == 0:  # of which the package makes an error
         return weights.decode(data, GgmlDType(name))
     with np.errstate(all="ignore"):
