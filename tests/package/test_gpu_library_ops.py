@@ -1,18 +1,20 @@
 """What the ops of the GPU backends ask of libraries, and what they leave to kernels."""
 
+import itertools
 import math
 
+import numpy as np
 import pytest
-from tallow import Device, Storage
+from tallow import Device, Storage, Tensor
 from tallow.dtype import DType
 from tallow.kernels import arguments
 from tallow.runtime.backends.gpu_backend.ops import attention_by_library, conv, conv_epilogue, matmul
-from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.core.conv import ParamsConv2D, ParamsConvolution
 from tallow.runtime.core.layout import layout_of
 from tallow.runtime.program.program import Launch, LibraryCall
 from tallow.runtime.program.values import Operand
 
-from .programs import FACTS, Observer, Run, Stored, at, built, call_of, kernels, layout
+from .programs import FACTS, LARGE, Observer, Run, Stored, at, built, call_of, kernels, layout
 
 
 class Library:
@@ -137,6 +139,63 @@ def test_convolutions_are_products_where_these_pay():
     # The image is copied with channels last, and a kernel of several places so that its channels are side by side.
     copied = ["copy_b32_strided"]
     assert found == [[*copied * 2, "conv_f32_implicit_gemm"], [*copied, "conv_f32_implicit_gemm"], ["conv_f32_direct"]]
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32], ids=str)
+@pytest.mark.parametrize("last", list(itertools.product([False, True], repeat=2)), ids=str)
+def test_windows_of_one_element_are_products_of_matrices(dtype, last):
+    """Whatever the layouts, so that these do not change bits; but not where blocks are few, or windows larger."""
+    of_images, of_results = last
+
+    def found(sizes, channels=136, outer=136, taps=1):
+        params = ParamsConvolution(
+            (3, channels, *sizes), (outer, channels, taps, taps), sizes, (taps // 2,) * 2, (1, 1), (1, 1)
+        )._replace(channels_last=of_results)
+        x, kernel, g = [
+            Operand(Stored(dtype, 1 << 20), layout_of(dims, of_images))
+            for dims in (params.input_dims, params.kernel_dims, params.out_dims)
+        ]
+        return [
+            kernels(built(function, *operands, params, facts=LARGE))
+            for function, operands in ((conv.convolve, (x, kernel)), (conv.convolve_transposed, (g, kernel)))
+        ]
+
+    for names in found((48, 48)):
+        copies = int(of_results and not of_images)
+        assert [name.startswith("copy") for name in names] == [True] * copies + [False]
+        assert names[-1].startswith(f"matmul_{dtype}_tiles_")
+    for names in found((47, 49)):
+        assert sum(name.startswith(f"matmul_{dtype}_tiles_") for name in names) == 1
+    for other in found((7, 7)), found((48, 48), channels=64, outer=64), found((48, 48), taps=3):
+        assert not any("matmul" in name for names in other for name in names)
+
+
+def test_layouts_do_not_change_the_bits_of_convolutions(rocm, monkeypatch):
+    monkeypatch.setattr(type(rocm), "miopen", None)
+    rng, found = np.random.default_rng(0), []
+    # The channels are many, so that tiles of gathered products would be sums of parts.
+    x, kernel = (
+        Tensor(rng.normal(size=size), dtype=DType.BF16, device=Device(rocm))
+        for size in ((1, 2048, 9, 8), (72, 2048, 1, 1))
+    )
+    padded = Tensor.zeros((1, 2048, 9, 9), dtype=DType.BF16, device=x.device)
+    padded[..., :8] = x
+    for image, last in ((x, False), (padded[..., :8], False), (x.contiguous(memory_format="channels_last"), True)):
+        params = ParamsConvolution(x.shape, kernel.shape, (9, 8), (0, 0), (1, 1), (1, 1), 1, last)
+        result = image.storage.convolution(image.layout, kernel.storage, kernel.layout, params)
+        found.append(Tensor.from_storage(result, layout_of(params.out_dims, last)).float().numpy())
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32], ids=str)
+def test_gradients_of_strided_images_are_written_with_channels_last(dtype):
+    x = Stored(dtype, 1 << 20)
+    for stride, copies in ((1, 2), (2, 3 if dtype is DType.BF16 else 2)):
+        sizes = 8 // stride, 8 // stride
+        params = ParamsConvolution((2, 16, 8, 8), (16, 16, 3, 3), sizes, (1, 1), (stride, stride), (1, 1))
+        names = kernels(built(conv.convolve_transposed, at(x, params.out_dims), at(x, params.kernel_dims), params))
+        assert len([name for name in names if name.startswith("copy")]) == copies
+        assert names[2].startswith("conv_")
 
 
 class Images(Library):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .....dtype import HALF, INTEGER, DType
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONV_CHANNELS, MATMUL_SIDE
 from .....op import MethodOp
 from ....core.conv import Params, ParamsConvolution
 from ....core.layout import channels_last_order, layout_of
@@ -17,7 +17,7 @@ from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, dense
 from ..driver.grid import ceil_divide
 from ..libraries.library import ConvolutionKind
-from . import copy, depthwise, elementwise, implicit_gemm
+from . import copy, depthwise, elementwise, implicit_gemm, matmul
 from .geometry import Part, plane_parts
 
 if TYPE_CHECKING:
@@ -229,7 +229,41 @@ def product_and_epilogue(
     return implicit_gemm.convolve_and_finish(build, "convolution", *volumes, epilogue)
 
 
+def _by_matmul(
+    build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConvolution, *, transposed: bool
+) -> Buffer | None:
+    """A convolution with windows of one element, or its transpose, as products of matrices; None of any other.
+
+    Shapes alone decide, so that layouts do not change the bits.
+    """
+    is_pointwise = params.taps == 1 and {*params.stride} == {1} and params.result_sizes == params.sizes
+    if not is_pointwise or params.is_padded or params.groups > 1:
+        return None
+    batch, channels, *sizes = x.shape
+    rows, pixels = kernel.shape[1 if transposed else 0], math.prod(sizes)
+    if not matmul.fills_tiles(build.facts, x.dtype, (batch * pixels, rows, channels)):
+        return None
+    weights = copy.reshaped(build, kernel, kernel.shape[:2])
+    weights = Operand(weights.storage, weights.layout.transpose(0, 1)) if transposed else weights
+    if not params.channels_last and pixels % (ACCESS_BYTES // x.itemsize) == 0 and pixels > MATMUL_SIDE:
+        image = copy.reshaped(build, x, (batch, channels, pixels))
+        stretched = Operand(weights.storage, weights.layout.broadcast_as((batch, rows, channels)))
+        return matmul.by_tiles(build, stretched, image, (batch, rows, pixels, channels))
+    last = Operand(x.storage, x.layout.permute(channels_last_order(x.layout.rank)))
+    pair = (
+        copy.reshaped(build, last, (batch * pixels, channels)),
+        Operand(weights.storage, weights.layout.transpose(0, 1)),
+    )
+    product = matmul.by_tiles(build, *pair, (1, batch * pixels, rows, channels))
+    result = Operand(product, layout_of((batch, rows, *sizes), channels_last=True))
+    ordered: Buffer = in_order(build, result, params.channels_last).storage
+    return ordered
+
+
 def _convolved(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution) -> Buffer:
+    product = _by_matmul(build, x, kernel, params, transposed=False)
+    if product is not None:
+        return product
     if depthwise.is_depthwise(params):
         last = depthwise.convolve_last(build, op, x, kernel, params, transposed=False)
         if last is not None:
@@ -240,14 +274,25 @@ def _convolved(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, para
 
 
 def _transposed(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution) -> Buffer:
+    product = _by_matmul(build, x, kernel, params, transposed=True)
+    if product is not None:
+        return product
     if depthwise.is_depthwise(params) and set(params.dilation) == {1}:
         last = depthwise.convolve_last(build, op, x, kernel, params, transposed=True)
         if last is not None:
             return last
         return _stored(build, depthwise.convolve_transposed(build, op, x, kernel, params), params.input_dims, params)
-    is_product = params.channels[0] >= _MIN_CHANNELS
-    by = implicit_gemm.convolve_transposed if is_product else partial(_directly, transposed=True)
-    return by(build, op, x.as_rank(_RANK), kernel.as_rank(_RANK), params.as_volumes)
+    if params.channels[0] < _MIN_CHANNELS:
+        return _directly(build, op, x.as_rank(_RANK), kernel.as_rank(_RANK), params.as_volumes, transposed=True)
+    # Elements that a block computes lie a stride apart: whole accesses write them where channels are last.
+    is_spread = x.itemsize == 2 and {*params.stride} != {1}
+    written = params._replace(channels_last=params.channels_last or is_spread)
+    volumes = x.as_rank(_RANK), kernel.as_rank(_RANK), written.as_volumes
+    result = Operand(
+        implicit_gemm.convolve_transposed(build, op, *volumes), layout_of(params.input_dims, written.channels_last)
+    )
+    ordered: Buffer = in_order(build, result, params.channels_last).storage
+    return ordered
 
 
 def _weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, params: ParamsConvolution) -> Buffer:

@@ -9,7 +9,7 @@ from .....dtype import HALF, DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, MATMUL_SIDE
 from ....base.error import InvalidArgument
-from ....program.builder import ProgramBuilder
+from ....program.builder import Facts, ProgramBuilder
 from ....program.values import Address, Buffer, Operand, address_of, dense
 from ..driver.grid import MAX_BLOCKS, ceil_divide
 from ..libraries.matrices import Matrices, matrices
@@ -64,6 +64,26 @@ def matmul(build: ProgramBuilder, lhs: Operand, rhs: Operand, bmnk: Sizes, bias:
     elif result.length:
         multiply_by_kernel(build, lhs, rhs, bmnk, result.address, bias)
     return result
+
+
+def fills_tiles(facts: Facts, dtype: DType, mnk: tuple[int, int, int]) -> bool:
+    """Return True if kernels of large tiles take matrices of such sizes and keep half of the device busy at least."""
+    m, n, k = mnk
+    length, side = ACCESS_BYTES // dtype.itemsize, _HALF_TILE if dtype in HALF else MATMUL_SIDE
+    blocks = ceil_divide(m, side) * ceil_divide(n, side)
+    is_tiled = (dtype in HALF or dtype is DType.F32) and n % length == k % length == 0 and min(m, n) > MATMUL_SIDE
+    return is_tiled and m < LIMIT and 2 * blocks >= facts.multiprocessors
+
+
+def by_tiles(build: ProgramBuilder, lhs: Operand, rhs: Operand, bmnk: Sizes) -> Buffer:
+    """Products by kernels of large tiles, for which operands are copied where accesses would not be whole."""
+
+    def tiled(operand: Operand) -> Operand:
+        *batch, outer, inner = zip(operand.shape, operand.strides, strict=True)
+        is_dense = _dense_along(operand, inner, outer, [stride for _, stride in batch])
+        return operand if is_dense else copy.copied(build, operand)
+
+    return matmul(build, tiled(lhs), tiled(rhs), bmnk)
 
 
 def multiply(build: ProgramBuilder, library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address) -> None:
