@@ -60,8 +60,8 @@ class Layers(Protocol[T]):
     def add(self, x: T, y: T) -> T:
         """The sum."""
 
-    def multiply(self, x: T, y: T) -> T:
-        """The product, broadcast."""
+    def multiply(self, x: T, y: T, activation: str) -> T:
+        """The product of x and of an activation of y, broadcast."""
 
     def sequence(self, x: T) -> T:
         """Images of height 1 as sequences along the width."""

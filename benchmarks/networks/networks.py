@@ -68,7 +68,8 @@ def _weighted_channels(net: Layers[Any], x: Any, name: str, channels: int) -> An
     squeezed = max(8, (channels + 16) // 32 * 8)
     weights = net.mean(x, keepdim=True)
     weights = net.conv(weights, f"{name}1", channels, squeezed, 1, norm=False)
-    return net.multiply(x, net.conv(weights, f"{name}2", squeezed, channels, 1, norm=False, activation="hardsigmoid"))
+    weights = net.conv(weights, f"{name}2", squeezed, channels, 1, norm=False, activation="")
+    return net.multiply(x, weights, "hardsigmoid")
 
 
 def unet(net: Layers[Any], x: Any) -> Any:

@@ -81,8 +81,8 @@ class TallowLayers:
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
-    def multiply(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y
+    def multiply(self, x: Tensor, y: Tensor, activation: str) -> Tensor:
+        return (_fused_product(activation) if self._is_fused else partial(_product, activation))(x, y)
 
     def sequence(self, x: Tensor) -> Tensor:
         return x.squeeze(2).permute(2, 0, 1)
@@ -141,6 +141,15 @@ def _tail(activation: str, x: Tensor, *residuals: Tensor) -> Tensor:
 @cache
 def _fused_tail(activation: str) -> Callable[..., Tensor]:
     return tl.fuse(partial(_tail, activation))
+
+
+def _product(activation: str, x: Tensor, y: Tensor) -> Tensor:
+    return x * _activated(y, activation)
+
+
+@cache
+def _fused_product(activation: str) -> Callable[..., Tensor]:
+    return tl.fuse(partial(_product, activation))
 
 
 def _activated(x: Tensor, activation: str) -> Tensor:

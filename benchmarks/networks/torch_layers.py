@@ -73,8 +73,8 @@ class TorchLayers:
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
-    def multiply(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y
+    def multiply(self, x: Tensor, y: Tensor, activation: str) -> Tensor:
+        return x * _activated(y, activation)
 
     def sequence(self, x: Tensor) -> Tensor:
         return x.squeeze(2).permute(2, 0, 1)
