@@ -40,10 +40,31 @@
 
 namespace tallow {
 
+// How many elements a row has. On GPUs division by it multiplies by its reciprocal, which is known before the first
+// pass is over; on the host it is a number, of which loops over lanes of rows are vectorised.
+#if defined(TALLOW_VECTOR)
+template <typename Value> using RowCount = Value;
+#else
+template <typename Value> struct RowCount {
+    Value value;
+    Value reciprocal;
+
+    RowCount() = default;
+    TALLOW_INLINE explicit RowCount(Value value) : value(value), reciprocal(1 / value) {
+    }
+    TALLOW_INLINE operator Value() const {
+        return value;
+    }
+    friend TALLOW_INLINE Value operator/(Value sum, RowCount count) {
+        return sum * count.reciprocal;
+    }
+};
+#endif
+
 // What is known of a row of `count` elements.
 template <typename T, typename Functor> struct RowOf {
     using Value = compute_type<T>;
-    Value count;
+    RowCount<Value> count;
     uint64_t index; // the position that has_row_index speaks of
     Value parameters[Functor::parameters ? Functor::parameters : 1];
     Value known[Functor::known ? Functor::known : 1];

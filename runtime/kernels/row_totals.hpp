@@ -71,52 +71,84 @@ TALLOW_INLINE void store_known(const Arguments& arguments, uint32_t number, cons
         known[j] = row.known[j];
 }
 
-// A thread for each position of each part of `chunk` rows.
+// Loads the elements at a position of a row, and what is known of it.
+template <typename Functor, typename T, typename Arguments>
+TALLOW_INLINE void load_known_row(const Arguments& arguments, uint32_t number, uint32_t position,
+                                  RowOf<T, Functor>& row, compute_type<T> (&elements)[row_elements<Functor>]) {
+    using Value = compute_type<T>;
+    uint64_t offsets[stored_operands<Functor>];
+    locate(arguments, number, offsets);
+    begin_numbers(arguments, number, offsets, load_row_index<Functor>(arguments, number), row);
+    const Value* const known = pointer_to<const Value>(arguments.known) + uint64_t{number} * Functor::known;
+#pragma unroll
+    for (uint32_t j = 0; j < Functor::known; ++j)
+        row.known[j] = known[j];
+#pragma unroll
+    for (uint32_t k = 0; k < Functor::operands; ++k) {
+        const uint64_t offset = offsets[k] + (arguments.varying >> k & 1 ? position : 0);
+        const T* const source = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offset);
+        if constexpr (has_types<Functor>)
+            visit_type(typename Functor::Operands{}, k, LoadElement<Value>{source, elements[k]});
+        else
+            elements[k] = is_absent<Functor>(k, arguments.sources[k]) ? static_cast<Value>(absent_number<Functor>(k))
+                                                                      : to_compute(*source);
+    }
+}
+
+// So many rows of a thread are loaded at once.
+constexpr uint32_t rows_together = 4;
+
+// Threads side by side take the positions of each part of `chunk` rows. Where a row is shorter than a block, its
+// threads take several rows at a time.
 template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void add_up_rows(const Arguments& arguments) {
     using Value = compute_type<T>;
     constexpr uint32_t totals = row_totals<Functor>;
     let_next_kernel_begin();
     await_previous_kernel();
-    const uint32_t blocks = (arguments.length + block_size - 1) / block_size;
-    const uint32_t part = block_index() / blocks;
-    const uint32_t position = (block_index() - part * blocks) * block_size + thread_index();
-    if (position >= arguments.length)
-        return;
+    const uint32_t length = arguments.length;
+    uint32_t width = 1;
+    while (width < length && width < block_size)
+        width *= 2;
+    const uint32_t blocks = (length + width - 1) / width, lanes = block_size / width;
+    const uint32_t part = block_index() / blocks, lane = thread_index() / width;
+    const uint32_t position = (block_index() - part * blocks) * width + thread_index() % width;
     const uint32_t begin = part * arguments.chunk;
     const uint32_t left = arguments.rows - begin;
-    const uint32_t end = begin + (left < arguments.chunk ? left : arguments.chunk);
+    const uint32_t end = position < length ? begin + (left < arguments.chunk ? left : arguments.chunk) : begin;
     Value sums[totals] = {};
-    RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
-    for (uint32_t number = begin; number < end; ++number) {
-        uint64_t offsets[stored_operands<Functor>];
-        locate(arguments, number, offsets);
-        begin_numbers(arguments, number, offsets, load_row_index<Functor>(arguments, number), row);
-        const Value* const known = pointer_to<const Value>(arguments.known) + uint64_t{number} * Functor::known;
+    for (uint32_t first = begin + lane; first < end; first += rows_together * lanes) {
+        RowOf<T, Functor> rows[rows_together];
+        Value elements[rows_together][row_elements<Functor>];
 #pragma unroll
-        for (uint32_t j = 0; j < Functor::known; ++j)
-            row.known[j] = known[j];
-        Value elements[row_elements<Functor>], outputs[output_slots<Functor>];
-#pragma unroll
-        for (uint32_t k = 0; k < Functor::operands; ++k) {
-            const uint64_t offset = offsets[k] + (arguments.varying >> k & 1 ? position : 0);
-            const T* const source = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offset);
-            if constexpr (has_types<Functor>)
-                visit_type(typename Functor::Operands{}, k, LoadElement<Value>{source, elements[k]});
-            else
-                elements[k] = is_absent<Functor>(k, arguments.sources[k])
-                                  ? static_cast<Value>(absent_number<Functor>(k))
-                                  : to_compute(*source);
+        for (uint32_t r = 0; r < rows_together; ++r) {
+            const uint32_t number = first + r * lanes;
+            rows[r] = begin_row<Functor, T>(arguments);
+            load_known_row<Functor, T>(arguments, number < end ? number : first, position, rows[r], elements[r]);
         }
-        DerivedValues<Functor, T, 1, 0>{}.template derive<Functor::passes>(row, elements, 0, position);
-        Functor::template compute<T>(row, elements, position, outputs);
 #pragma unroll
-        for (uint32_t t = 0; t < totals; ++t)
-            sums[t] += outputs[Functor::results + t];
+        for (uint32_t r = 0; r < rows_together; ++r) {
+            Value outputs[output_slots<Functor>];
+            DerivedValues<Functor, T, 1, 0>{}.template derive<Functor::passes>(rows[r], elements[r], 0, position);
+            Functor::template compute<T>(rows[r], elements[r], position, outputs);
+#pragma unroll
+            for (uint32_t t = 0; t < totals; ++t)
+                sums[t] += first + r * lanes < end ? outputs[Functor::results + t] : Value{0};
+        }
     }
-    Value* const result = pointer_to<Value>(arguments.totals) + uint64_t{part} * totals * arguments.length + position;
+    Value* const result = pointer_to<Value>(arguments.totals) + uint64_t{part} * totals * length + position;
+    __shared__ Value staged[block_size];
 #pragma unroll
-    for (uint32_t t = 0; t < totals; ++t)
-        result[uint64_t{t} * arguments.length] = sums[t];
+    for (uint32_t t = 0; t < totals; ++t) {
+        synchronize_block();
+        staged[thread_index()] = sums[t];
+        synchronize_block();
+        if (lane == 0 && position < length) {
+            Value sum = 0;
+            for (uint32_t thread = thread_index(); thread < block_size; thread += width)
+                sum += staged[thread];
+            result[uint64_t{t} * length] = sum;
+        }
+    }
 }
 
 // Joins the sums of the parts: blocks take turns at the totals, and the threads of one share out the parts of

@@ -264,7 +264,7 @@ template <typename Functor, typename T, typename Arguments>
 TALLOW_INLINE RowOf<T, Functor> begin_row(const Arguments& arguments) {
     using Value = compute_type<T>;
     RowOf<T, Functor> row{};
-    row.count = static_cast<Value>(arguments.length);
+    row.count = RowCount<Value>(static_cast<Value>(arguments.length));
     if constexpr (Functor::parameters > 0) {
 #pragma unroll
         for (uint32_t i = 0; i < Functor::parameters; ++i)

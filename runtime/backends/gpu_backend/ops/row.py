@@ -17,7 +17,7 @@ from .geometry import LIMIT
 from .row_columns import along_columns, merged_step
 from .row_formula import FAMILY, STRUCTS, RowFormula, RowKernels, RowOutputs, RowStructs, padded
 from .row_launches import in_rows, vector_elements
-from .row_totals import RowTotals
+from .row_totals import RowTotals, blocks_of
 from .rows import moved_back, moved_last
 from .scalar import parameter_bits
 
@@ -270,8 +270,7 @@ def _along_rows(
         }  # fmt: skip
         if structs.has_numbers:
             fields.update(numbers.packed(launch.first) if numbers else _NO_NUMBERS)
-        has_sums = totals is not None and not totals.are_apart
-        blocks = totals.parts[number] if totals is not None and has_sums else launch.blocks
+        blocks = blocks_of(build, launch) if facts.totals else launch.blocks
         for stage in range(facts.stages + 1) if is_split else (facts.stages,):
             kernels.launch(build, launch.kernel, blocks, structs.rows(chunk=launch.chunk, stage=stage, **fields))
         if totals is not None and totals.are_apart:

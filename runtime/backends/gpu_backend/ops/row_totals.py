@@ -14,8 +14,20 @@ from ..driver.grid import ceil_divide
 from .row_formula import FAMILY, STRUCTS, RowKernels, padded
 from .row_launches import RowLaunch
 
-# The blocks of a multiprocessor that add up rows: so many are resident, and more would leave more sums to join.
+# The blocks of a multiprocessor that add up rows: these are resident, and more would leave more sums to join. A kernel
+# that adds up rows afterwards has registers for more.
 _RESIDENT: Final = 2
+_RESIDENT_APART: Final = 8
+
+
+def adds_up(launch: RowLaunch) -> bool:
+    """Return True for threads that have complete vectors of rows in registers: they know the positions."""
+    return launch.team > 0 and launch.kernel.startswith("vector")
+
+
+def blocks_of(build: ProgramBuilder, launch: RowLaunch) -> int:
+    """Return how many blocks compute rows of which they add up what their elements add."""
+    return min(launch.blocks, _RESIDENT * build.facts.multiprocessors) if adds_up(launch) else launch.blocks
 
 
 class RowTotals(NamedTuple):
@@ -34,13 +46,12 @@ class RowTotals(NamedTuple):
     @classmethod
     def of(cls, build: ProgramBuilder, kernels: RowKernels, length: int, launches: Sequence[RowLaunch]) -> RowTotals:
         """Those of launches."""
-        # Threads that have complete vectors know of which positions: they add them up.
-        are_apart = not launches[0].kernel.startswith("vector") or not launches[0].team
+        are_apart = not adds_up(launches[0])
         columns = ceil_divide(length, BLOCK_SIZE) if are_apart else 1
-        most = max(_RESIDENT * build.facts.multiprocessors // columns, 1)
+        most = max(_RESIDENT_APART * build.facts.multiprocessors // columns, 1)
         chunks = [ceil_divide(launch.rows, min(launch.rows, most)) for launch in launches]
         parts = [
-            ceil_divide(launch.rows, chunk) if are_apart else min(launch.blocks, most)
+            ceil_divide(launch.rows, chunk) if are_apart else blocks_of(build, launch)
             for launch, chunk in zip(launches, chunks, strict=True)
         ]
         sizes = [part * kernels.formula.facts.totals * length * kernels.dtype.compute.itemsize for part in parts]

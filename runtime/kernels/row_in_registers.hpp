@@ -1,0 +1,345 @@
+// Row formulas (see row_formula.hpp) of rows that fit the registers of a team of threads, which reads them once.
+#pragma once
+
+#include "row_derived.hpp"
+#include "row_numbers.hpp"
+#include "row_sources.hpp"
+#include "row_totals.hpp"
+
+namespace tallow {
+
+// The most bytes of an operand that a thread has in shared memory.
+constexpr uint32_t staged_bytes = 64;
+
+// A row in the registers of a team.
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments> struct RowInRegisters {
+    using Value = compute_type<T>;
+    using Vector = OperandVector<Functor, T, N>;
+    using Sources = RowSources<Functor, T, N, Arguments>;
+    static constexpr uint32_t operands = Functor::operands, stored = stored_operands<Functor>;
+    // So many vectors are reduced side by side; threads of a short row have no more.
+    static constexpr uint32_t chains = Vectors < reduce_chains ? Vectors : reduce_chains;
+    static constexpr bool is_short = Vectors * N * sizeof(T) <= short_row_bytes;
+    static constexpr uint32_t others = ((1u << operands) - 1) & ~kept_operands<Functor, T, N, Vectors>;
+    // How many vectors of operands that are not in registers are loaded at once: of two operands fewer, and where rows
+    // are added up 8 elements.
+    static constexpr bool is_word = N * sizeof(T) < access_bytes;
+    static constexpr uint32_t most_together = is_word ? chains : 2;
+    static constexpr uint32_t together = row_totals<Functor> != 0 && !is_word ? 8 / N
+                                         : bits_set<others> > 1               ? most_together / 2
+                                                                              : most_together;
+    // The operand that is staged where rows are added up, if there is room for one; else 0.
+    static constexpr uint32_t staged =
+        row_totals<Functor> != 0 && N * sizeof(T) == access_bytes && Vectors * sizeof(Vector) <= staged_bytes
+            ? lowest_bits<others, 1>
+            : 0;
+    const Arguments& arguments;
+    uint32_t number;
+    uint32_t length;
+    uint32_t team;
+    const Vector* shared;
+    using Own = ThreadVectors<is_short>;
+    Own own;
+    Vector loaded[operands][Vectors];
+    typename DerivedOf<Functor, T, N, Vectors>::type derived[Vectors];
+
+    // Teams behind the last row have one without elements.
+    TALLOW_INLINE RowInRegisters(const Arguments& arguments, uint32_t number, uint32_t team,
+                                 const Vector* shared = nullptr)
+        : arguments(arguments), number(number < arguments.rows ? number : 0),
+          length(number < arguments.rows ? arguments.length : 0), team(team), shared(shared),
+          own(place_in_team(team), team, length, N, arguments.chunk) {
+    }
+    // Loads the vectors of the operands that stay in registers.
+    TALLOW_INLINE void load(const uint64_t (&offsets)[stored], Vector (&vectors)[operands][Vectors]) const {
+        const Sources sources(arguments, offsets, own.first * N);
+        typename Sources::Access accesses[operands][Vectors];
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k)
+            if (is_kept(k))
+                load(sources, k, 0, hidden(own), accesses[k]);
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k)
+#pragma unroll
+            for (uint32_t v = 0; v < Vectors; ++v)
+                vectors[k][v] = is_kept(k) ? sources.vector(k, accesses[k][v]) : Vector{};
+    }
+    // Takes the row that is loaded, with the residual.
+    TALLOW_INLINE void begin() {
+        if ((arguments.apart & others) != 0)
+            fetch_others(locate_again());
+        if constexpr (adds_residual<Functor>)
+            if (arguments.sources[operands] != 0)
+                add_residual(locate_again());
+        if constexpr (has_padding<Functor>) {
+#pragma unroll
+            for (uint32_t v = 0; v < Vectors; ++v) {
+                Vector vectors[operands];
+#pragma unroll
+                for (uint32_t k = 0; k < operands; ++k)
+                    vectors[k] = loaded[k][v];
+                pad(vectors, v, hidden(own));
+#pragma unroll
+                for (uint32_t k = 0; k < operands; ++k)
+                    loaded[k][v] = vectors[k];
+            }
+        }
+    }
+    // The same vectors of which compilers know nothing any more: they would keep in scalar registers which there are.
+    static TALLOW_INLINE Own hidden(Own own) {
+        own.count = opaque(own.count);
+        if constexpr (are_pairs<T, N>)
+            own.complete = opaque(own.complete);
+        if constexpr (Vectors > chains)
+            own.slots = opaque(own.slots);
+        return own;
+    }
+    // Loads vectors of operand k from `begin` on, those that the row has.
+    template <uint32_t Count>
+    TALLOW_INLINE void load(const Sources& sources, uint32_t k, uint32_t begin, Own own,
+                            typename Sources::Access (&accesses)[Count]) const {
+        if (sources.is_number(k)) {
+            const typename Sources::Access number = sources.number(k);
+#pragma unroll
+            for (uint32_t v = 0; v < Count; ++v)
+                accesses[v] = number;
+        } else {
+#pragma unroll
+            for (uint32_t v = 0; v < Count; ++v) {
+                if (v > 0 && v % chains == 0)
+                    own = hidden(own);
+                const uint32_t w = begin + v;
+                accesses[v] = {};
+                if (Sources::has_words || w < own.count)
+                    accesses[v] = sources.varying(k, own.behind(w) * N, w < own.count, w < own.complete);
+            }
+        }
+    }
+    // Brings vectors of the operands that are not in registers, and that rows have of their own, to the cache.
+    TALLOW_INLINE void fetch_others(const Sources& sources) const {
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k)
+            if ((arguments.apart & others) >> k & 1)
+#pragma unroll
+                for (uint32_t v = 0; v < Vectors; ++v)
+                    if (v < hidden(own).count)
+                        sources.fetch(k, own.behind(v) * N);
+    }
+    TALLOW_INLINE void pad(Vector (&vectors)[operands], uint32_t v, const Own& own) const {
+        pad_vectors<Functor, T, N>(vectors, v < own.count, v < own.complete);
+    }
+    TALLOW_INLINE void add_residual(const Sources& sources) {
+        static_assert((kept_operands<Functor, T, N, Vectors> & 1) != 0, "the sums are kept in registers");
+        typename Sources::Access residuals[Vectors];
+        load(sources, operands, 0, hidden(own), residuals);
+        T* const sums = sources.sums(number) + own.first * N;
+#pragma unroll
+        for (uint32_t v = 0; v < Vectors; ++v) {
+            loaded[0][v] = add_vectors<T, N>(loaded[0][v], sources.vector(operands, residuals[v]));
+            const Own there = hidden(own);
+            store_one<T, N>(sums, own.behind(v) * N, loaded[0][v], v < there.count, v < there.complete);
+        }
+    }
+    static TALLOW_INLINE bool is_kept(uint32_t k) {
+        return (kept_operands<Functor, T, N, Vectors> >> k & 1) != 0;
+    }
+    TALLOW_INLINE uint32_t index(uint32_t v) const {
+        // Opaque, or compilers would keep in scalar registers which elements have the index of their row.
+        return ((has_row_index<Functor> ? opaque(own.first) : own.first) + own.behind(v)) * N;
+    }
+    // The operands that are not in registers. Where the row begins in them is computed again for each pass, which
+    // leaves registers to others; most often all rows share them, and there is nothing to compute.
+    TALLOW_INLINE Sources locate_again() const {
+        uint64_t offsets[stored] = {};
+        if ((arguments.apart & ~kept_operands<Functor, T, N, Vectors>) != 0)
+            locate(arguments, opaque(number), offsets);
+        return Sources(arguments, offsets, opaque(own.first) * N);
+    }
+    // Writes the vectors of the operand that is staged, which all rows share, to shared memory.
+    TALLOW_INLINE void stage(Vector* vectors) const {
+        const Sources sources = locate_again();
+        typename Sources::Access accesses[Vectors];
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k)
+            if ((staged >> k & 1) != 0) {
+                load(sources, k, 0, own, accesses);
+#pragma unroll
+                for (uint32_t v = 0; v < Vectors; ++v)
+                    vectors[v * block_size + thread_index()] = sources.vector(k, accesses[v]);
+            }
+    }
+    // Brings the vectors that stay in registers of a later row to the cache.
+    TALLOW_INLINE void fetch_next(uint32_t next) const {
+        if (next >= arguments.rows)
+            return;
+        uint64_t offsets[stored];
+        locate(arguments, next, offsets);
+        const Sources sources(arguments, offsets, own.first * N);
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k)
+            if (is_kept(k) && !sources.is_number(k))
+#pragma unroll
+                for (uint32_t v = 0; v < Vectors; ++v)
+                    if (v < own.count)
+                        sources.fetch(k, own.behind(v) * N);
+    }
+    // Loads vectors of the operands that are not in registers, from `begin` on: several at once, as each waits for the
+    // cache.
+    template <uint32_t Count>
+    TALLOW_INLINE void load_others(const Sources& sources, uint32_t begin, const Own& own,
+                                   typename Sources::Access (&accesses)[operands][Count]) const {
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k) {
+            if (is_kept(k))
+                continue;
+            if constexpr (staged != 0) {
+                if ((staged & ~arguments.apart) >> k & 1) {
+#pragma unroll
+                    for (uint32_t v = 0; v < Count; ++v)
+                        accesses[k][v] = shared[(begin + v) * block_size + thread_index()];
+                    continue;
+                }
+            }
+            load(sources, k, begin, own, accesses[k]);
+        }
+    }
+    // Takes vector v of each operand, if the row has it, of which `accesses` are the operands that are not in
+    // registers.
+    template <uint32_t Count>
+    TALLOW_INLINE void take(const Sources& sources, uint32_t v, const Own& own,
+                            const typename Sources::Access (&accesses)[operands][Count], Vector (&vectors)[operands]) {
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k)
+            vectors[k] =
+                is_kept(k) ? packed<Functor, T, N>(k, loaded[k][v]) : sources.vector(k, accesses[k][v % Count]);
+        if constexpr (kept_operands<Functor, T, N, Vectors> != (1u << operands) - 1)
+            pad(vectors, v, own);
+    }
+    // The passes from `Pass` on.
+    template <uint32_t Pass> TALLOW_INLINE void reduce(RowOf<T, Functor>& row, Team& threads) {
+        if constexpr (Pass < Functor::passes) {
+            using Joins = typename Functor::template Joined<Pass>;
+            const Sources sources = locate_again();
+            Value parts[chains][Joins::count];
+#pragma unroll
+            for (uint32_t j = 0; j < chains; ++j)
+                Joins::identities(parts[j]);
+#pragma unroll
+            for (uint32_t begin = 0; begin < Vectors; begin += chains) {
+                const Own there = hidden(own);
+                if (begin > 0 && begin >= there.slots)
+                    continue;
+                typename Sources::Access accesses[operands][together];
+#pragma unroll
+                for (uint32_t j = 0; j < chains; ++j) {
+                    const uint32_t v = begin + j;
+                    if (j % together == 0)
+                        load_others(sources, v, there, accesses);
+                    Vector vectors[operands];
+                    take(sources, v, there, accesses, vectors);
+                    Value terms[Joins::count];
+                    reduce_vector<Pass, Functor, T, N>(row, vectors, derived[v], index(v), v < there.complete, terms);
+                    const bool is_valid = has_padding<Functor> || v < there.count;
+                    if (begin == 0) {
+#pragma unroll
+                        for (uint32_t i = 0; i < Joins::count; ++i)
+                            parts[j][i] = is_valid ? terms[i] : parts[j][i];
+                    } else {
+                        combine_valid<Joins>(parts[j], terms, is_valid);
+                    }
+                }
+            }
+            join_parts<Joins, chains / 2>(parts);
+            join_team<Joins>(threads, parts[0]);
+            finish_pass<Pass>(row, parts[0]);
+            reduce<Pass + 1>(row, threads);
+        }
+    }
+    // The first result of the elements of vector v, which the row has.
+    TALLOW_INLINE void compute(const RowOf<T, Functor>& row, uint32_t v, Value (&result)[N]) {
+        const Sources sources = locate_again();
+        typename Sources::Access accesses[operands][1];
+        load_others(sources, v, own, accesses);
+        Vector vectors[operands];
+        take(sources, v, own, accesses, vectors);
+        Value results[output_slots<Functor>][N];
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            compute_element<Functor, T, N>(row, vectors, derived[v], i, index(v) + i, results);
+        copy_numbers<N>(result, results[0]);
+    }
+    // Writes the results, and adds to the sums over rows of the elements that the thread has.
+    template <typename Totals> TALLOW_INLINE void store(const RowOf<T, Functor>& row, Totals& totals) {
+        const Sources sources = locate_again();
+        const RowTargets<Functor, T, N> targets(arguments, uint64_t{number} * length + own.first * N);
+        constexpr uint32_t stored_vectors = has_results_of_elements<Functor> ? Vectors : 1;
+#pragma unroll
+        for (uint32_t begin = 0; begin < stored_vectors; begin += together) {
+            const Own there = hidden(own);
+            if (begin >= there.count)
+                continue;
+            // Few at a time: other threads keep the memory busy, of which more fit if each has fewer registers.
+            typename Sources::Access accesses[operands][together];
+            load_others(sources, begin, there, accesses);
+#pragma unroll
+            for (uint32_t v = begin; v < begin + together && v < stored_vectors; ++v) {
+                // Words take few instructions, and a branch would be one of them.
+                if (sizeof(T) * N >= access_bytes && v > begin && v >= there.count)
+                    continue;
+                Vector vectors[operands];
+                take(sources, v, there, accesses, vectors);
+                Value results[output_slots<Functor>][N];
+                derived[v].template hide<Functor::passes>();
+#pragma unroll
+                for (uint32_t i = 0; i < N; ++i)
+                    compute_element<Functor, T, N>(row, vectors, derived[v], i, index(v) + i, results);
+                totals.add(v, results);
+                store_numbers<Functor, T, N>(arguments, results, 0, number, index(v) == 0 && length > 0);
+                targets.store(results, own.behind(v) * N, v < there.count, v < there.complete);
+            }
+        }
+    }
+};
+
+// Rows that fit the registers of a team, each read once.
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments>
+TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
+    begin_rows<Functor, T>(arguments, true);
+    Team team{arguments.team};
+    // Threads of vectors of 16 bytes have room for what they add up at their positions, which are the same in all rows.
+    constexpr bool has_totals = row_totals<Functor> != 0 && sizeof(T) * N == access_bytes;
+    using Row = RowInRegisters<Functor, T, N, Vectors, Arguments>;
+    using Vector = typename Row::Vector;
+    constexpr uint32_t stored = stored_operands<Functor>;
+    TotalsInRegisters<Functor, T, N, Vectors, has_totals> totals;
+    // Where blocks take many rows each, a thread has the vectors of an operand that these share in shared memory.
+    __shared__ Vector shared[Row::staged != 0 ? Vectors * block_size : 1];
+    if constexpr (Row::staged != 0)
+        Row(arguments, 0, team.size, shared).stage(shared);
+    visit_rows<stored>(arguments, [&](uint32_t number, const uint64_t(&offsets)[stored]) {
+        // The index is asked for first: another load depends on it.
+        const uint64_t loaded = load_row_index<Functor>(arguments, number);
+        Row elements(arguments, number, team.size, shared);
+        elements.load(offsets, elements.loaded);
+        elements.begin();
+        if constexpr (has_totals)
+            elements.fetch_next(number + grid_blocks() * teams_in(block_size, team.size));
+        RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
+        begin_numbers(arguments, number, offsets, loaded, row);
+        elements.template reduce<0>(row, team);
+        if constexpr (number_results<Functor> != 0) {
+            if (number < arguments.rows && team.lane() == 0)
+                conclude_row(arguments, number, row);
+        } else {
+            elements.store(row, totals);
+        }
+        if constexpr (row_totals<Functor> != 0 && !has_totals)
+            if (number < arguments.rows && team.lane() == 0)
+                store_known(arguments, number, row);
+    });
+    if constexpr (has_totals)
+        if (arguments.totals != 0)
+            totals.template store<Row::is_short>(arguments, team.size);
+}
+
+} // namespace tallow
