@@ -2,7 +2,7 @@
 #pragma once
 
 #include "functor.hpp"
-#include "norm.hpp"
+#include "row_kernels.hpp"
 #include "rows_of_x.hpp"
 
 namespace tallow {
@@ -32,39 +32,30 @@ TALLOW_INLINE void make_gated_x(const Arguments& arguments) {
     });
 }
 
-// A norm of rows that a team holds in registers, as norm_held makes it. As many blocks as a thread holds packs do the
-// same, and each writes one pack of each thread: to round all of them would take one of them longer than the norm.
-template <uint32_t Planes, uint32_t Group, uint32_t Packs, typename Arguments>
+// The result of an op of rows that a team has in registers, with the bits that it has alone. As many blocks as a thread
+// has vectors do the same, and each writes one vector of each thread: to round all of them would take one of them
+// longer than the op.
+template <typename Functor, uint32_t Planes, uint32_t Group, uint32_t Vectors, typename Arguments>
 TALLOW_INLINE void make_normed_x(const Arguments& arguments) {
-    begin_norm<float>(arguments);
+    constexpr uint32_t stored = stored_operands<Functor>;
+    begin_rows<Functor, float>(arguments, true);
     Team team{arguments.team};
-    const uint32_t own = block_index() % Packs;
+    const uint32_t own = block_index() % Vectors;
     const uint32_t number =
-        block_index() / Packs * teams_in(block_size, arguments.team) + teams_in(thread_index(), arguments.team);
-    uint64_t offsets[2];
+        block_index() / Vectors * teams_in(block_size, arguments.team) + teams_in(thread_index(), arguments.team);
+    uint64_t offsets[stored];
     locate(arguments, number < arguments.rows ? number : 0, offsets);
-    const Row<float, true> row(pointer_to<const float>(arguments.source) + offsets[0],
-                               number < arguments.rows ? arguments.length : 0);
-    HeldRow<float, Packs, true> held(row, team.size, 0.0f);
-    if (arguments.residual) {
-        Registers<access_bytes> others[Packs] = {};
-        held.load(pointer_to<const float>(arguments.residual) + offsets[1], 0.0f, others);
-        held.replace(
-            [&](const Registers<access_bytes>& pack, uint32_t p) { return add_packs<float>(pack, others[p]); });
-    }
-    const auto known = held_moments(arguments, held, team);
-    const auto pack = held.pack_of(held.held, own);
-    const uint32_t place = held.place(own);
+    RowInRegisters<Functor, float, 4, Vectors, Arguments> elements(arguments, number, team.size);
+    elements.load(offsets, elements.loaded);
+    elements.begin();
+    RowOf<float, Functor> row = begin_row<Functor, float>(arguments);
+    elements.template reduce<0>(row, team);
     float values[4] = {};
-    if (row.is_whole(place)) {
-        if (arguments.residual)
-            row.template store<true>(pointer_to<float>(arguments.sum) + uint64_t{number} * row.length, place, pack);
-        const auto made = norm_pack(arguments, row, pack, place, known.mean, known.scale);
 #pragma unroll
-        for (uint32_t k = 0; k < 4; ++k)
-            values[k] = take_element<float>(made, k);
-    }
-    write_x<Planes, Group>(arguments, number, arguments.length, place, row.is_whole(place), values);
+    for (uint32_t v = 0; v < Vectors; ++v)
+        if (v == own)
+            elements.compute(row, v, values);
+    write_x<Planes, Group>(arguments, number, arguments.length, elements.index(own), own < elements.own.count, values);
 }
 
 } // namespace tallow

@@ -18,7 +18,6 @@ from tallow.runtime.base.row_facts import RowFacts
 # in an order of their own.
 OPS: Final = [name for name, facts in ROWS.items() if not name.endswith("_gradient")]
 OTHER_ORDERS: Final = {
-    **dict.fromkeys(("rms_norm", "layer_norm"), "norms alone have kernels written by hand"),
     **dict.fromkeys(ROW_REDUCTIONS, "reductions alone split and join rows as reductions of several dims do"),
 }
 

@@ -29,7 +29,6 @@ from pygls.workspace import PositionCodec  # noqa: E402
 
 UNARY, REDUCE = "spec/functors/unary.yaml", "spec/functors/reduce.yaml"
 GPU, CPU, CONV = "spec/families/gpu.yaml", "spec/backends/cpu.yaml", "spec/storage/conv.yaml"
-NORM = "spec/kernels/norm.yaml"
 ROWS, ROPE, COPY = "spec/kernels/host_rows.yaml", "spec/kernels/rope.yaml", "spec/storage/copy.yaml"
 EDITS = (  # what is typed, and what is wrong then
     (UNARY, "formula: log(x)", "formula: log(z)", "unknown name 'z'"),
@@ -37,7 +36,7 @@ EDITS = (  # what is typed, and what is wrong then
     (CONV, "conv1d(layout: Layout", "conv1d(layout: Layuot", "unknown type 'Layuot'"),
     (GPU, "unary.to_dtype: elementwise.cast", "unary.to_dtype: elementwise.cats", "has no function 'cats'"),
     (CPU, "label: cpu", "label: [cpu", "the bracket [ is not closed"),
-    (NORM, "headers: [", "headers: [sofmax.hpp, ", "unknown header 'sofmax.hpp'"),
+    (ROPE, "headers: [", "headers: [sofmax.hpp, ", "unknown header 'sofmax.hpp'"),
     (ROWS, "tokens: self.shape[-2]", "tokens: self.shapes[-2]", "has no 'shapes'; did you mean 'shape'?"),
     (COPY, "[concatenated(self", "[concatenate(self", "did you mean 'concatenated'?"),
 )
@@ -46,7 +45,7 @@ EDITS = (  # what is typed, and what is wrong then
 @pytest.fixture(scope="module")
 def editor() -> Iterator[Editor]:
     editor = Editor.start(REPOSITORY)
-    for file in (UNARY, REDUCE, GPU, CPU, CONV, NORM, ROWS, ROPE, COPY):
+    for file in (UNARY, REDUCE, GPU, CPU, CONV, ROWS, ROPE, COPY):
         editor.open(file)
     # An answer comes when the spec was read for the first time, which takes seconds.
     editor.ask("textDocument/hover", editor.at(UNARY, "formula: log(x)"))
@@ -116,7 +115,7 @@ def test_completion_of_the_calls_of_a_method(editor: Editor) -> None:
         (UNARY, "formula: log(x)", len("formula: lo"), {"log1p", "sigmoid", "where"}),
         (UNARY, "slope * x)", 2, {"slope"}),
         (GPU, "unary.to_dtype: elementwise.cast", len("unary.to_dtype: elementwise."), {"elementwise.unary"}),
-        (NORM, "headers: [", len("headers: ["), {"norm.hpp"}),
+        (ROPE, "headers: [", len("headers: ["), {"rope.hpp"}),
         (ROWS, "native_index.index_stride(positions)", len("native_index."), {"native_index.index_record"}),
         (ROWS, "index_record(op, positions.dtype, most", len("index_record(op, positions.dtype, mo"), {"most"}),
         (COPY, "self.dtype[concatenated(", len("self.dtype[con"), {"concatenated", "pooled", "f32"}),

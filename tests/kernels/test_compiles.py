@@ -52,9 +52,6 @@ CUDA_STACKS = {
     "attention_f16_128_tiles": (7, 24),
     "attention_bf16_256_any": (4, 16),
     "attention_f16_256_any": (5, 16),
-    # What these add up of all rows takes half of the registers, and what they load of a row the rest.
-    "norm_gradient_bf16_held4": (7, 32),
-    "norm_gradient_f16_held4": (7, 32),
     # The same on sm_100.
     "attention_f32_256_tiles": (13, 32),
     "attention_gradient_f32_128_queries": (15, 40),

@@ -340,11 +340,11 @@ def test_few_rows_of_x_are_made_and_rounded_in_one_launch(rows, hidden, joined):
     normed = built(quantized.fwd_rms_norm, blocks, x, None, y, 16, hidden, "q8_1", 1e-5)
     product = f"rounded_product_Q4K_{1 if rows == 1 else 8 if rows <= 8 else 16}"
     if joined:
-        assert kernels(normed) == ["rms_norm_1_32_held4", product]
+        assert kernels(normed) == ["rms_norm_1_32_vector4", product]
         # A block rounds a pack of each thread.
         assert launches(normed)[0].blocks == 4 * rows
     else:
-        assert kernels(normed)[0].startswith("norm_f32_")
+        assert kernels(normed)[0].startswith("rms_norm_f32_")
     gated = kernels(built(quantized.fwd_silu_mul, blocks, x, y, 16, hidden, "q8_1"))
     if rows <= 16:
         assert gated == ["silu_mul_1_32", product]

@@ -44,7 +44,7 @@ from ....program.values import (
     dense,
 )
 from ..driver.grid import FEW_ROWS_OF_X, MAX_ROWS_OF_X, ceil_divide
-from . import copy, elementwise, index, linear, norm, on_host, reduce
+from . import copy, elementwise, index, linear, norm, on_host, reduce, row
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
@@ -287,10 +287,10 @@ def fwd_rms_norm(
     weights = _Weights(blocks, rows, hidden, activations)
     if _makes_rows(weights, x):
         kernel, made, together = _rows_of_x(build, weights, x)
-        sums = norm.rms_norm_by(build, "make_x", f"rms_norm_{kernel}", x, weight, residual, eps, made.address, together)
+        sums = norm.rms_norm_by(build, kernel, x, weight, residual, eps, made.address, together)
         if sums is not None:
             return _product_of_made(build, weights, made.address, x.shape[0]), *sums
-    normed, *others = norm.rms_norm(build, x, weight, residual, eps)
+    normed, *others = row.row(build, MethodOp.RMS_NORM, x, weight, residual, eps)
     return forward(build, blocks, dense(normed, x.shape), rows, hidden, activations), *others
 
 

@@ -13,12 +13,11 @@ from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Buffer, Number, Operand, Value, address_of, dense
 from . import copy, index
-from .geometry import LIMIT
+from .geometry import LIMIT, Dims
 from .row_columns import along_columns, merged_step
 from .row_formula import FAMILY, STRUCTS, RowFormula, RowKernels, RowOutputs, RowStructs, padded
 from .row_launches import in_rows, vector_elements
 from .row_totals import RowTotals, blocks_of
-from .rows import moved_back, moved_last
 from .scalar import parameter_bits
 
 if TYPE_CHECKING:
@@ -123,13 +122,13 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[An
             # Kernels read an element in the place of those behind the end of a row.
             one = dense(build.empty(x.dtype, 1), (1,))
             operands = [operand and one.relaid(shape, (0,) * len(shape)) for operand in operands]
-        moved = [each and moved_last(each, dim) for each in [broadcast(operand, x, dim) for operand in operands]]
+        moved = [each and _moved_last(each, dim) for each in [broadcast(operand, x, dim) for operand in operands]]
         _along_rows(build, kernels, moved, RowOutputs(results, (), ()), numbers)
         if targets is not None:
             build.expect_error()
     if facts.number_results:
         return tuple(numbers.results)
-    return moved_back(build, results[0], shape, dim)
+    return _moved_back(build, results[0], shape, dim)
 
 
 def _evenly_spaced(build: ProgramBuilder, x: Operand, steps: Collection[int] | None = None) -> Operand:
@@ -215,13 +214,27 @@ def typed_along(
     ):
         along_columns(build, kernels, dim, [operand for operand in operands if operand is not None], outputs)
     else:
-        rows = [operand and moved_last(operand, dim) for operand in operands]
+        rows = [operand and _moved_last(operand, dim) for operand in operands]
         _along_rows(build, kernels, rows, RowOutputs(outputs, totals, sums), numbers)
         outputs = [
-            output if is_of_rows else moved_back(build, output, shape, dim)
+            output if is_of_rows else _moved_back(build, output, shape, dim)
             for output, is_of_rows in zip(outputs, of_rows, strict=True)
         ]
     return (*outputs, *[total for total in totals if total is not None], *sums)
+
+
+def _moved_last(x: Operand, dim: int) -> Operand:
+    """The elements with a dim moved last."""
+    order = [*range(dim), *range(dim + 1, len(x.shape)), dim]
+    return x.relaid(tuple([x.shape[d] for d in order]), tuple([x.strides[d] for d in order]))
+
+
+def _moved_back(build: ProgramBuilder, results: Buffer, shape: Dims, dim: int) -> Buffer:
+    """The results of rows along a dim of a shape that was moved last, in row-major order of the shape."""
+    order = [*range(dim), len(shape) - 1, *range(dim, len(shape) - 1)]
+    strides = copy.row_major((*shape[:dim], *shape[dim + 1 :], shape[dim]))
+    there = dense(results, shape).relaid(shape, tuple([strides[d] for d in order]))
+    return results if there.layout.is_contiguous else copy.fresh(build, there)
 
 
 def _along_rows(
