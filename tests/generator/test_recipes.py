@@ -210,6 +210,24 @@ RECIPES = [
         },
     ),
     Recipe(
+        "energy",
+        "scan",
+        'doc: "sum of the squares of the elements 0 to i", dtypes: float, identity: 0, element: square(x), '
+        "combine: x + y, accumulate: f64, edges: {energy(-0.0): 0.0}",
+        {
+            (SCANS, '    "cumsum": Scan('): (
+                '    "energy": Scan(\n'
+                "        lambda name, x, dim: (\n"
+                "            found := np.cumsum(decode(name, x) ** 2, axis=dim),\n"
+                "            sum_bound(name, np.where(np.isfinite(found), found, 0), x.shape[dim]),\n"
+                "        ),\n"
+                "        0,\n"
+                "    ),\n"
+            )
+        },
+        {"Tensor([1.0, 2.0, 3.0]).energy(0)": [1.0, 5.0, 14.0]},
+    ),
+    Recipe(
         "drawdown",
         "scan",
         'doc: "an element less the largest of the elements 0 to i", dtypes: float, identity: lowest, '
