@@ -1350,7 +1350,7 @@ class Spec:
     @cached_property
     def known_elements(self) -> str:
         """What kernels know of dtypes, and the names of ops, as one text."""
-        dtypes = [(dtype.name, dtype.cpp, dtype.bytes, dtype.kind, dtype.real) for dtype in self.dtypes]
+        dtypes = [(it.name, it.bytes, it.kind, it.real, it.format, it.multiplicand) for it in self.dtypes]
         return f"{dtypes} {self.functor_names}"
 
     @cached_property

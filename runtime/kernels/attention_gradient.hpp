@@ -120,7 +120,7 @@ template <typename T> struct GradientCore<T, true> : MatrixCore<T> {
 // How a kernel divides its work: a block has attention_rows rows or keys, its waves some tiles of 16 of them each, and
 // meets the others a tile of `lines` at a time. Size is that of a head, or more.
 template <typename T, uint32_t Size> struct GradientShape {
-    using Core = GradientCore<T, sizeof(T) == 2 && has_matrix_cores>;
+    using Core = GradientCore<T, is_multiplicand<T> && has_matrix_cores>;
     static constexpr uint32_t tiles = attention_rows / matrix_side / waves_per_block;
     static_assert(tiles * matrix_side * waves_per_block == attention_rows, "waves have equally many tiles");
     static constexpr uint32_t steps = Size / matrix_side;

@@ -180,7 +180,7 @@ template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
 TALLOW_INLINE void attend_group(const Arguments& arguments) {
 #if defined(TALLOW_MATRIX_CORES_MMA)
     // Larger heads would leave too few registers.
-    if constexpr (sizeof(T) == 2 && Size <= 128) {
+    if constexpr (is_multiplicand<T> && Size <= 128) {
         attend_rows<MatrixRowAttention<T, Size>>(arguments, Rows);
         return;
     }

@@ -706,11 +706,11 @@ template <typename Of, typename T, typename Shared> struct Joined {
     }
 };
 
-// bf16 has all numbers of floats of 8 bits: what joins them is compiled once.
-template <typename T> struct Joinable {
+// Floats whose numbers bf16 has all are joined as such: that code is compiled once.
+template <typename T, bool IsWithin = is_within_bf16<T>> struct Joinable {
     using type = T;
 };
-template <uint32_t Fraction, bool HasInfinity> struct Joinable<Float8<Fraction, HasInfinity>> {
+template <typename T> struct Joinable<T, true> {
     using type = bf16;
 };
 

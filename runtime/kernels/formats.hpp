@@ -10,32 +10,57 @@ struct boolean {
     uint8_t bits;
 };
 
-// Compilers name half and bfloat differently, so these types are bits with conversions of our own.
-struct f16 {
-    uint16_t bits;
-};
-struct bf16 {
-    uint16_t bits;
-};
-// Floats of 8 bits: so many of them are the fraction. Where there is no infinity, the last number is NaN.
-template <uint32_t Fraction, bool HasInfinity> struct Float8 {
-    static constexpr uint32_t fraction = Fraction;
-    static constexpr bool has_infinity = HasInfinity;
-    static constexpr uint32_t bias = (1u << (6 - Fraction)) - 1;
-    // The bits of infinity, or of the largest number.
-    static constexpr uint32_t highest = HasInfinity ? 0x80u - (1u << Fraction) : 0x7eu;
-    uint8_t bits;
-};
-using f8e4m3 = Float8<3, false>;
-using f8e5m2 = Float8<2, true>;
+// What a float of 8 or 16 bits has besides finite numbers, in LLVM's words: infinities and NaNs as in IEEE 754; one NaN
+// of each sign, the last code (fn); one NaN, in place of -0.0 (fnuz).
+enum class Specials : uint8_t { ieee, fn, fnuz };
 
-// Of short floats the bits of the fraction, and those of the largest number that is finite.
-template <typename T> constexpr uint32_t fraction_of = T::fraction;
-template <> inline constexpr uint32_t fraction_of<bf16> = 7;
-template <> inline constexpr uint32_t fraction_of<f16> = 10;
-template <typename T> constexpr uint8_t highest_bits = T::highest - T::has_infinity;
-template <> inline constexpr uint16_t highest_bits<bf16> = 0x7f7f;
-template <> inline constexpr uint16_t highest_bits<f16> = 0x7bff;
+template <uint32_t Bits> struct UnsignedOf;
+template <> struct UnsignedOf<8> {
+    using type = uint8_t;
+};
+template <> struct UnsignedOf<16> {
+    using type = uint16_t;
+};
+
+// A float of 8 or 16 bits, by its bits of exponent and fraction. Compilers name half and bfloat differently, so these
+// types are bits with conversions of our own.
+template <uint32_t Exponent, uint32_t Fraction, uint32_t Bias = (1u << (Exponent - 1)) - 1,
+          Specials Kind = Specials::ieee>
+struct SmallFloat {
+    using Bits = typename UnsignedOf<1 + Exponent + Fraction>::type;
+    static constexpr uint32_t exponent = Exponent;
+    static constexpr uint32_t fraction = Fraction;
+    static constexpr uint32_t bias = Bias;
+    static constexpr Specials specials = Kind;
+    static constexpr bool has_infinity = Kind == Specials::ieee;
+    static constexpr uint32_t sign = 1u << (Exponent + Fraction);
+    // The code of infinity, or of the largest number.
+    static constexpr uint32_t highest = sign - (has_infinity ? 1u << Fraction : Kind == Specials::fn ? 2u : 1u);
+    static constexpr uint32_t nan = Kind == Specials::fnuz ? sign : sign - 1;
+    Bits bits;
+};
+using f16 = SmallFloat<5, 10>;
+using bf16 = SmallFloat<8, 7>;
+
+template <typename T> constexpr bool is_small_float = false;
+template <uint32_t Exponent, uint32_t Fraction, uint32_t Bias, Specials Kind>
+constexpr bool is_small_float<SmallFloat<Exponent, Fraction, Bias, Kind>> = true;
+// Whether matrix cores multiply them, as the spec says.
+template <typename T> constexpr bool is_multiplicand = false;
+// Whether bf16 has all of their numbers.
+template <typename T> constexpr bool is_within_bf16 = false;
+template <uint32_t Exponent, uint32_t Fraction, uint32_t Bias, Specials Kind>
+constexpr bool is_within_bf16<SmallFloat<Exponent, Fraction, Bias, Kind>> = Exponent < 8 && Fraction <= bf16::fraction;
+// Whether their significands have at most 11 bits, and whether all of them are below 2**16.
+template <typename T> constexpr bool is_brief = false;
+template <uint32_t Exponent, uint32_t Fraction, uint32_t Bias, Specials Kind>
+constexpr bool is_brief<SmallFloat<Exponent, Fraction, Bias, Kind>> = Fraction <= f16::fraction;
+template <typename T> constexpr bool is_bounded = (1u << T::exponent) - T::bias - T::has_infinity <= 16;
+// Whether f32 has the squares of all of them, and sums of many squares.
+template <typename T> constexpr bool has_squares = false;
+template <uint32_t Exponent, uint32_t Fraction, uint32_t Bias, Specials Kind>
+constexpr bool has_squares<SmallFloat<Exponent, Fraction, Bias, Kind>> =
+    (1u << Exponent) - Bias <= 40 && Bias + Fraction <= 64;
 
 // Two numbers side by side. Memory of the host may be aligned as these are, that of a GPU is as both together.
 #if defined(TALLOW_HOST)

@@ -28,12 +28,10 @@ template <typename First, typename Second> TALLOW_INLINE Both<First, Second> bot
 
 // What a functor is given: elements in the compute type. One that asks for it gets floats of at most 11 bits as Brief.
 template <bool AsBrief, typename T> TALLOW_INLINE auto argument_of(T x) {
-    if constexpr (!AsBrief)
-        return to_compute(x);
-    else if constexpr (is_integer<T> || sizeof(T) > 2)
-        return to_compute(x);
+    if constexpr (AsBrief && is_brief<T>)
+        return Brief<is_bounded<T>>(to_compute(x));
     else
-        return Brief<!is_same<T, bf16>>(to_compute(x));
+        return to_compute(x);
 }
 
 // The bits of a functor's parameters, as the structs of its kernels have them.

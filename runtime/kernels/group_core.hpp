@@ -175,6 +175,7 @@ TALLOW_INLINE void transpose_quads(uint32_t (&words)[4]) {
 // Operands describe both.
 template <typename T, bool HaveRows, bool HaveLines, bool Adds = true, uint32_t N>
 TALLOW_INLINE void multiply_group(float (&sums)[N], uint64_t rows, uint64_t lines) {
+    static_assert(is_multiplicand<T>, "matrix cores multiply bf16 and f16");
     static_assert(N == 128 || N == 64 || N == 32, "64 rows by 256, 128 or 64 lines");
     if constexpr (is_same<T, bf16>) {
         TALLOW_SHARED_ROWS("bf16");
@@ -185,6 +186,7 @@ TALLOW_INLINE void multiply_group(float (&sums)[N], uint64_t rows, uint64_t line
 // The same of rows in registers.
 template <typename T, bool HaveLines, bool Adds = true, uint32_t N>
 TALLOW_INLINE void multiply_held(float (&sums)[N], const typename MatrixCore<T>::Rows& rows, uint64_t lines) {
+    static_assert(is_multiplicand<T>, "matrix cores multiply bf16 and f16");
     static_assert(N == 128 || N == 64 || N == 32, "64 rows by 256, 128 or 64 lines");
     if constexpr (is_same<T, bf16>) {
         TALLOW_HELD_ROWS("bf16");

@@ -391,7 +391,7 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
 template <typename T, bool SumsPositions, typename Arguments>
 TALLOW_INLINE void implicit_gemm(const Arguments& arguments) {
     using Gathered = Gathering<SumsPositions, Arguments>;
-    constexpr bool is_half = sizeof(T) == 2 && is_same<compute_type<T>, float>;
+    constexpr bool is_half = is_multiplicand<T>;
     using Small = DotTile<T, Gathered, 1, 1, sizeof(T) == 8 ? 8 : 16>;
     if constexpr (is_same<T, float>) {
         using Wide = DotTile<T, Gathered, 1, 2, 16>;

@@ -259,9 +259,9 @@ template <typename Element, typename T> TALLOW_INLINE T nextafter(T x, T y) {
     } else {
         least = to_float(Element{1});
         const T size = abs(x);
-        const T share = size * (T{0.625f} / (1 << fraction_of<Element>));
+        const T share = size * (T{0.625f} / (1 << Element::fraction));
         const T step = share > T{0.75f} * least ? share : T{0.75f} * least;
-        const T highest = to_float(Element{highest_bits<Element>});
+        const T highest = to_float(Element{Element::highest - Element::has_infinity});
         moved = copysign(size == infinity(T{}) ? highest : grows ? size + step : size - step, x);
     }
     const T next = x == 0 ? copysign(least, y) : moved;

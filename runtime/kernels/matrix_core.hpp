@@ -65,6 +65,7 @@ template <typename T, uint32_t Length, bool Spread> struct SharedTile {
 
 // A product with eight columns, twice side by side.
 template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
+    static_assert(is_multiplicand<T>, "matrix cores multiply bf16 and f16");
     static constexpr uint32_t sums = 8;
     static constexpr uint32_t held = 2;
     static constexpr uint32_t run = 2;
@@ -192,6 +193,7 @@ template <typename Element, uint32_t Length> struct VectorOf {
 // AMD's: of the product of columns and transposed rows a lane holds sums of one row. The depth is split among the
 // lanes, unless operands are doubled: then each half of a wave holds all of it.
 template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
+    static_assert(is_multiplicand<T>, "matrix cores multiply bf16 and f16");
 #if defined(TALLOW_HAS_DOUBLED_OPERANDS)
     static constexpr bool is_doubled = true;
 #else

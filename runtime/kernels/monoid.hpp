@@ -183,21 +183,21 @@ template <typename Number> TALLOW_INLINE bool needs_elements(const Moments<Numbe
 }
 
 // The state of elements T that are joined as Number. On the host f32 are joined as f64, and floats of 8 bits as bf16.
-template <template <typename> typename Of, typename T, typename Number> struct StateFor {
+#if defined(TALLOW_VECTOR)
+template <typename T> constexpr bool is_unscaled = has_squares<T> && !is_within_bf16<T>;
+#else
+template <typename T> constexpr bool is_unscaled = has_squares<T>;
+#endif
+template <template <typename> typename Of, typename T, typename Number, bool IsUnscaled = is_unscaled<T>>
+struct StateFor {
     using type = Of<Number>;
 };
-template <template <typename> typename Of> struct StateFor<Of, f16, float> {
+template <template <typename> typename Of, typename T> struct StateFor<Of, T, float, true> {
     using type = typename Unscaled<Of<float>>::type;
 };
 template <template <typename> typename Of> struct StateFor<Of, float, double> {
     using type = typename Unscaled<Of<double>>::type;
 };
-#if !defined(TALLOW_VECTOR)
-template <template <typename> typename Of, uint32_t Fraction, bool HasInfinity>
-struct StateFor<Of, Float8<Fraction, HasInfinity>, float> {
-    using type = typename Unscaled<Of<float>>::type;
-};
-#endif
 
 // A state is several numbers, a struct of the spec.
 template <template <typename> typename Of, typename T, typename R, typename Wide = void> struct StateReduction {

@@ -203,7 +203,7 @@ template <typename T> struct NormalFunction {
         : mean(static_cast<Value>(arguments.mean)), std(static_cast<Value>(arguments.std)) {
     }
     template <uint32_t N> static TALLOW_INLINE void draw(const Words& words, Value (&units)[N]) {
-        normal_units<sizeof(T) < 4>(words, units);
+        normal_units<is_small_float<T>>(words, units);
     }
     TALLOW_INLINE T operator()(Value unit) const {
         return convert<T>(fma(std, unit, mean));

@@ -28,7 +28,7 @@ template <typename Value> TALLOW_INLINE uint64_t bits_of(Value number) {
 // more away from any number of n + 1 bits: so it is rounded to the same, but for subnormal numbers.
 template <typename T> TALLOW_INLINE T divide_by_number(T x, T y) {
     const float dividend = to_compute(x), divisor = to_compute(y);
-    constexpr float smallest = is_same<T, bf16> ? 0x1p-126f : 0x1p-14f;
+    const float smallest = bit_cast<float>((128u - T::bias) << 23);
     const float quotient = dividend * (1.0f / divisor), size = fabs(quotient);
     const bool is_normal = size >= smallest && size < infinity(float{});
     // Zeros and infinities are equal to their quotient.

@@ -29,10 +29,6 @@ template <typename Word, typename Arguments> TALLOW_INLINE void fill_span(const 
 
 // Floats that are computed in another type: they are converted for parts of a span, which stay in the cache, so that
 // one function of floats serves all.
-template <typename T> constexpr bool is_small_float = false;
-template <> constexpr bool is_small_float<f16> = true;
-template <> constexpr bool is_small_float<bf16> = true;
-template <uint32_t Fraction, bool HasInfinity> constexpr bool is_small_float<Float8<Fraction, HasInfinity>> = true;
 template <typename T, bool Small = is_small_float<T>> struct Widened {
     using type = T;
 };

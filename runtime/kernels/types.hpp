@@ -13,44 +13,44 @@ template <typename T> constexpr bool is_unsigned = Traits<T>::is_unsigned;
 template <typename A, typename B> constexpr bool is_same = false;
 template <typename A> constexpr bool is_same<A, A> = true;
 
-TALLOW_INLINE float to_float(f16 value) {
-#if defined(TALLOW_AMD) || defined(TALLOW_VECTOR)
-    return static_cast<float>(bit_cast<_Float16>(value.bits));
-#elif defined(TALLOW_NVIDIA)
-    float result;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
-    return result;
-#else
-    const uint32_t magnitude = value.bits & 0x7fffu;
-    const uint32_t scaled = bit_cast<uint32_t>(bit_cast<float>(magnitude << 13) * 0x1p112f);
-    const uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
-    return bit_cast<float>(scaled | special | static_cast<uint32_t>(value.bits & 0x8000u) << 16);
-#endif
+template <uint32_t Exponent, uint32_t Fraction, uint32_t Bias, Specials Kind>
+TALLOW_INLINE float to_float(SmallFloat<Exponent, Fraction, Bias, Kind> value) {
+    using From = SmallFloat<Exponent, Fraction, Bias, Kind>;
+    const uint32_t magnitude = value.bits & (From::sign - 1);
+    const uint32_t sign = static_cast<uint32_t>(value.bits & From::sign) << (31 - Exponent - Fraction);
+    // Where the exponent field is 0, the float made of it is subnormal: the product is exact all the same.
+    const float scale = bit_cast<float>((254u - Bias) << 23);
+    const uint32_t scaled = bit_cast<uint32_t>(bit_cast<float>(magnitude << (23 - Fraction)) * scale);
+    const uint32_t special = From::has_infinity ? scaled | 0x7f800000u : 0x7fc00000u;
+    const bool is_special =
+        Kind == Specials::fnuz ? value.bits == From::nan : magnitude >= From::highest + !From::has_infinity;
+    return bit_cast<float>((is_special ? special : scaled) | sign);
 }
 
 TALLOW_INLINE float to_float(bf16 value) {
     return bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
 }
 
-template <uint32_t Fraction, bool HasInfinity> TALLOW_INLINE float to_float(Float8<Fraction, HasInfinity> value) {
-    using Format = Float8<Fraction, HasInfinity>;
-    const uint32_t magnitude = value.bits & 0x7fu;
-    const uint32_t sign = static_cast<uint32_t>(value.bits & 0x80u) << 24;
-    // Where the exponent field is 0, the float made of it is subnormal: the product is exact all the same.
-    const float scale = bit_cast<float>((254u - Format::bias) << 23);
-    const uint32_t scaled = bit_cast<uint32_t>(bit_cast<float>(magnitude << (23 - Fraction)) * scale);
-    const uint32_t special = HasInfinity ? scaled | 0x7f800000u : 0x7fc00000u;
-    return bit_cast<float>((magnitude >= Format::highest + !HasInfinity ? special : scaled) | sign);
+#if defined(TALLOW_AMD) || defined(TALLOW_VECTOR)
+TALLOW_INLINE float to_float(f16 value) {
+    return static_cast<float>(bit_cast<_Float16>(value.bits));
 }
+#elif defined(TALLOW_NVIDIA)
+TALLOW_INLINE float to_float(f16 value) {
+    float result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+    return result;
+}
+#endif
 
-// The bits of the nearest float of 8 bits.
-template <typename To> TALLOW_INLINE uint32_t float8_bits(float value) {
+// The bits of the nearest float of 8 or 16 bits.
+template <typename To> TALLOW_INLINE uint32_t small_float_bits(float value) {
     constexpr uint32_t lost = 23 - To::fraction;
     constexpr uint32_t rebias = (127 - To::bias) << 23;
     // Half a unit below infinity, numbers round to it. Without an infinity, the largest number is the last one.
     constexpr uint32_t limit = (To::highest << lost) + rebias - (To::has_infinity ? 1u << (lost - 1) : 0u);
     const uint32_t bits = bit_cast<uint32_t>(value);
-    const uint32_t sign = bits >> 24 & 0x80u;
+    const uint32_t sign = bits >> (31 - To::exponent - To::fraction) & To::sign;
     const uint32_t magnitude = bits & 0x7fffffffu;
     // Below the normal numbers the float adder rounds to a multiple of the least one. Selects, not branches: lanes
     // differ.
@@ -59,49 +59,45 @@ template <typename To> TALLOW_INLINE uint32_t float8_bits(float value) {
     const uint32_t normal = (magnitude - rebias + (1u << (lost - 1)) - 1 + (magnitude >> lost & 1u)) >> lost;
     const uint32_t finite = magnitude < (128 - To::bias) << 23 ? subnormal : normal;
     const uint32_t bounded = magnitude >= limit ? To::highest : finite;
-    return (magnitude > 0x7f800000u ? 0x7fu : bounded) | sign;
+    if constexpr (To::specials == Specials::fnuz)
+        return magnitude > 0x7f800000u ? To::nan : bounded == 0 ? 0u : bounded | sign;
+    else
+        return (magnitude > 0x7f800000u ? To::nan : bounded) | sign;
 }
 
 template <typename To> TALLOW_INLINE To round_from(float value) {
 #if defined(TALLOW_HAS_F8_CONVERSIONS)
-    if constexpr (is_same<To, f8e4m3>) {
+    if constexpr (is_same<To, SmallFloat<4, 3, 7, Specials::fn>>) {
         uint16_t pair;
         asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
         return {static_cast<uint8_t>(pair)};
     } else
 #endif
-        return {static_cast<uint8_t>(float8_bits<To>(value))};
+        return {static_cast<typename To::Bits>(small_float_bits<To>(value))};
 }
 
 template <> TALLOW_INLINE float round_from<float>(float value) {
     return value;
 }
 
-template <> TALLOW_INLINE f16 round_from<f16>(float value) {
 #if defined(TALLOW_AMD)
+template <> TALLOW_INLINE f16 round_from<f16>(float value) {
     // Behind this a product cannot be joined with its conversion: LLVM would add 0.0 to it, which makes 0.0 of -0.0.
     asm("" : "+v"(value));
     return {bit_cast<uint16_t>(static_cast<_Float16>(value))};
+}
 #elif defined(TALLOW_HAS_PAIR_CONVERSIONS)
+template <> TALLOW_INLINE f16 round_from<f16>(float value) {
     // Pairs are converted at several times the rate of single numbers.
     uint32_t pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
     return {static_cast<uint16_t>(pair)};
-#elif defined(TALLOW_VECTOR)
-    return {bit_cast<uint16_t>(static_cast<_Float16>(value))};
-#else
-    const uint32_t bits = bit_cast<uint32_t>(value);
-    const uint32_t sign = bits >> 16 & 0x8000u;
-    const uint32_t magnitude = bits & 0x7fffffffu;
-    // Below 2**-14 the float adder rounds to a multiple of 2**-24.
-    const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - bit_cast<uint32_t>(0.5f);
-    const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-    const uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
-    const uint32_t bounded = magnitude >= 0x477ff000u ? 0x7c00u : finite;
-    const uint32_t rounded = magnitude > 0x7f800000u ? 0x7e00u : bounded;
-    return {static_cast<uint16_t>(rounded | sign)};
-#endif
 }
+#elif defined(TALLOW_VECTOR)
+template <> TALLOW_INLINE f16 round_from<f16>(float value) {
+    return {bit_cast<uint16_t>(static_cast<_Float16>(value))};
+}
+#endif
 
 template <> TALLOW_INLINE bf16 round_from<bf16>(float value) {
 #if defined(TALLOW_HAS_PAIR_CONVERSIONS)
@@ -119,14 +115,15 @@ template <> TALLOW_INLINE bf16 round_from<bf16>(float value) {
 template <typename To> TALLOW_INLINE uint32_t round_pair(float low, float high) {
 #if defined(TALLOW_HAS_PAIR_CONVERSIONS)
     uint32_t pair;
-    if constexpr (is_same<To, bf16>)
+    if constexpr (is_same<To, bf16>) {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    else
+        return pair;
+    } else if constexpr (is_same<To, f16>) {
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-#else
-    return round_from<To>(low).bits | static_cast<uint32_t>(round_from<To>(high).bits) << 16;
+        return pair;
+    } else
 #endif
+        return round_from<To>(low).bits | static_cast<uint32_t>(round_from<To>(high).bits) << 16;
 }
 
 // To the float next to zero, its last bit set if that lost anything: rounding such a float once more is as good as
@@ -171,7 +168,7 @@ template <typename To, typename From> TALLOW_INLINE To convert(From value) {
         return value;
     else if constexpr (is_complex<From> && is_complex<To>)
         return static_cast<To>(value);
-    else if constexpr (!is_integer<From> && sizeof(From) < 4)
+    else if constexpr (is_small_float<From>)
         return convert<To>(to_float(value));
     else if constexpr (is_same<From, boolean>)
         return convert<To>(static_cast<uint8_t>(value.bits != 0));
@@ -183,7 +180,7 @@ template <typename To, typename From> TALLOW_INLINE To convert(From value) {
         return static_cast<To>(static_cast<typename Traits<To>::wrap>(value));
     else if constexpr (is_integer<To>)
         return truncate_saturated<To>(value);
-    else if constexpr (sizeof(To) >= 4)
+    else if constexpr (!is_small_float<To>)
         return static_cast<To>(value);
     else if constexpr (is_same<From, float>)
         return round_from<To>(value);

@@ -113,8 +113,18 @@ def kernels_dtypes(spec: Spec) -> View:
         traits = f"{'TruthTraits' if dtype.kind == 'bool' else 'FloatTraits'}<{compute}>"
         if dtype.is_integer:
             traits = f"IntegerTraits<{dtype.cpp}, {compute}, {wrap}, {is_signed}>"
-        made_from = (dtype.location,)
-        rows.append(View(made_from=made_from, name=dtype.name, cpp=dtype.cpp, bytes=dtype.bytes, traits=traits))
+        it = dtype.format
+        rows.append(
+            View(
+                made_from=(dtype.location,),
+                cpp=dtype.cpp,
+                format=f"{it.exponent}, {it.fraction}, {it.bias}, Specials::{it.specials or 'ieee'}"
+                if it and it.bits < 32
+                else "",
+                is_multiplicand="true" if dtype.multiplicand else "false",
+                traits=traits,
+            )
+        )
     return View(dtypes=rows)
 
 
