@@ -29,6 +29,8 @@ _VENDORS: Final = {
     "bfloat16": ("__nv_bfloat16", "__hip_bfloat16", "hip_bfloat16"),
     "float8_e4m3fn": ("__nv_fp8_e4m3", "__hip_fp8_e4m3"),
     "float8_e5m2": ("__nv_fp8_e5m2", "__hip_fp8_e5m2"),
+    "float8_e4m3fnuz": ("__hip_fp8_e4m3_fnuz",),
+    "float8_e5m2fnuz": ("__hip_fp8_e5m2_fnuz",),
 }
 # Of dtypes, by kind and bytes.
 _CODES: Final = {
@@ -122,8 +124,8 @@ def _types() -> dict[str, CType]:
         code = _CODES[dtype.kind if dtype.is_of_numpy else "unsigned"][dtype.itemsize]
         if dtype.is_of_numpy:
             by_code[code] = dtype
-        others = _VENDORS.get(dtype.numpy.name, ())
-        found.update(dict.fromkeys((dtype.value, dtype.numpy.name, dtype.cpp, *others), CType(code, dtype)))
+        known = () if dtype.numpy.names else (dtype.numpy.name, *_VENDORS.get(dtype.numpy.name, ()))
+        found.update(dict.fromkeys((dtype.value, dtype.cpp, *known), CType(code, dtype)))
     for code, names in _NAMES.items():
         found.update(dict.fromkeys(names, CType(code, by_code.get(code))))
     same = "long long" if struct.calcsize("@l") == struct.calcsize("@q") else "int"
