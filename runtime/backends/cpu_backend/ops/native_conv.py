@@ -83,9 +83,11 @@ def are_finite(x: Operand) -> bool:
     if x.dtype in (DType.F32, DType.F64):
         return bool(np.isfinite(array).all())
     # NumPy is slow at types that are not the processor's.
-    least = x.dtype.format.highest
-    patterns = bits(array)
-    return patterns.size == 0 or int((patterns & (least | least - 1)).max()) < least
+    of, patterns = x.dtype.format, bits(array)
+    sign = 1 << of.bits - 1
+    if of.specials == "fnuz":
+        return not (patterns == sign).any()
+    return patterns.size == 0 or int((patterns & sign - 1).max()) < of.highest + (of.specials == "fn")
 
 
 def convolve(
