@@ -30,9 +30,9 @@ def all_formats() -> Iterator[FloatFormat]:
         for exponent in range(2, min(bits - 1, 9)):
             for specials in SPECIALS:
                 bias = 2 ** (exponent - 1) - (specials != "fnuz")
-                found = FloatFormat(exponent, bits - 1 - exponent, bias, specials)
-                if bias <= 127 and found.max <= float(np.finfo(np.float32).max):
-                    yield found
+                each = FloatFormat(exponent, bits - 1 - exponent, bias, specials)
+                if bias <= 127 and each.max <= float(np.finfo(np.float32).max):
+                    yield each
 
 
 FORMATS = {f"e{it.exponent}m{it.fraction}{it.specials}": it for it in all_formats()}
