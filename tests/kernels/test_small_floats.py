@@ -80,7 +80,11 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     (folder / "floats.cpp").write_text(
         '#include "types.hpp"\nusing namespace tallow;\n' + "".join(texts), encoding="utf-8"
     )
-    flags = ["-DTALLOW_VECTOR"] if request.param == "vectors" else [f"-I{REPOSITORY / 'tests/hip_host/include'}"]
+    flags = (
+        ["-DTALLOW_VECTOR"]
+        if request.param == "vectors"
+        else [f"-I{REPOSITORY / 'tests/hip_host/include'}", "-DTALLOW_TARGET_host32"]
+    )
     headers = [f"-I{HEADERS}", f"-I{KERNELS}"]
     command = [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", *flags, *headers, "floats.cpp", "-o", "floats.so"]
     subprocess.run(command, cwd=folder, check=True)
