@@ -7,7 +7,7 @@ one with its path.
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opgen.folders import PACKAGE_FILE
@@ -18,6 +18,7 @@ from opgen.problem import Problem, did_you_mean
 _OF_KERNELS = ("widths", "constants", "targets", "groups", "tuples")
 _FILES = ("primitives.yaml", *(f"kernels/{name}.yaml" for name in _OF_KERNELS))
 _FOLDERS = ("families", "libraries", "drivers")
+_PRIMITIVES = Path("spec/primitives.yaml")
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,25 @@ def with_base(documents: dict[Path, Document], problems: list[Problem]) -> Base 
             problems.append(Problem(item.location, message))
     for file in dict.fromkeys(wanted):
         path = Path("spec", file)
+        if path == _PRIMITIVES and path in documents:
+            described = load_file(base.folder / path, Path(base.package) / path, problems)
+            documents[path] = _joined(documents[path], described)
+            continue
         if path not in documents and (base.folder / path).is_file():
             document = load_file(base.folder / path, Path(base.package) / path, problems)
             if document is not None:
                 documents[path] = document
     return base
+
+
+def _joined(own: Document, base: Document | None) -> Document:
+    """The primitives of a project and, before them, those of the base that have other names."""
+    key = "primitives"
+    roots = [own.root.content, None if base is None else base.root.content]
+    mine, theirs = (root.get(key) if isinstance(root, dict) else None for root in roots)
+    if mine is None or theirs is None or not isinstance(own.root.content, dict):
+        return own
+    if not isinstance(mine.content, dict) or not isinstance(theirs.content, dict):
+        return own
+    joined = replace(mine, content={**theirs.content, **mine.content})
+    return Document(own.path, replace(own.root, content={**own.root.content, key: joined}), own.text)

@@ -14,7 +14,8 @@ from opgen.formula import COMPARISONS, Call, FormulaError, Number, names, parse,
 from opgen.model import ROW, ROW_GRADIENT, SCAN
 from opgen.problem import Refusal
 
-KINDS = ("map", "reduction", ROW, SCAN)
+COMPOSED: Final = "composed"
+KINDS = ("map", "reduction", ROW, SCAN, COMPOSED)
 """The kinds of ops that are one entry each."""
 # What a dtype's name says: its kind and its bits.
 _NAMED: Final = {
@@ -232,15 +233,40 @@ def _float_bits(name: str, bits: int) -> tuple[int, int, str]:
     return exponent, bits - 1 - exponent, ""
 
 
-def add_method(additions: Additions, name: str, family: str) -> list[Path]:
-    """Add a storage method to a file of spec/storage, and to each backend a cell that says it lacks it; the files."""
-    path, lines = Path("spec", "storage", f"{family}.yaml"), [*_method(name, _has_gradients(additions))]
+def add_composed(additions: Additions, name: str, body: str | None) -> list[Path]:
+    """Add a storage method that is composed of others to spec/storage/composed.yaml; the file."""
+    return [_add_to_family(additions, name, COMPOSED, [*_composed(name, body)])]
+
+
+def _composed(name: str, body: str | None) -> Iterator[str]:
+    yield f"{name}:"
+    yield f'  signature: "{name}(layout: Layout) -> Storage"  # its parameters: operands and their layouts first'
+    yield "  doc: |"
+    yield f"    What {name} gives."
+    yield "  operands: {self: {layout: layout, dtypes: float}}  # the storages that it reads"
+    yield f"  unsupported: {name} is of floats  # why it lacks dtypes"
+    yield '  # result: "self.dtype[self.shape[:-1]]"  # if it has another dtype or shape than the first of them'
+    yield f'  tensor: "{name}() -> Tensor"  # the tensor method: parameters may have defaults'
+    yield "  # example: [{self: [4, 3]}]  # calls, where it has parameters: shapes of operands, values"
+    yield '  # let: {x: "self.to_dtype(self.dtype.compute)"}  # named parts of the body, in Tensor\'s methods'
+    yield f"  body: {json.dumps(body or 'self * self')}  # the result; gradients and batches follow from it"
+
+
+def _add_to_family(additions: Additions, name: str, family: str, lines: list[str]) -> Path:
+    """Add an entry to a file of spec/storage, which is created if it is new."""
+    path = Path("spec", "storage", f"{family}.yaml")
     if additions.is_own(path):
         _require_new(additions, path, "methods", name, "method")
         additions.append(path, ("methods",), lines)
     else:
         doc = f"doc: What the methods of {family} have in common.  # the docs of their module say it"
         additions.create(path, _file([doc, "methods:"], lines))
+    return path
+
+
+def add_method(additions: Additions, name: str, family: str) -> list[Path]:
+    """Add a storage method to a file of spec/storage, and to each backend a cell that says it lacks it; the files."""
+    path = _add_to_family(additions, name, family, [*_method(name, _has_gradients(additions))])
     return [path, *_add_cells(additions, "storage", name, name)]
 
 

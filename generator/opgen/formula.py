@@ -310,8 +310,9 @@ class Primitive:
     array: Annotated[
         Implementation | None,
         "The expression over arrays, in words of spec/families/array.yaml: `np` is the library, `numerics` the "
-        "functions of runtime/numerics/numerics.py. Without it, an operator is itself, another primitive np's "
-        "function of its name.",
+        "functions of runtime/numerics/numerics.py, and another module there is known by its name, as in "
+        "`number_theory.gcd(np, x, y)`. Without it, an operator is itself, another primitive np's function of its "
+        "name.",
     ]
     kernel: Annotated[
         Implementation | None,
@@ -323,6 +324,11 @@ class Primitive:
         Choice(("none", "real")),
         "What it gives of complex numbers: `real` ones, or `none` where they have no such function, as they have no "
         "order. Without this key it gives complex ones.",
+    ]
+    header: Annotated[
+        str | None,
+        names_of("header", token=r"[\w./]+"),
+        "The header of runtime/kernels that defines the kernel's function, if those of the families do not.",
     ]
     brief: Annotated[
         bool,
@@ -471,6 +477,7 @@ _BOTH: Final = Primitive(
     array=Implementation("(x, y)", "(x, y)", Location(Path())),
     kernel=None,
     complex="none",
+    header=None,
     brief=False,
     of_dtype=False,
     bounded=False,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from opgen.cache.memo import memoize
@@ -20,6 +21,19 @@ from opgen.sources import HEADERS, Sources, package_folders, place
 
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _PLACEHOLDER = re.compile(r"{\w+}")
+
+
+def with_headers(spec: Spec) -> tuple[KernelFamily, ...]:
+    """The families of kernels, with the headers of the primitives that they compute."""
+    if not any(primitive.header for primitive in spec.primitives.values()):
+        return spec.kernels
+    return tuple(_with_headers(spec, family) for family in spec.kernels)
+
+
+@memoize(lambda spec, family: (family, spec.primitives, spec.known_dtypes, *spec.functors.values()), size=256)
+def _with_headers(spec: Spec, family: KernelFamily) -> KernelFamily:
+    own = {it.header: it.location for it in _primitives_of(spec, family) if it.header is not None}
+    return replace(family, headers={**family.headers, **own}) if own else family
 
 
 def check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:

@@ -982,8 +982,6 @@ class Method:
         """Note a signature of another name, and operands that are no parameters."""
         if self.signature.name != self.name:
             yield (None,), f"{what} has the signature of '{self.signature.name}'; give both one name"
-        for parameter in (it for it in self.signature.parameters if " = " in it.type):
-            yield "signature", f"'{parameter}' of {what} has a default; write it to 'tensor'"
         if self.operands and all(operand.name != "self" for operand in self.operands):
             yield (None,), f"{what} has no operand 'self'; add it to 'operands'"
         yield from self._operand_mistakes()

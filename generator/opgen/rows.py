@@ -60,6 +60,7 @@ def _language_primitive(call: str, doc: str, location: Location, array: str) -> 
         array=Implementation(array, array, location),
         kernel=Implementation("x", "x", location),
         complex="none",
+        header=None,
         brief=False,
         of_dtype=False,
         bounded=False,

@@ -340,6 +340,7 @@ def _as_primitive(functor: Functor, kinds: tuple[Kind, ...]) -> Primitive:
         array=None,
         kernel=None,
         complex=None,
+        header=None,
         brief=False,
         of_dtype=False,
         bounded=False,

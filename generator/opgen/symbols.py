@@ -14,7 +14,7 @@ from opgen.cache.memo import memoize
 from opgen.cells import FunctionCall
 from opgen.errors import CHECKS, check_functions
 from opgen.expression import outer_names
-from opgen.kernel_symbols import check_kernels
+from opgen.kernel_symbols import check_kernels, with_headers
 from opgen.launch_ops import launch_ops, launch_packages
 from opgen.model import (
     Backend,
@@ -24,7 +24,7 @@ from opgen.model import (
     Spec,
 )
 from opgen.problem import Location, Problems, did_you_mean
-from opgen.sources import BACKENDS, BASE, RUNTIME, Sources, package_folders
+from opgen.sources import BACKENDS, BASE, NUMERICS, RUNTIME, Sources, package_folders
 from opgen.word_symbols import NumPyNames, check_words
 from opgen.words import uses_of_words
 
@@ -58,7 +58,11 @@ def read_symbols(spec: Spec, sources: Sources, problems: Problems) -> Spec:
             modules[package] = {**modules.get(package, {}), launches: own}
     return replace(
         spec,
-        own_modules={package: frozenset(sources.modules(BACKENDS / package)) for package in packages},
+        own_modules={
+            **{package: frozenset(sources.modules(BACKENDS / package)) for package in packages},
+            NUMERICS.name: frozenset(sources.modules(NUMERICS)) - {NUMERICS.name, "rows", "__init__"},
+        },
+        kernels=with_headers(spec),
         modules=modules,
         launch_ops=ops,
         checks=check_functions(sources),

@@ -36,6 +36,11 @@ class NumPyNames:
         # Functions of a module, or methods of an object in its place. One that cannot be read is noted elsewhere.
         read = (sources.methods(path) or {*(sources.functions(path) or ())} for path in modules)
         self._numerics: list[Collection[str]] = [names for names in read if names]
+        self._modules = {
+            path.stem: sources.functions(path) or {}
+            for path in sources.below(NUMERICS)
+            if path.stem not in (_NUMERICS, "__init__")
+        }
 
     @property
     def names(self) -> list[str]:
@@ -55,6 +60,9 @@ class NumPyNames:
             # Each of the modules of this name has all of them.
             lacking = next((known for known in self._numerics if rest and rest[0] not in known), None)
             return None if lacking is None else [f"{first}.{other}" for other in lacking]
+        if first in self._modules:
+            is_known = bool(rest) and rest[0] in self._modules[first]
+            return None if is_known else [f"{first}.{name}" for name in self._modules[first]]
         if first != _NP:
             return [*operands, *([f"{_NP}.{first}"] if self.has(first) else [])]
         value: object = importlib.import_module("numpy")

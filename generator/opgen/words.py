@@ -52,7 +52,7 @@ class Uses(NamedTuple):
                 case ast.Attribute(value=ast.Name(id=owner), attr=name):
                     if owner == _NP:
                         found.add(name)
-                    homes = [str(BACKENDS / package / f"{owner}.py") for package in packages]
+                    homes = [str(folder / f"{owner}.py") for folder in (*map(BACKENDS.joinpath, packages), NUMERICS)]
                     for home in [_CLASS] if owner == _NUMERICS else homes:
                         found |= self.functions.get((home, name), frozenset())
         return frozenset(found)

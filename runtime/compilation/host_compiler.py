@@ -58,7 +58,7 @@ class Compiler(NamedTuple):
             source.write_text(text, encoding="utf-8")
             flags = [flag.replace("{target}", self.target) for flag in self.flags]
             # A compiler that is newer than the package may warn of more.
-            flags += ["-w", f"-I{code_object.SOURCES}", f"-I{code_object.HEADERS}"]
+            flags += ["-w", *(f"-I{folder}" for folder in (code_object.SOURCES, *code_object.HEADERS))]
             command = [self.path, *self.toolchain.subcommand, *flags, str(source), "-o", str(output)]
             # What compilers put aside goes with the folder, even if they are killed.
             environment = {**os.environ, "TMPDIR": folder}

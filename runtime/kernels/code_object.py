@@ -10,14 +10,14 @@ from ..helpers.checksum import sha256
 
 SOURCES: Final = Path(sys.modules[__name__.partition(".")[0]].__path__[0], "kernels")
 """Where the kernels are, and the headers that follow from the spec."""
-HEADERS: Final = Path(__file__).parent
-"""Where the other headers are."""
+HEADERS: Final = tuple(map(Path, sys.modules[str(__package__)].__path__))
+"""Where the other headers are: first those of a project that builds on a package, then those of the package."""
 
 
 def source(name: str) -> Path:
     """Where a source or a header is."""
-    path = SOURCES / name
-    return path if path.is_file() else HEADERS / name
+    paths = [folder / name for folder in (SOURCES, *HEADERS)]
+    return next(filter(Path.is_file, paths), paths[-1])
 
 
 def path_of(target: str, family: str) -> Path:

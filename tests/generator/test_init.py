@@ -17,6 +17,7 @@ from opgen.cli import main
 
 from .project import REPOSITORY, Project, copy_project
 from .test_distribution import build
+from .test_tutorial import BLOCKS
 
 BASE = ("--base", "tallow")
 
@@ -203,3 +204,46 @@ def test_a_project_is_built_with_the_wheels_alone(tmp_path: Path) -> None:
     assert {".gitignore", ".gitattributes"} <= {path.name for path in (tmp_path / "mylib").iterdir()}
     run("make", "build", f"PYTHON={python}", folder=tmp_path / "mylib")
     assert "OK (skipped=2)" in run("make", "test", f"PYTHON={python}", folder=tmp_path / "mylib")
+
+
+def run(project: Project, code: str, **environment: str) -> str:
+    """What a program that uses the project's package prints."""
+    path = os.pathsep.join(map(str, (project.output, REPOSITORY / "generated")))
+    command = [sys.executable, "-c", f"from mylib import Tensor\n{code}"]
+    given = {**os.environ, "PYTHONPATH": path, **environment}
+    return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_composed_method_is_one_entry(mylib: Project, tmp_path: Path) -> None:
+    project = copy_project(mylib.root, tmp_path, ("spec", "templates"))
+    assert project.run("new", "op", "positive", "--kind", "composed", "--formula", "self.relu()").exit_code == 0
+    project.generate()
+    assert project.run("matrix", "positive", "--dtype", "f32").stdout.count("methods relu") == 2
+    assert run(project, "print(Tensor([[-1.0, 2.0]])[0].positive().tolist())") == "[0.0, 2.0]\n"
+    project.edit("spec/storage/composed.yaml", "self.relu()", "self.relux(1).sum()")
+    assert "'body' of method 'positive' calls 'relux', which no tensor has; did you mean" in project.run("check").stderr
+
+
+TUTORIAL = {about: text for kind, about, text in BLOCKS if kind in ("yaml", "python", "cpp")}
+
+
+def test_a_primitive_is_an_entry_a_function_and_a_header(mylib: Project, tmp_path: Path) -> None:
+    """They join those of the base; NumPy and the kernels of GPUs compute alike."""
+    project = copy_project(mylib.root, tmp_path, ("spec", "templates"))
+    files = {name: text for name, text in TUTORIAL.items() if re.search(r"bits|primitives", str(name))}
+    assert [*files] == ["spec/primitives.yaml", "runtime/numerics/bits.py", "runtime/kernels/bits.hpp"]
+    for name, text in files.items():
+        (project.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (project.root / name).write_text(text, encoding="utf-8")
+    assert sum(text.count("\n") for text in files.values()) <= 32
+    assert project.run("new", "op", "bit_count", "--kind", "map", "--formula", "bit_count(x)").exit_code == 0
+    project.generate()
+    call = (
+        "print(Tensor([5, 255, 0], 'u8', DEVICE).bit_count().tolist(), Tensor([-1], 'i32', DEVICE).bit_count().item())"
+    )
+    assert run(project, call.replace("DEVICE", "'cpu'")) == "[2, 8, 0] 32\n"
+    if (host := REPOSITORY / "build/hip_host").is_dir():
+        assert run(project, call.replace("DEVICE", "'rocm'"), ROCM_PATH=str(host)) == "[2, 8, 0] 32\n"
+    project.edit("spec/primitives.yaml", "bits.bit_count(", "bits.bit_cound(")
+    message = "unknown name 'bits.bit_cound' in 'array' of primitive 'bit_count'; did you mean 'bits.bit_count'?"
+    assert message in project.run("check").stderr

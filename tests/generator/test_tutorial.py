@@ -13,7 +13,7 @@ import pytest
 from .project import REPOSITORY
 
 PAGE = REPOSITORY / "docs/tutorial.md"
-BLOCK = re.compile(r"^```(?P<kind>\w+)(?: (?P<about>.+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(?P<kind>\w+)(?: (?P<about>[^\n]+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _INSTALL = "pip install --editable "
 BLOCKS = [match.group("kind", "about", "text") for match in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
 
@@ -59,10 +59,10 @@ class Reader:
                 assert [line.split() for line in text.splitlines()] == [it.split() for it in self.printed.splitlines()]
             case "pycon":
                 self._say(text)
-            case "python":
+            case "python" | "yaml" | "cpp":
                 assert about is not None
                 file = self.folder / about
-                file.parent.mkdir(parents=True)
+                file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, encoding="utf-8")
             case _:
                 raise AssertionError(f"nobody can follow a block of {kind}")

@@ -233,7 +233,7 @@ def test_lanes_become_vectors(tmp_path: Path, target: str) -> None:
         pytest.skip("the libraries for machines of another kind are not here")
     flags = [flag.replace("{target}", target) for flag in (*toolchain.flags, *toolchain.targets[target])]
     flags = [flag for flag in flags if flag not in ("-shared", "-Wno-pass-failed")]
-    folders = [f"-I{folder}" for folder in (code_object.SOURCES, code_object.HEADERS)]
+    folders = [f"-I{folder}" for folder in (code_object.SOURCES, *code_object.HEADERS)]
     command = [CLANG[0], *flags, *folders, "-Wpass-failed", "-c", str(path), "-o", os.devnull]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -10,7 +10,7 @@ from opgen.additions import Additions
 from opgen.arrays import is_module
 from opgen.commands.init import init
 from opgen.commands.options import Group, check_names, complete, lock, root_option
-from opgen.entries import KINDS, add_dtype, add_method, add_op, functor_kind, has_method
+from opgen.entries import COMPOSED, KINDS, add_composed, add_dtype, add_method, add_op, functor_kind, has_method
 from opgen.folders import OUTPUT
 from opgen.model import CHOSEN_KINDS
 from opgen.notes import module_name
@@ -48,15 +48,21 @@ def new_op(root: Path, name: str, kind: str, formula: str | None, gradient: str 
     """Add an op that one formula computes to spec/functors: its kernels and methods follow from that.
 
     A map computes each result of one element, x, or of two, x and y. A reduction joins elements, a scan those up to
-    each, and an op of rows computes each result of an element and of reductions over its row.
+    each, and an op of rows computes each result of an element and of reductions over its row. A composed op is a
+    storage method of Tensor's methods, in spec/storage/composed.yaml.
 
     \b
     opgen new op softsign --kind map --formula "x / (1 + abs(x))"
     opgen new op total --kind reduction --formula "x + y"
     opgen new op running_total --kind scan --formula "x + y"
     opgen new op shares --kind row --formula "x / sum(x)"
+    opgen new op scaled --kind composed --formula "self.sum(-1, keepdim=True) * self"
     """  # noqa: D301 -- \b is the character that click reads
     _require_name(name)
+    if kind == COMPOSED:
+        with _additions(root) as additions:
+            _write(additions, add_composed(additions, name, formula))
+        return
     with _additions(root) as additions:
         file = functor_kind(kind, formula)
         _write(additions, add_op(additions, name, file, formula, gradient))

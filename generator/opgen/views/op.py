@@ -6,6 +6,7 @@ from types import SimpleNamespace as View
 
 from opgen.arrays import Word
 from opgen.cache.memo import memoize
+from opgen.expression import outer_names
 from opgen.formula import DTYPE, names, text_of
 from opgen.gradient_ops import saved_numbers
 from opgen.model import (
@@ -25,6 +26,7 @@ from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, reads_unit
 from opgen.results import typed_result
 from opgen.rows import POSITION
 from opgen.scopes import decisive, joined_results, row_statements, scopes, with_given
+from opgen.sources import NUMERICS
 from opgen.views.composed import tensor_call
 from opgen.views.dispatch import dtypes_constant, op_classes
 from opgen.views.python import quoted
@@ -88,7 +90,17 @@ def array_functors(spec: Spec) -> View:
     }
     scans = {functor.member: _scan(spec, functor, scanning) for functor in spec.scans}
     rows = [_of_row(spec, functor) for functor in spec.every_functor if functor.is_of_rows]
-    return View(classes=_classes(spec), functions=functions, reductions=reductions, rows=rows, scans=scans)
+    texts = {text for primitive in spec.primitives.values() for text in primitive.implementation("array").texts}
+    owners = {name[0] for text in texts for name in outer_names(text)}
+    return View(
+        classes=_classes(spec),
+        # Modules of numerics that primitives call.
+        modules=sorted(owners & {*spec.own_modules.get(NUMERICS.name, ())}),
+        functions=functions,
+        reductions=reductions,
+        rows=rows,
+        scans=scans,
+    )
 
 
 @memoize(decisive)

@@ -144,7 +144,7 @@ def _source(family: str) -> str:
 @cache
 def headers() -> dict[str, str]:
     """The texts of the headers that kernels include, by name."""
-    folders = (code_object.SOURCES, code_object.HEADERS)
+    folders = (code_object.SOURCES, *code_object.HEADERS)
     paths = sorted((path for folder in folders for path in folder.glob("*.hpp")), key=lambda path: path.name)
     return {path.name: _read(path) for path in paths}
 
