@@ -23,6 +23,7 @@ from benchmarks.markdown import fold, markdown
 from benchmarks.results import joined, write_page
 
 FORMATS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2K", "Q3K", "Q4K", "Q5K", "Q6K")
+FORMATS += ("IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_S", "TQ1_0", "TQ2_0", "MXFP4")
 SHAPES = ((14336, 4096), (4096, 14336))
 # More than any cache holds: so weights come from memory.
 MIN_BYTES = 200 << 20
@@ -92,6 +93,8 @@ def blocks_of(name: str, rows: int, hidden: int) -> np.ndarray:
     blocks = generator.integers(0, 256, rows * hidden // dtype.block_size * dtype.type_size, np.uint8).view(dtype.numpy)
     for field in {"d", "dmin", "m", "s"} & set(blocks.dtype.names or ()):
         blocks[field] = generator.normal(0, 0.01, blocks.shape).astype(blocks.dtype[field])
+    if name == "MXFP4":
+        blocks["e"] = generator.integers(110, 126, blocks.shape)
     return blocks.view(np.uint8)
 
 

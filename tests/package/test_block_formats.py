@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow import GgmlDType
-from tallow.runtime.base.error import InvalidArgument, InvalidIndex, ShapeMismatch
+from tallow.runtime.base.error import InvalidArgument, InvalidIndex, ShapeMismatch, UnsupportedDType
 from tallow.runtime.host.weights import decode
 
 # The oracle, which the Python of `make test-gpu` may lack.
@@ -271,6 +271,68 @@ def test_blocks_of_256_have_the_weights_of_ggml(name: str) -> None:
         expected = np.stack([definition(name, row) for row in x])
     found = tl.QTensor.quantize(tl.Tensor(x), name).dequantize().numpy()
     np.testing.assert_array_equal(found, expected)
+
+
+def quants_of_iq4(name: str, x: np.ndarray) -> np.ndarray:
+    """The weights of a block of quantize_row_iq4_nl_ref or quantize_row_iq4_xs_ref, by quantize_row_iq4_nl_impl."""
+    values = np.array(gguf.quants.IQ4_NL.kvalues, np.float32)
+    trials = 7 if name == "IQ4_XS" else -1
+
+    def best(x: np.float32) -> np.float32:
+        upper = min(max(int((values <= x).sum()), 1), 15)
+        return values[upper - 1] if x - values[upper - 1] < values[upper] - x else values[upper]
+
+    def fit(group: np.ndarray, inverse: np.float32) -> tuple[np.ndarray, np.float32, np.float32]:
+        quants = np.array([best(inverse * number) for number in group])
+        return quants, total(group * group * quants * group), total(group * group * quants * quants)
+
+    scales, chosen = [], []
+    for group in x.reshape(-1, 32):
+        largest = group[abs(group).argmax()]
+        if abs(largest) < 1e-15:
+            scales.append(np.float32(0))
+            chosen.append(group * 0)
+            continue
+        first = -largest / values[0] if trials > 0 else largest / values[0]
+        quants, products, squares = fit(group, 1 / first)
+        scale = products / squares
+        score = scale * products
+        for step in range(-trials, trials + 1):
+            _, products, squares = fit(group, (np.float32(step) + values[0]) / largest)
+            if squares > 0 and products * products > score * squares:
+                scale = products / squares
+                score = scale * products
+        scales.append(scale)
+        chosen.append(quants)
+    if name == "IQ4_NL":
+        return np.float32(np.float16(scales[0])) * chosen[0]
+    d = -max(scales, key=abs) / np.float32(32)
+    inverse = 1 / d if d else np.float32(0)
+    result = []
+    for scale, group in zip(scales, x.reshape(-1, 32), strict=True):
+        factor = np.clip(np.rint(inverse * scale), -32, 31).astype(np.float32)
+        step = d * factor
+        quants = np.array([best((1 / step if step else np.float32(0)) * number) for number in group])
+        result.append(np.float32(np.float16(d)) * factor * quants)
+    return np.concatenate(result)
+
+
+@pytest.mark.parametrize("name", ["IQ4_NL", "IQ4_XS"])
+def test_blocks_of_a_table_have_the_weights_of_ggml(name: str) -> None:
+    generator, length = np.random.default_rng(11), GgmlDType(name).block_size
+    x = np.concatenate(
+        [generator.standard_normal((3, length)), generator.standard_t(3, (1, length)), np.zeros((1, length))]
+    )
+    x[2, ::3] = 0
+    expected = np.stack([quants_of_iq4(name, row) for row in x.astype(np.float32)])
+    found = tl.QTensor.quantize(tl.Tensor(x.astype(np.float32)), name).dequantize().numpy()
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", [dtype.value for dtype in GgmlDType if dtype.has_grid])
+def test_grids_are_only_read(name: str) -> None:
+    with pytest.raises(UnsupportedDType, match="need an importance matrix: load them from a file"):
+        tl.QTensor.quantize(tl.Tensor(np.zeros((1, 256), np.float32)), name)
 
 
 @pytest.mark.parametrize("value", [0.7, -0.3, 2.0, 100.0])

@@ -36,6 +36,11 @@ def _row(item: Format) -> View:
         quads=item.quads if item.scale is not None else None,
         tables=[_table(item, table) for table in item.table],
         rounding=_rounding(item),
+        rounded="by conversion"
+        if item.scale is None
+        else item.rounding.kind
+        if item.rounding
+        else "never: it is only read",
         list=_list(item),
     )
 
