@@ -83,7 +83,7 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     flags = (
         ["-DTALLOW_VECTOR"]
         if request.param == "vectors"
-        else [f"-I{REPOSITORY / 'tests/hip_host/include'}", "-DTALLOW_TARGET_host32"]
+        else [f"-I{REPOSITORY / 'tests/hip_host/include'}", "-DTALLOW_TARGET_gfx1100"]
     )
     headers = [f"-I{HEADERS}", f"-I{KERNELS}"]
     command = [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", *flags, *headers, "floats.cpp", "-o", "floats.so"]
