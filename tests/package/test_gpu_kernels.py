@@ -78,8 +78,8 @@ def package(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "doubling.hip").write_text(SOURCE)
     (folder / "types.hpp").write_text("#pragma once\n")
-    for name in ("SOURCES", "HEADERS"):
-        monkeypatch.setattr(code_object, name, folder)
+    monkeypatch.setattr(code_object, "SOURCES", folder)
+    monkeypatch.setattr(code_object, "HEADERS", (folder,))
     monkeypatch.setenv("TALLOW_CACHE", str(tmp_path / "cache"))
     caches = (kernels_module._source, kernels_module.headers)
     for cache in caches:
