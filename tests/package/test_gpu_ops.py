@@ -322,10 +322,10 @@ def test_however_many_heads_a_thread_turns_the_result_is_the_same(gpu, monkeypat
 @pytest.mark.parametrize(("shape", "kernel"), [((4096, 1000), "vector4"), ((4096, 70_000), "vector_long")])
 def test_losses_are_one_launch_and_several_where_rows_are_few_and_long(op, parameters, stages, shape, kernel):
     logits, targets = Stored(DType.F16, math.prod(shape)), Stored(DType.I64, shape[0])
-    program = built(row.row, op, at(logits, shape), at(targets, shape[:1]), 1, -100, *parameters)
+    program = built(row.row, op, at(logits, shape), None, at(targets, shape[:1]), 1, -100, *parameters)
     assert kernels(program) == [f"{op.value}_f16_{kernel}"]
     few = at(logits, (2, shape[1]))
-    program = built(row.row, op, few, at(targets, (2,)), 1, -100, *parameters)
+    program = built(row.row, op, few, None, at(targets, (2,)), 1, -100, *parameters)
     assert kernels(program) == [f"{op.value}_f16_{kernel}"] * (1 if kernel == "vector4" else 1 + stages)
     assert expected_errors(program) == 1
 
