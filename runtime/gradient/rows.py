@@ -118,8 +118,9 @@ class _Rows:
         for each, operand in tensors.items():
             if isinstance(operand, tuple):
                 vector, absent = operand
-                self.known[each] = x._new_full((), absent) if vector is None else self.vector(vector)
-                self.known[each] = widened(self.known[each])
+                # Sums along the row are of as many numbers where the vector is left out.
+                full = x._new_full((), absent).broadcast_as(self._along) if vector is None else self.vector(vector)
+                self.known[each] = widened(full)
             else:
                 self.known[each] = self.counted(operand if operand.rank == x.rank else operand.unsqueeze(dim))
         if index is not None:
@@ -244,7 +245,7 @@ def row_by_ops(
     def operand(storage: Storage | None, layout: Layout | None, number: float | None) -> Tensor:
         if storage is None:
             assert number is not None
-            return Tensor._new(g._number("backward", number), Layout.contiguous(()))
+            return Tensor._new(g._number("backward", number), Layout.contiguous(())).broadcast_as(along)
         assert layout is not None
         tensor = Tensor._new(storage, layout)
         return widened(tensor if layout.shape == shape else tensor.reshape(along))
