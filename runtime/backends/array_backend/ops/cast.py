@@ -62,7 +62,10 @@ def widest(library: Any, array: Any, dtype: DType) -> Any:
 
 
 def narrow(library: Any, x: Any, dtype: DType) -> Any:
-    """An f32 or f64 array rounded once to the float `dtype`: the array itself where that is its dtype."""
+    """An array of f32 or f64, or of complex numbers of these, rounded once to a `dtype` of the same kind.
+
+    The array itself where that is its dtype.
+    """
     own = library.DTYPES[dtype]
     if x.dtype == own:
         return x
@@ -70,7 +73,7 @@ def narrow(library: Any, x: Any, dtype: DType) -> Any:
         x = _round_to_odd(library, x)
     if transfer.is_of_bits(library, dtype):
         return _codes(library, x, dtype)
-    if dtype.format.specials:
+    if dtype.is_float and dtype.format.specials:
         # Saturated first: what is above the largest number has no rule of its own in any library.
         limit = library.constant(dtype.format.max, x)
         x = library.minimum(library.maximum(x, -limit), limit)
