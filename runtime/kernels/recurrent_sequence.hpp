@@ -1,6 +1,6 @@
 // All steps of a recurrent layer in one launch, with the recurrent weight in registers. The blocks of a launch run at
 // the same time, and wait for results of the step before. A block computes `group_units` units of a group of rows, of
-// which it takes `rows_together` at a time: while it computes those, the others travel.
+// which it takes `rows_per_tile` at a time: while it computes those, the others travel.
 //
 // Subgroups of 32 threads split the terms of a product; a subgroup adds up 32 sums together, of which each of its
 // threads gets one.
@@ -16,7 +16,7 @@ namespace tallow {
 constexpr uint32_t subgroup_lanes = 32;
 constexpr uint32_t subgroups_per_block = block_size / subgroup_lanes;
 constexpr uint32_t units_of_subgroup = 2, group_units = units_of_subgroup * subgroups_per_block;
-constexpr uint32_t rows_together = 8, max_row_groups = 2;
+constexpr uint32_t rows_per_tile = 8, max_row_groups = 2;
 static_assert(wave_size % subgroup_lanes == 0, "a subgroup is part of a wave");
 
 // Sum i of a subgroup in its lane i. The width is a parameter of the template: an array with indexes of a loop that the
@@ -70,9 +70,9 @@ template <typename Cell, typename T, uint32_t Keys, typename Arguments>
 TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
     constexpr uint32_t width = Keys * subgroup_lanes, gate_lanes = 4, row_lanes = units_of_subgroup * gate_lanes;
     constexpr uint32_t rows_joined = subgroup_lanes / row_lanes, in_pack = 4, in_access = access_bytes / sizeof(T);
-    constexpr uint32_t accesses = rows_together * width / in_access / block_size;
+    constexpr uint32_t accesses = rows_per_tile * width / in_access / block_size;
     static_assert(Cell::gates <= gate_lanes && Keys % in_pack == 0, "a lane for each gate");
-    __shared__ Pack<float, in_pack> tiles[2][rows_together][width / in_pack];
+    __shared__ Pack<float, in_pack> tiles[2][rows_per_tile][width / in_pack];
     const SequencePart part(arguments);
     const uint32_t lane = thread_index() % subgroup_lanes, units = arguments.units;
     const uint32_t subgroup_unit = part.first_unit + thread_index() / subgroup_lanes * units_of_subgroup;
@@ -122,8 +122,8 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
     for (uint32_t step = 0; step < arguments.steps; ++step) {
         const uint64_t position = position_of(arguments, step);
         const uint32_t rows = part.rows(arguments);
-        for (uint32_t first = 0; first < rows; first += rows_together) {
-            constexpr uint32_t joins = rows_together / rows_joined;
+        for (uint32_t first = 0; first < rows; first += rows_per_tile) {
+            constexpr uint32_t joins = rows_per_tile / rows_joined;
             // What other blocks do not write is read before waiting for them.
             float x[joins];
             T cell[joins];
@@ -156,9 +156,9 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
                          next[i].number(in_pack * p + 3)}};
             }
             synchronize_block();
-            const bool is_last = first + rows_together >= rows;
+            const bool is_last = first + rows_per_tile >= rows;
             if (!is_last || step + 1 < arguments.steps)
-                load(is_last ? step + 1 : step, is_last ? 0 : first + rows_together);
+                load(is_last ? step + 1 : step, is_last ? 0 : first + rows_per_tile);
 #pragma unroll
             for (uint32_t n = 0; n < joins; ++n) {
                 if (first + n * rows_joined >= rows)
@@ -216,7 +216,7 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
 template <typename Cell, typename T, uint32_t Keys, typename Arguments>
 TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
     constexpr uint32_t own_keys = Keys / 2, parts = 2 * Cell::gates, rows_joined = subgroup_lanes / group_units;
-    constexpr uint32_t slots = rows_together * group_units;
+    constexpr uint32_t slots = rows_per_tile * group_units;
     static_assert(parts <= subgroups_per_block && slots <= block_size,
                   "two subgroups for each gate, a thread for each unit");
     __shared__ float sums_of_subgroups[2][parts][slots];
@@ -260,7 +260,7 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
     for (uint32_t left = steps + 1; left-- > 0;) {
 #pragma unroll
         for (uint32_t group = 0; group < max_row_groups; ++group) {
-            const uint32_t begin = group * rows_together, rows = part.rows(arguments);
+            const uint32_t begin = group * rows_per_tile, rows = part.rows(arguments);
             if (begin >= rows)
                 continue;
             const uint32_t thread = opaque(thread_index()), slot_row = thread / group_units;
@@ -274,7 +274,7 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
             auto& sums_of_item = sums_of_subgroups[item++ % 2];
             begin_wait();
             if (left < steps && subgroup < parts) {
-                const uint32_t end = rows < begin + rows_together ? rows : begin + rows_together;
+                const uint32_t end = rows < begin + rows_per_tile ? rows : begin + rows_per_tile;
                 for (uint32_t first = begin; first < end; first += rows_joined) {
                     while (!are_present()) {
                         wait_a_moment();
@@ -303,9 +303,9 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
                     sums_of_item[subgroup][(first - begin) * group_units + lane] = join_sums(sums, lane);
                 }
             }
-            const bool is_last = begin + rows_together >= rows;
+            const bool is_last = begin + rows_per_tile >= rows;
             if (subgroup < parts && (left || !is_last) && (left < steps || is_last))
-                load(is_last ? left - 1 : left, is_last ? 0 : begin + rows_together);
+                load(is_last ? left - 1 : left, is_last ? 0 : begin + rows_per_tile);
             synchronize_block();
             if (!is_slot)
                 continue;
