@@ -26,11 +26,11 @@ brief compute_type
 # Storages and plans; recorded calls and gradients; functions, modules and builtins.
 _METHOD_WORDS = """
 self cls inner op layout dtype np numerics output key plan made error unknown new item storage device ordinal number
-gradient first_result plain node rule state record results changed watched rewritten opened_each inputs_of
+gradient first_result plain node rule state record results changed watched rewritten opened_each inputs_of extensions
 handle handle_of argument check layer_check rules kernels partial getattr isinstance enumerate super type bool int float
 complex str tuple list frozenset filter any len range next property object max min is_deterministic operands_of
-assert_never backend_name device_mismatch require_dtype require_instance require_made require_nothing require_op
-require_real require_same_device require_same_dtype require_writable operands backend keeps_result needs_site
+assert_never backend_name device_mismatch require_dtype require_format require_instance require_made require_nothing
+require_op require_real require_same_device require_same_dtype require_writable operands backend keeps_result needs_site
 without_gradients mode dims shape live_batches is_mixed
 """
 FORMULA_WORDS: Final = frozenset({"g", "result", "count", "unit", "inf", "nan"})

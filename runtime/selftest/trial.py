@@ -188,15 +188,28 @@ _encoded: dict[tuple[GgmlDType, int], Array] = {}
 
 
 def _blocks(dtype: GgmlDType, count: int) -> Array:
-    """Return block-quantized weights, encoded by NumPy."""
+    """Return block-quantized weights: encoded by NumPy, or random bits of a format that weights are not rounded to."""
     if (dtype, count) not in _encoded:
         generator = np.random.default_rng(1)
         device = reference()
         weights = device.quantized_zeros(count, dtype)
         source = device.storage(array(generator, "f32", count))
-        weights.quantize(source, Layout.contiguous((count,)))
-        _encoded[dtype, count] = np.array(weights.data)
+        try:
+            weights.quantize(source, Layout.contiguous((count,)))
+            _encoded[dtype, count] = np.array(weights.data)
+        except UnsupportedDType:
+            _encoded[dtype, count] = _random_blocks(generator, dtype, count)
     return _encoded[dtype, count]
+
+
+def _random_blocks(generator: np.random.Generator, dtype: GgmlDType, count: int) -> Array:
+    """Return blocks of random bits, whose scales are small numbers."""
+    size = count // dtype.block_size * dtype.type_size
+    blocks = generator.integers(0, 256, size, np.uint8).view(dtype.numpy)
+    for name in blocks.dtype.names or ():
+        if blocks.dtype[name].base.kind == "f":
+            blocks[name] = generator.uniform(0.001, 0.01, blocks[name].shape)
+    return blocks.view(np.uint8)
 
 
 def run(

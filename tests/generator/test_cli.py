@@ -50,7 +50,7 @@ def in_spec(pattern: str, key: str) -> dict[str, Any]:
 
 def is_of_blocks(method: dict[str, Any]) -> bool:
     """Whether a storage method is one of weights in blocks, whose formats are its dtypes."""
-    return next(iter(method.get("operands", {}).values()), {}).get("dtypes") == "blocks"
+    return next(iter(method.get("operands", {}).values()), {}).get("dtypes") in ("blocks", "rounded")
 
 
 def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
