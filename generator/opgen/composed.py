@@ -36,7 +36,11 @@ def _mistakes(method: Method, known: Mapping[str, Callable | None]) -> Iterator[
     if body is None:
         if method.let:
             yield Problem(method.location, f"{what} has 'let' but no 'body'; write what it gives, or remove 'let'")
+        if method.is_wide:
+            yield Problem(method.location, f"{what} has 'wide_in_autocast' but no 'body'; remove it")
         return
+    if method.is_wide and method.tensor is None:
+        yield Problem(method.location, f"{what} has 'wide_in_autocast' but no 'tensor'; remove it")
     follows = {"gradient": method.gradient, "batch": method.batch, "unbatched": method.unbatched, "ops": method.kind}
     for key in (key for key, value in follows.items() if value is not None):
         yield Problem(method.location, f"'{key}' of {what} follows from its body; remove it")

@@ -225,6 +225,7 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
         let={},
         body=None,
+        is_wide=False,
         gradient=extras.gradient,
         batch=None,
         unbatched=None,

@@ -947,6 +947,13 @@ class Method:
         "tensors there, the other arguments and the parts of `let`, in Tensor's methods. It is converted to the dtype "
         "of `result`. Every backend has such a method, and gradients and batches follow from the parts.",
     ]
+    is_wide: Annotated[
+        bool,
+        Key("wide_in_autocast"),
+        Of((STORAGE,)),
+        "True if the tensor method of a composed method takes floats of 16 bits in f32 in a block of `autocast`, as "
+        "norms and losses do.",
+    ]
     gradient: Annotated[
         Gradient | None,
         Of((STORAGE,)),

@@ -104,7 +104,7 @@ def test_norms_and_losses_are_of_f32(name: str) -> None:
     method = getattr(Tensor, name)
     parameters = inspect.signature(method).parameters
     options: dict[str, Any] = {"training": True} if "training" in parameters else {}
-    options |= {"groups": 2} if "groups" in parameters else {}
+    options |= {name: 2 for name in ("groups", "size") if name in parameters}
     for dtype, expected in (("bf16", "f32"), ("f32", "f32"), ("f64", "f64")):
         options |= {
             other: numbers(4, dtype=dtype) for other in ("weight", "bias") if other in parameters and "norm" in name

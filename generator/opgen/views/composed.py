@@ -65,12 +65,15 @@ def tensor_call(spec: Spec, method: Method) -> str:
             arguments.append("self._layout")
         elif name not in layouts:
             arguments.append(name)
+    same = [name for name, operand in operands.items() if operand.dtypes.texts == ("same",)]
     lines = []
     required = [name for name in operands if not method.is_optional(name)]
     if required:
         lines.append(f"require_tensors({quoted(front.name)}, {', '.join(f'{name}={name}' for name in required)})")
+    if method.is_wide:
+        floats = ", ".join(["self", *same])
+        lines.append(f"if live_autocasts: {floats}{'' if same else ','} = extensions.widened({floats})")
     call = f"self._storage.{method.name}({', '.join(arguments)})"
-    same = [name for name, operand in operands.items() if operand.dtypes.texts == ("same",)]
     if same:
         again = ", ".join(f"{name}={name}" for name in front.arguments)
         names = ", ".join(["x", *same])
