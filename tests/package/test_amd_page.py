@@ -30,11 +30,18 @@ def rows(heading: str) -> list[list[str]]:
 
 @cache
 def texts() -> tuple[str, ...]:
-    """Every text in the sources of the runtime, those of f-strings in parts."""
+    """Every text in the sources of the runtime, those of f-strings in parts, with the name of the driver."""
+    (driver,) = [table.name for table in own_spec.read().drivers if table.backend == "rocm"]
     found: list[str] = []
     for path in (ROOT / "runtime").rglob("*.py"):
-        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        found += [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Constant(value=str(text)):
+                    found.append(text)
+                case ast.JoinedStr(
+                    values=[ast.FormattedValue(value=ast.Attribute(attr="NAME")), ast.Constant(text), *_]
+                ):
+                    found.append(f"{driver}{text}")
     return tuple(found)
 
 

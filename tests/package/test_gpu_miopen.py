@@ -11,9 +11,8 @@ import pytest
 pytest.importorskip("hip")
 
 from tallow.dtype import DType
-from tallow.rocm_backend.hip import HipClosed
 from tallow.rocm_backend.miopen import Miopen
-from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
+from tallow.runtime.backends.gpu_backend.driver.error import Closed, LibraryError
 from tallow.runtime.backends.gpu_backend.libraries.library import ConvolutionKind
 from tallow.runtime.backends.rocm_backend.libraries import miopen
 from tallow.runtime.base.error import OutOfMemory
@@ -257,7 +256,7 @@ def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
     images.close()
     images.close()
     assert host.live("miopen handle") == handles
-    with pytest.raises(HipClosed, match="Miopen on rocm:0"):
+    with pytest.raises(Closed, match="Miopen on rocm:0"):
         run(images.convolution(ConvolutionKind.FORWARD, DType.F32, PARAMS.general, 1, 1, 1))
 
 

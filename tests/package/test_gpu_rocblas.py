@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 pytest.importorskip("hip")
 
 from tallow.dtype import DType
-from tallow.rocm_backend.hip import HipClosed
 from tallow.rocm_backend.rocblas import RocBlas
-from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
+from tallow.runtime.backends.gpu_backend.driver.error import Closed, LibraryError
 from tallow.runtime.backends.gpu_backend.libraries.matrices import LARGEST_COUNT, Matrices, matrices
 from tallow.runtime.base.error import TallowError
 from tallow.runtime.core.layout import Layout
@@ -219,7 +218,7 @@ def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
     blas.close()
     blas.close()
     assert host.live("hipblas handle") == handles
-    with pytest.raises(HipClosed, match="RocBlas on rocm:0"):
+    with pytest.raises(Closed, match="RocBlas on rocm:0"):
         run(blas.multiply(DType.F32, (1, 1, 1, 1), Matrices(0, False, 1, 1), Matrices(0, False, 1, 1), 0))
 
 
