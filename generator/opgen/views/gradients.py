@@ -83,6 +83,9 @@ def _rule(spec: Spec, method: Method, gradient: Gradient) -> View:
         statements.append("if g._layout.shape != shape: g = g.reshape(shape)")
     if every is not None:
         statements += [*_fetched(method, stored, every), f"yield from enumerate({every.text})"]
+    asked = [(place, operand) for place, operand in enumerate(operands) if operand.name in gradient.functions]
+    # What may write to an operand comes last, since the others read it.
+    asked.sort(key=lambda it: HANDLE in gradient.functions[it[1].name].names)
     parts = tuple(
         View(
             made_from=(gradient.functions[operand.name].location,),
@@ -92,8 +95,7 @@ def _rule(spec: Spec, method: Method, gradient: Gradient) -> View:
             operands=tuple(_fetched(method, stored, gradient.functions[operand.name])),
             gives=_gives(method, operand, place, gradient.functions[operand.name]),
         )
-        for place, operand in enumerate(operands)
-        if operand.name in gradient.functions
+        for place, operand in asked
     )
     return View(made_from=(gradient.location,), name=method.name, statements=statements, parts=parts)
 
