@@ -71,7 +71,8 @@ class _Digits(NamedTuple):
     def put(self, integers: Array, data: Array) -> None:
         """Write integers, a row for each block, to the bytes of the blocks."""
         digits = integers.astype(np.int32)[:, self.owners] - self.lowest
-        data[:, self.positions] = self.codes[digits @ self.radix ** np.arange(self.owners.shape[1])]
+        # Quants of infinities and NaNs may be any integers.
+        data[:, self.positions] = self.codes.take(digits @ self.radix ** np.arange(self.owners.shape[1]), mode="wrap")
 
 
 def quantized(weights: Array, format: GgmlDType) -> Array:

@@ -335,6 +335,16 @@ def test_grids_are_only_read(name: str) -> None:
         tl.QTensor.quantize(tl.Tensor(np.zeros((1, 256), np.float32)), name)
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("dtype", [dtype for dtype in GgmlDType if not dtype.has_grid], ids=str)
+def test_what_is_not_finite_changes_its_own_block(dtype: GgmlDType, value: float) -> None:
+    x = np.random.default_rng(12).standard_normal((4, dtype.block_size)).astype(np.float32)
+    expected = tl.QTensor.quantize(tl.Tensor(x), dtype).dequantize().numpy()
+    x[1, 0] = value
+    found = tl.QTensor.quantize(tl.Tensor(x), dtype).dequantize().numpy()
+    np.testing.assert_array_equal(found[[0, 2, 3]], expected[[0, 2, 3]])
+
+
 @pytest.mark.parametrize("value", [0.7, -0.3, 2.0, 100.0])
 @pytest.mark.parametrize("name", ["Q2K", "Q3K", "Q4K", "Q5K", "Q6K", "Q8K"])
 def test_constant_groups_keep_their_value(name: str, value: float) -> None:
