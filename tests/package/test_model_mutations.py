@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow import GgmlDType, QTensor, TallowError, Tensor
+from tallow import GgmlDType, QStorage, QTensor, TallowError, Tensor
 from tallow.gguf import open_gguf, save_gguf
 from tallow.models import ExecutionPlan, ModelRuntime, Sampler
 from tallow.tokenizer import Tokenizer
@@ -67,6 +67,13 @@ def of_shape(tensor: Tensor | QTensor, shape: tuple[int, ...]) -> Tensor | QTens
     return QTensor.quantize(found, tensor.dtype) if whole and isinstance(tensor, QTensor) else found
 
 
+def any_blocks(random: Random, tensor: Tensor | QTensor, format: GgmlDType) -> QTensor:
+    """Blocks of any bytes in a format, as many as the shape of a tensor takes."""
+    size = tensor.shape.elem_count // format.block_size * format.type_size
+    content = random.integers(0, 256, size, np.uint8)
+    return QTensor(QStorage.from_data(content, tensor.device, format), tensor.shape)
+
+
 def another_size(random: Random, tensors: Weights, name: str, _: Values) -> None:
     shape = [*tensors[name].shape]
     at = int(random.integers(len(shape)))
@@ -93,15 +100,17 @@ def another_format(random: Random, tensors: Weights, name: str, _: Values) -> No
     tensor = tensors[name]
     plain = tensor.dequantize() if isinstance(tensor, QTensor) else tensor
     formats = [format for format in GgmlDType if plain.shape and plain.shape[-1] % format.block_size == 0]
-    if formats:
-        tensors[name] = QTensor.quantize(plain, formats[random.integers(len(formats))])
+    if not formats:
+        return
+    format = formats[random.integers(len(formats))]
+    # Formats of grids are only read.
+    tensors[name] = any_blocks(random, plain, format) if format.has_grid else QTensor.quantize(plain, format)
 
 
 def other_numbers(random: Random, tensors: Weights, name: str, _: Values) -> None:
     tensor = tensors[name]
     if isinstance(tensor, QTensor):
-        content = random.integers(0, 256, tensor.storage_size_in_bytes, np.uint8)
-        tensors[name] = QTensor(type(tensor.storage).from_data(content, tensor.device, tensor.dtype), tensor.shape)
+        tensors[name] = any_blocks(random, tensor, tensor.dtype)
     else:
         extremes = np.array([0, -1, 1e38, 1e-45, np.inf, np.nan], np.float32)
         tensors[name] = Tensor(random.choice(extremes, tuple(tensor.shape)))
