@@ -49,10 +49,10 @@ class FusedOps:
         count, x = ROWS[op.value].results, operands[0]
         arguments = row_arguments(op, operands, dim, numbers, asked)
         lengths = [x.layout.elem_count] * count + [x.shape[dim]] * sum(asked)
-        results = [build.host(_row, number, op, *arguments) for number in range(len(lengths))]
-        return tuple(
-            [build.buffer_of(result, x.dtype, length) for result, length in zip(results, lengths, strict=True)]
-        )
+        return tuple([
+            build.buffer_of(build.host(_row, number, op, *arguments), x.dtype, length)
+            for number, length in enumerate(lengths)
+        ])  # fmt: skip
 
     def row_numbers(
         self, build: ProgramBuilder, op: Any, operands: Sequence[Any], others: Sequence[Any]
@@ -61,13 +61,16 @@ class FusedOps:
         facts, x, dim = ROWS[op.value], operands[0], others[0]
         rows = x.layout.elem_count // x.shape[dim]
         kinds = [(x.dtype.compute, rows)] * facts.number_results or [(x.dtype, x.layout.elem_count)]
-        results = [build.host(_row, number, op, *operands, *others) for number in range(len(kinds))]
-        return tuple([build.buffer_of(result, *kind) for result, kind in zip(results, kinds, strict=True)])
+        return tuple([
+            build.buffer_of(build.host(_row, number, op, *operands, *others), *kind)
+            for number, kind in enumerate(kinds)
+        ])  # fmt: skip
 
     def ratio_of_sums(self, build: ProgramBuilder, x: Any, divisor: Any) -> tuple[Buffer, ...]:
         """The ratio of two sums, the divisor, and one over it."""
-        results = [build.host(_ratio_of_sums, number, x, divisor) for number in range(3)]
-        return tuple([build.buffer_of(result, x.dtype, 1) for result in results])
+        return tuple([
+            build.buffer_of(build.host(_ratio_of_sums, number, x, divisor), x.dtype, 1) for number in range(3)
+        ])  # fmt: skip
 
     def reduce(
         self, build: ProgramBuilder, op: Any, x: Any, dims: tuple[int, ...], numbers: Sequence[Any] = ()
