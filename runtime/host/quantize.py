@@ -72,7 +72,8 @@ class _Digits(NamedTuple):
         """Write integers, a row for each block, to the bytes of the blocks."""
         digits = integers.astype(np.int32)[:, self.owners] - self.lowest
         # Quants of infinities and NaNs may be any integers.
-        data[:, self.positions] = self.codes.take(digits @ self.radix ** np.arange(self.owners.shape[1]), mode="wrap")
+        found = (digits @ self.radix ** np.arange(self.owners.shape[1])) % len(self.codes)
+        data[:, self.positions] = self.codes[found]
 
 
 def quantized(weights: Array, format: GgmlDType) -> Array:
