@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("hip")
 
+from tallow.drivers import rocm as driver
 from tallow.dtype import DType
-from tallow.rocm_backend import RocmDevice, driver
+from tallow.rocm_backend import RocmDevice
 from tallow.rocm_backend.hip import (
     AsyncLoader,
     HipBackend,
