@@ -34,8 +34,9 @@ class Module(Resource):
         self.name = name
         # Drivers are given no size and may read on from it when a kernel is first asked for.
         self._code = code
-        self._handle = device.call(device.calls.load, code, about=f"{name} on {device.label}")
-        self._own(partial(device.call_in_context, about=name), device.calls.unload, self._handle)
+        with device.activated():
+            self._handle = device.calls.load(code, f"{name} on {device.label}")
+            self._own(partial(device.call_in_context, about=name), device.calls.unload, self._handle)
 
     def function(
         self, name: str, queue: StreamHandle, block: int, argument_size: int, shared_bytes: int = 0

@@ -49,8 +49,10 @@ class Event(Resource):
     def __init__(self, device: Device, *, timing: bool = True, blocking: bool = False) -> None:
         self.device = device
         self.timing = timing
-        self._handle = device.call(device.calls.create_event, timing, blocking)
-        self._own(device.call_in_context, device.calls.destroy_event, self._handle)
+        # Owned before the device that was current is again, which may fail.
+        with device.activated():
+            self._handle = device.calls.create_event(timing, blocking, device.label)
+            self._own(device.call_in_context, device.calls.destroy_event, self._handle)
 
     @property
     def handle(self) -> Any:
@@ -107,7 +109,8 @@ class Stream(Resource):
     """Makes the device current for the length of a `with` block, where the driver wants that for the stream."""
 
     def __init__(self, device: Device) -> None:
-        self._hold(device, device.call(device.calls.create_stream))
+        with device.activated():
+            self._hold(device, device.calls.create_stream(device.label))
 
     def _hold(self, device: Device, handle: Any) -> None:
         """Take a new stream over."""
