@@ -17,7 +17,7 @@ from ....core.conv import ParamsConvolution
 from ....program.program import LibraryCall
 from ....program.values import Address, alignment_of
 from ...gpu_backend.driver import capture
-from ...gpu_backend.driver.device import Device
+from ...gpu_backend.driver.device import Device, destroy_handle
 from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.library import (
@@ -79,7 +79,7 @@ class CuDnn(StreamLibrary):
         self._plans: dict[tuple[str | ConvolutionKind, DType, Params], Plan | None] = {}
         with device.activated():
             handle = self._handle = self._call("create_handle", library.create_handle)
-            release_with(self, _destroy, library, device, handle)
+            release_with(self, destroy_handle, library.destroy_handle, device, handle)
             self._set_stream(stream.handle)
 
     def convolution(
@@ -193,8 +193,3 @@ def _load_library() -> None:
             from cuda.pathfinder import load_nvidia_dynamic_lib
 
             load_nvidia_dynamic_lib("cudnn")
-
-
-def _destroy(library: Any, device: Device, handle: Any) -> None:
-    with device.activated():
-        library.destroy_handle(handle)

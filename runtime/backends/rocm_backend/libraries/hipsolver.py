@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .....dtype import DType
+from ...gpu_backend.driver.device import destroy_handle
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.solver import LETTERS, SolverLibrary
 from ..result import Functions, found
 from .rocblas import KINDS
 
 if TYPE_CHECKING:
-    from ...gpu_backend.driver.device import Device
     from ...gpu_backend.driver.gpu_driver import GpuDriver
     from ...gpu_backend.memory.allocator import CachingAllocator
 
@@ -57,16 +58,16 @@ class HipSolver(SolverLibrary):
         device, stream = driver.device, driver.queue.own_handle
         with device.activated():
             self._handle = self._solver.call("Create")
-            release_with(self, _destroy, self._solver, device, "Destroy", self._handle)
+            release_with(self, destroy_handle, partial(self._solver.call, "Destroy"), device, self._handle)
             self._blas_handle = self._blas.call("Create")
-            release_with(self, _destroy, self._blas, device, "Destroy", self._blas_handle)
+            release_with(self, destroy_handle, partial(self._blas.call, "Destroy"), device, self._blas_handle)
             self._solver.call("SetStream", self._handle, stream)
             self._blas.call("SetStream", self._blas_handle, stream)
             self._jacobi = self._solver.call("CreateGesvdjInfo")
-            release_with(self, _destroy, self._solver, device, "DestroyGesvdjInfo", self._jacobi)
+            release_with(self, destroy_handle, partial(self._solver.call, "DestroyGesvdjInfo"), device, self._jacobi)
             if self.finds_many:
                 self._params = self._solver.call("CreateParams")
-                release_with(self, _destroy, self._solver, device, "DestroyParams", self._params)
+                release_with(self, destroy_handle, partial(self._solver.call, "DestroyParams"), device, self._params)
 
     def _call(self, letter: str, function: str, *arguments: Any) -> Any:
         return self._solver.call(f"{letter}{function}", self._handle, *arguments)
@@ -76,8 +77,3 @@ class HipSolver(SolverLibrary):
 
     def _work_bytes(self, dtype: DType, size: int) -> int:  # noqa: ARG002 - rocSOLVER counts bytes
         return size
-
-
-def _destroy(functions: Functions, device: Device, name: str, handle: Any) -> None:
-    with device.activated():
-        functions.call(name, handle)
