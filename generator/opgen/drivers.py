@@ -72,7 +72,7 @@ class DriverCall:
     @classmethod
     def decode(cls, cursor: Cursor) -> "DriverCall":
         """An expression of Python's grammar."""
-        text = str(cursor.value.content) if isinstance(cursor.value.content, str | int) else cursor.scalar(str)
+        text = cursor.scalar(str)
         try:
             parse_expression(text or "None")
         except ExpressionError as error:

@@ -436,13 +436,8 @@ class Explainer:
     def backend(self, backend: Backend, _: str) -> Fact:
         """A backend."""
         spec = self.spec
-        owners = {owner.name: owner for owner in spec.owners}
         parts = [Fact("is", backend.doc, Location(backend.path))]
-        name = backend.extends
-        while name in owners and len(parts) <= len(owners):
-            owner = owners[str(name)]
-            parts.append(Fact("extends", str(owner), Location(owner.path)))
-            name = owner.extends
+        parts += [Fact("extends", str(owner), Location(owner.path)) for owner in spec.chain(backend)[1:]]
         if backend.missing is not None:
             parts.append(Fact("runtime", f"missing: {backend.missing}", backend.place("runtime")))
         else:

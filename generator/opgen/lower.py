@@ -51,7 +51,7 @@ def lower(spec: Spec, problems: Problems) -> Spec:
     packages: dict[str, tuple[str, ...]] = {}
     lacking: dict[Lack, list[str]] = {}
     for backend in spec.backends:
-        owners = _chain(spec, backend)
+        owners = spec.chain(backend)
         _check_extends(spec, owners, backend, problems)
         is_whole = owners[-1].extends is None and all(owner.missing is None for owner in owners)
         is_sure = is_whole and torn.isdisjoint(owner.path for owner in owners)
@@ -69,15 +69,6 @@ def lower(spec: Spec, problems: Problems) -> Spec:
 def _extended(spec: Spec) -> dict[str, Owner]:
     """What a backend may extend, by name."""
     return {owner.name: owner for owner in spec.owners}
-
-
-def _chain(spec: Spec, backend: Backend) -> list[Owner]:
-    """The backend and what it extends, one after the other, up to where there is nothing to extend."""
-    known = _extended(spec)
-    owners: list[Owner] = [backend]
-    while (owner := known.get(owners[-1].extends or "")) is not None and owner not in owners:
-        owners.append(owner)
-    return owners
 
 
 def _check_extends(spec: Spec, owners: Sequence[Owner], backend: Backend, problems: Problems) -> None:

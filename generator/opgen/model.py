@@ -1396,24 +1396,23 @@ class Spec:
         kinds = {item.name: item.kind for item in self.dtypes}
         return kinds[source] != "complex" or kinds[target] in ("complex", "bool")
 
+    def chain(self, backend: Backend) -> list[Owner]:
+        """The backend and what it extends, one after the other, up to where there is nothing to extend."""
+        known = {owner.name: owner for owner in self.owners}
+        owners: list[Owner] = [backend]
+        while (owner := known.get(owners[-1].extends or "")) is not None and owner not in owners:
+            owners.append(owner)
+        return owners
+
     def family_of(self, backend: Backend) -> BackendFamily | None:
         """The family that a backend extends, perhaps by way of others."""
-        known = {other.name: other for other in self.backends}
-        name, seen = backend.extends, {backend.name}
-        while name in known and name not in seen:
-            seen.add(name)
-            name = known[name].extends
-        return next((family for family in self.backend_families if family.name == name), None)
+        last = self.chain(backend)[-1]
+        return last if isinstance(last, BackendFamily) else None
 
     def driver_of(self, backend: Backend) -> DriverTable | None:
         """The table of a backend's driver: its own, or that of the nearest backend that it extends."""
         tables = {table.backend: table for table in self.drivers}
-        known = {other.name: other for other in self.backends}
-        name, seen = backend.name, set[str]()
-        while name in known and name not in {*tables, *seen}:
-            seen.add(name)
-            name = known[name].extends or ""
-        return tables.get(name)
+        return next((tables[owner.name] for owner in self.chain(backend) if owner.name in tables), None)
 
     @cached_property
     def op_classes(self) -> tuple[str, ...]:

@@ -85,13 +85,21 @@ def ops(spec: Spec, backend: Backend) -> View:
 
 def kernel_backend(spec: Spec, backend: Backend) -> View:
     """The modules of a backend whose family computes with kernels."""
-
-    def home(module: str) -> str:
-        package = next((p for p in spec.packages[backend.name] if module in spec.own_modules[p]), backend.package)
-        return f"..runtime.backends.{package}.{module}"
-
-    libraries = [View(name=each.name, class_name=each.class_name, home=home(each.module)) for each in backend.libraries]
+    libraries = [
+        View(
+            name=each.name,
+            class_name=each.class_name,
+            home=f"{package_with(spec, backend, each.module)}.{each.module}",
+        )
+        for each in backend.libraries
+    ]
     return View(backend=backend, libraries=libraries)
+
+
+def package_with(spec: Spec, backend: Backend, module: str) -> str:
+    """The package of the runtime that has a module of a backend, its own or one that it extends, for imports."""
+    package = next((p for p in spec.packages[backend.name] if module in spec.own_modules[p]), backend.package)
+    return f"..runtime.backends.{package}"
 
 
 def custom_op(spec: Spec) -> View:

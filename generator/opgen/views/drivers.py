@@ -7,6 +7,7 @@ from types import SimpleNamespace as View
 from opgen.drivers import OUT_OF_MEMORY, VALUES, DriverCall, DriverTable, Operation
 from opgen.model import Backend, Spec, sentence
 from opgen.problem import Location
+from opgen.views.backend import package_with
 from opgen.views.python import quoted
 
 # What stands at hand in the emitted module.
@@ -15,7 +16,23 @@ _BINDING, _CHECKED, _RESULT, _ABOUT = "binding", "checked", "result", "about"
 
 def drivers_errors(spec: Spec) -> View:
     """The errors of all drivers."""
-    return View(drivers=[driver_of(spec, backend) for _, backend in backends_with_drivers(spec)])
+    return View(drivers=[_errors(spec, backend) for _, backend in backends_with_drivers(spec)])
+
+
+def _errors(spec: Spec, backend: Backend) -> View:
+    table = spec.driver_of(backend)
+    assert table is not None
+    return View(
+        made_from=(Location(table.path),),
+        table=table,
+        error=_error_class(backend),
+        unrecoverable=list(map(quoted, table.unrecoverable)),
+        memory_exhausted=table.statuses[OUT_OF_MEMORY],
+    )
+
+
+def _error_class(backend: Backend) -> str:
+    return f"{backend.class_prefix}Error"
 
 
 def backends_with_drivers(spec: Spec) -> list[tuple[str, Backend]]:
@@ -24,15 +41,11 @@ def backends_with_drivers(spec: Spec) -> list[tuple[str, Backend]]:
 
 
 def driver_of(spec: Spec, backend: Backend) -> View:
-    """The calls of a backend's driver, and its errors."""
+    """The calls of a backend's driver."""
     family = spec.family_of(backend)
     assert family is not None
     table = spec.driver_of(backend)
     assert table is not None
-
-    def home(module: str) -> str:
-        package = next((p for p in spec.packages[backend.name] if module in spec.own_modules[p]), backend.package)
-        return f"..runtime.backends.{package}"
 
     helpers = {module for package in spec.packages[backend.name] for module in spec.own_modules[package]}
     written = [(each, call) for each in family.driver if (call := table.calls.get(each.name)) is not None]
@@ -46,20 +59,18 @@ def driver_of(spec: Spec, backend: Backend) -> View:
         made_from=(Location(table.path),),
         table=table,
         backend=backend.name,
-        error=f"{backend.class_prefix}Error",
+        error=_error_class(backend),
         imports=[
             f"from {module} import {binding} as _binding",
             *(f"from {home} import {name}" for name, home in table.imports.items()),
-            *(f"from {home(name)} import {name}" for name in sorted(helpers & used)),
-            f"from {home(compiler_module)}.{compiler_module} import {compiler}",
+            *(f"from {package_with(spec, backend, name)} import {name}" for name in sorted(helpers & used)),
+            f"from {package_with(spec, backend, compiler_module)}.{compiler_module} import {compiler}",
         ],
         compiler=compiler,
         functions=functions,
         lacking=[each.name for each in family.driver if each.name not in table.calls],
         names=list(map(quoted, table.functions)),
         launch_extra=ast.unparse(extra),
-        unrecoverable=list(map(quoted, table.unrecoverable)),
-        memory_exhausted=table.statuses[OUT_OF_MEMORY],
     )
 
 
