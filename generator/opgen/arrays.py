@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, ClassVar, TypeVar
 
+from opgen.declarations import WITH_PARAMETERS, CallForm, Declared
 from opgen.decoder import Cursor, Mistakes
 from opgen.expression import ExpressionError, parse_expression, parse_statements
 from opgen.formula import Formula
-from opgen.notes import Entry, Form, Key, Mark, Name, defines, exactly, like, names_of
+from opgen.notes import Entry, Form, Key, Mark, Name, defines, like, names_of
 from opgen.problem import Location
 
 Kind = TypeVar("Kind")
@@ -19,7 +20,6 @@ LIBRARY = "xp"
 """The name of the library itself in spellings."""
 NUMPY = "numpy"
 """What stands for all dtypes where they are those that spec/dtypes.yaml names of NumPy."""
-_WORD = re.compile(r"([a-z]\w*)\(([a-z]\w*(?:, [a-z]\w*)*)\)")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -62,16 +62,14 @@ class Spelling:
         return tuple(dict.fromkeys(name for name in names if name not in own))
 
 
-def _is_call(_: Cursor, text: str) -> Iterator[str]:
-    if not _WORD.fullmatch(text):
-        yield f"'{text}' is no word; write its name and parameters, as 'take(x, positions, axis)'"
+_FORM = CallForm("word", "take(x, positions, axis)", WITH_PARAMETERS)
 
 
 @dataclass(frozen=True)
-class Word:
+class Word(Declared):
     """A function that array libraries have: the ops of a family are written in such words."""
 
-    call: Annotated[str, Entry("word '{}'"), _is_call, exactly(_WORD.pattern), defines("word", token=r"^\w+")]
+    call: Annotated[str, Entry("word '{}'"), _FORM, defines("word", token=r"^\w+")]
     doc: Annotated[str, "What the word gives."]
     spelling: Annotated[
         Spelling | None,
@@ -93,21 +91,6 @@ class Word:
 
     def __str__(self) -> str:
         return self.call
-
-    @property
-    def is_call(self) -> bool:
-        """Whether it has a name and parameters, as it must."""
-        return _WORD.fullmatch(self.call) is not None
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.call.partition("(")[0]
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The names of its parameters."""
-        return tuple(self.call.partition("(")[2].rstrip(")").split(", "))
 
     def mistakes(self, _: str) -> Mistakes:
         """Note that it is optional for nobody."""

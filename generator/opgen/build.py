@@ -111,13 +111,11 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     functors = with_scans(functors, problems)
     targets = file(_TARGETS).by_backend
     backends = [_with_targets(backend, targets.get(backend.name, ())) for backend in folder(_BACKENDS)]
-    primitives = file(_PRIMITIVES)
-    _check_distinct(primitives, problems)
     groups = file(_GROUPS).groups
     spec = Spec(
         package=package,
         dtypes=_known_dtypes(file(_DTYPES).dtypes, problems),
-        primitives=primitives.named,
+        primitives=file(_PRIMITIVES).named,
         functors=functors,
         families=tuple(folder(_STORAGE)),
         formats=_numbered(file(_FORMATS).formats, problems),
@@ -147,15 +145,6 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         families=tuple(_with_functors(spec, family, functors) for family in spec.families),
         kernels=tuple(kernels),
     )
-
-
-def _check_distinct(file: PrimitiveFile, problems: list[Problem]) -> None:
-    """Note each name that two primitives have."""
-    for primitive in file.primitives:
-        first = file.named[primitive.name]
-        if first is not primitive:
-            message = f"primitive '{primitive.name}' stands twice, first at line {first.location.line}; keep one"
-            problems.append(Problem(primitive.location, message))
 
 
 def _with_targets(backend: Backend, targets: Sequence[Target]) -> Backend:

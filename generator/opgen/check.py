@@ -206,19 +206,29 @@ def _check_targets(spec: Spec, problems: Problems) -> None:
 
 
 def _check_drivers(spec: Spec, problems: Problems) -> None:
-    """Note what the tables of drivers lack of what their families ask, and tables of no backend."""
+    """Report what the tables of drivers lack of what their families ask, and tables that no backend uses."""
+    known = {owner.name for owner in spec.owners}
+    # A backend may be meant to have a driver whose family is unknown, which is reported itself.
+    used = {each.name for each in spec.backends if each.extends not in (None, *known)}
+    drivers = []
     for backend in spec.backends:
         family = spec.family_of(backend) if backend.package is not None else None
         if family is None or not family.driver:
             continue
         table = spec.driver_of(backend)
+        drivers.append(backend.name)
         if table is None:
             path = Path("spec/drivers", f"{backend.name}.yaml")
             problems.note(Location(path), f"{backend} has no table of its driver's calls; write it to this file")
+            continue
+        used.add(table.backend)
         # That of another backend is checked there.
-        elif table.backend == backend.name:
-            for location, flaw in table.flaws(family.driver):
-                problems.note(location, flaw)
+        for location, flaw in table.flaws(family.driver) if table.backend == backend.name else ():
+            problems.note(location, flaw)
+    for table in spec.drivers:
+        if table.backend not in used and not Location(table.path).is_of_base:
+            message = f"no backend uses driver '{table.backend}'"
+            problems.unknown(Location(table.path), message, table.backend, drivers)
 
 
 def _check_names(spec: Spec, problems: Problems) -> None:

@@ -1,18 +1,17 @@
 """The drivers' part of the model: what the runtime asks of a GPU's driver, and the calls of a vendor's that do it."""
 
 import ast
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from opgen.declarations import CallForm, Declared, by_name
 from opgen.decoder import Cursor, Mistakes
 from opgen.expression import ExpressionError, parse_expression
-from opgen.notes import Choice, Entry, Example, Key, Mark, Name, Pattern, exactly
+from opgen.notes import Choice, Entry, Example, Key, Mark, Name, Pattern
 from opgen.problem import Location, did_you_mean
 
-_OPERATION = re.compile(r"([a-z]\w*)\(((?:[a-z]\w*(?:, [a-z]\w*)*)?)\)")
 _MODULE = Pattern(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "package.module")
 _FUNCTION = Pattern(r"[A-Za-z_]\w*", "functionOfTheBinding")
 VALUE, VALUES = "value", "values"
@@ -20,16 +19,11 @@ OUT_OF_MEMORY = "out_of_memory"
 """The status that says that there is not enough memory."""
 
 
-def _is_operation(_: Cursor, text: str) -> Iterator[str]:
-    if not _OPERATION.fullmatch(text):
-        yield f"'{text}' is no operation; write its name and parameters, as 'wait_event(stream, event)'"
-
-
 @dataclass(frozen=True)
-class Operation:
+class Operation(Declared):
     """What the runtime asks of a driver."""
 
-    call: Annotated[str, Entry("operation '{}'"), _is_operation, exactly(_OPERATION.pattern)]
+    call: Annotated[str, Entry("operation '{}'"), CallForm("operation", "wait_event(stream, event)")]
     doc: Annotated[str, "What it does or gives."]
     gives: Annotated[
         str | None,
@@ -44,16 +38,6 @@ class Operation:
     accepts: Annotated[str | None, "The status, likewise, that is no error."]
     is_optional: Annotated[bool, Key("optional"), "Whether a driver may do without it; it is then None."]
     location: Location = field(compare=False)
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.call.partition("(")[0]
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The names of its parameters."""
-        return tuple(filter(None, self.call.partition("(")[2].rstrip(")").split(", ")))
 
     @property
     def statuses(self) -> tuple[str, ...]:
@@ -176,12 +160,12 @@ class DriverTable:
 
     def flaws(self, operations: tuple[Operation, ...]) -> Iterator[tuple[Location, str]]:
         """What it lacks of the operations, and what no operation is."""
-        known = {operation.name: operation for operation in operations}
+        known = by_name(operations)
         for name, written in self.calls.items():
             if name not in known:
                 message = f"unknown operation '{name}' of driver '{self.backend}'{did_you_mean(name, known)}"
                 yield written.location, message
-        for operation in operations:
+        for operation in known.values():
             call = self.calls.get(operation.name)
             if call is None and not operation.is_optional:
                 yield Location(self.path), f"'calls' of driver '{self.backend}' lacks '{operation.call}'; add it"

@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from opgen.aliases import constant, last_part
 from opgen.cache.memo import memoize
+from opgen.declarations import by_name, repetitions
 from opgen.decoder import Cursor, Mistakes
 from opgen.expression import MAX_NESTED, ExpressionError, parse_expression, substituted
 from opgen.loader import is_representable
@@ -499,10 +500,11 @@ class PrimitiveFile:
     @cached_property
     def named(self) -> Primitives:
         """The primitives by their names, the first one of each."""
-        found: dict[str, Primitive] = {}
-        for primitive in self.primitives:
-            found.setdefault(primitive.name, primitive)
-        return Primitives(found)
+        return Primitives(by_name(self.primitives))
+
+    def mistakes(self, _: str) -> Mistakes:
+        """Report names that several primitives have."""
+        return repetitions("primitive", self.primitives)
 
 
 def parse(text: str) -> Node:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 
 from opgen.arrays import ArrayLibrary, LackingWord, Word
 from opgen.cells import CELL_KEYS, CellFile, Lowering, Lowerings
+from opgen.declarations import by_name, repetitions
 from opgen.decoder import Cursor, Mistakes
 from opgen.drivers import DriverTable, Operation
 from opgen.dtypes import SETS, DType
@@ -1110,18 +1111,12 @@ class BackendFamily(CellFile):
     @cached_property
     def vocabulary(self) -> Mapping[str, Word]:
         """The words, by their names."""
-        words: dict[str, Word] = {}
-        for word in self.words:
-            if word.is_call:
-                words.setdefault(word.name, word)
-        return words
+        return by_name(self.words)
 
     def mistakes(self, _: str) -> Mistakes:
-        """Note a word that stands twice."""
-        for word in self.words:
-            first = self.vocabulary.get(word.name, word)
-            if word.is_call and word is not first:
-                yield word.location, f"word '{word.name}' stands twice, first at line {first.location.line}; keep one"
+        """Report words and operations of the driver that stand twice."""
+        yield from repetitions("word", self.words)
+        yield from repetitions("operation", self.driver)
 
     # As of a backend: a family extends nothing, and its package is there.
     extends: ClassVar[None] = None
@@ -1396,12 +1391,12 @@ class Spec:
         kinds = {item.name: item.kind for item in self.dtypes}
         return kinds[source] != "complex" or kinds[target] in ("complex", "bool")
 
-    def chain(self, backend: Backend) -> list[Owner]:
-        """The backend and what it extends, one after the other, up to where there is nothing to extend."""
-        known = {owner.name: owner for owner in self.owners}
-        owners: list[Owner] = [backend]
-        while (owner := known.get(owners[-1].extends or "")) is not None and owner not in owners:
-            owners.append(owner)
+    def chain(self, owner: Owner) -> list[Owner]:
+        """A backend or family followed by what it extends, from the nearest to the farthest."""
+        known = {each.name: each for each in self.owners}
+        owners = [owner]
+        while (extended := known.get(owners[-1].extends or "")) is not None and extended not in owners:
+            owners.append(extended)
         return owners
 
     def family_of(self, backend: Backend) -> BackendFamily | None:

@@ -96,23 +96,17 @@ def _defined(path: str, body: Iterable[ast.stmt]) -> Iterator[tuple[Function, as
 
 
 def _imported(path: PurePosixPath, body: Iterable[ast.stmt]) -> Iterator[tuple[str, tuple[str, str | None]]]:
-    """What the names that a module imports stand for: a module, or a function of one."""
+    """The names that a module imports, each with a module and the function of it that it is, if it is one."""
     for node in body:
-        if isinstance(node, ast.Import):
-            yield from (((alias.asname or alias.name).partition(".")[0], (_ELSEWHERE, None)) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            home = path.parents[node.level - 1].joinpath(*(node.module or "").split(".") if node.module else ())
-            for alias in node.names:
-                name = alias.asname or alias.name
-                yield (
-                    name,
-                    (str(home.with_suffix(".py")), alias.name)
-                    if node.module
-                    else (
-                        str(home / f"{alias.name}.py"),
-                        None,
-                    ),
-                )
+        match node:
+            case ast.Import(names=names):
+                yield from (((it.asname or it.name).partition(".")[0], (_ELSEWHERE, None)) for it in names)
+            case ast.ImportFrom(module=None, names=names, level=level):
+                folder = path.parents[level - 1]
+                yield from ((it.asname or it.name, (str(folder / f"{it.name}.py"), None)) for it in names)
+            case ast.ImportFrom(module=str(module), names=names, level=level) if level:
+                home = path.parents[level - 1].joinpath(*module.split(".")).with_suffix(".py")
+                yield from ((it.asname or it.name, (str(home), it.name)) for it in names)
 
 
 def _words_in(function: ast.AST) -> Iterator[str]:

@@ -129,18 +129,13 @@ class Workspace:
 
     def packages(self, path: Path) -> list[str]:
         """The packages whose ops a file calls: that of a cell and what it extends, or the one that has launches."""
-        if self._spec is not None:
-            homes = {family.path: module_of(family) for family in self._spec.kernels}
-            if path in homes:
-                return list(filter(None, [launch_packages(self._spec)[homes[path]]]))
-        owners = {owner.path: owner for owner in self._spec.owners} if self._spec is not None else {}
-        by_name = {owner.name: owner for owner in owners.values()}
-        found: list[str] = []
-        owner = owners.get(path)
-        while owner is not None and (owner.package or "") not in found:
-            found.append(owner.package or "")
-            owner = by_name.get(owner.extends or "")
-        return [package for package in found if package]
+        if self._spec is None:
+            return []
+        modules = [module_of(family) for family in self._spec.kernels if family.path == path]
+        packages = [launch_packages(self._spec)[module] for module in modules]
+        owners = [owner for owner in self._spec.owners if owner.path == path]
+        packages += [owner.package for each in owners for owner in self._spec.chain(each)]
+        return list(dict.fromkeys(filter(None, packages)))
 
     def functions(self, path: Path) -> Iterator[tuple[str, Place, str]]:
         """What cells and launches of a file may call, each as `module.function`, where it is, and its signature."""
