@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from opgen.model import Spec
+    from opgen.model.spec import Spec
 
 
 @cache

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgen.matrix import op_cells
-from opgen.model import Method, Spec
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.project import read_spec
 
 from docs.site import api, attributes, names, observed

@@ -9,7 +9,8 @@ import numpy as np
 import tallow as tl
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from opgen.model import Functor, Spec
+from opgen.model.functors import Functor
+from opgen.model.spec import Spec
 from opgen.scopes import is_differentiable
 
 Points = NDArray[np.float64]

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from opgen.model import CHOSEN_KINDS, GRADIENT_KINDS, op_class
+from opgen.model.kinds import CHOSEN_KINDS, GRADIENT_KINDS, op_class
 from opgen.signature import OPTIONAL
 
 # The function of the emitted package's `argument` module that converts to a type.

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from opgen.gradients import makes_elements, writes
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.problem import Problem, did_you_mean
-
-if TYPE_CHECKING:
-    from opgen.model import Method, Spec
-    from opgen.sources import Sources
+from opgen.sources import Sources
 
 LEADING = "leading"
 ITEMS = "items"
@@ -20,13 +18,13 @@ RULES = PurePosixPath("runtime/transforms/rules.py")
 _PREFIX = "rules."
 
 
-def takes_wrapped(spec: "Spec", method: "Method") -> bool:
+def takes_wrapped(spec: Spec, method: Method) -> bool:
     """Whether operands may be recorded or batched: a call makes elements of elements."""
     takes = any(not operand.is_of_blocks for operand in method.operands)
     return takes and method.body is None and makes_elements(method) and not spec.package.without_gradients
 
 
-def rule_of(spec: "Spec", method: "Method") -> str | None:
+def rule_of(spec: Spec, method: Method) -> str | None:
     """The function of the rules that does a call for a batch, by its name; None where none does."""
     if method.kind is not None:
         functor = None if method.functor is None else spec.functor_kind(method.kind).by_name[method.functor]
@@ -38,7 +36,7 @@ def rule_of(spec: "Spec", method: "Method") -> str | None:
     return None if method.batch is None else method.batch.removeprefix(_PREFIX)
 
 
-def check_batches(spec: "Spec", sources: "Sources", problems: list[Problem]) -> None:
+def check_batches(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
     """Note what is unknown, or said twice."""
     functions = sources.functions(RULES) if RULES in sources.paths else None
     for method in spec.storage_methods():
@@ -46,7 +44,7 @@ def check_batches(spec: "Spec", sources: "Sources", problems: list[Problem]) -> 
             problems += _mistakes(spec, method, [*functions] if functions is not None else None)
 
 
-def _mistakes(spec: "Spec", method: "Method", functions: list[str] | None) -> Iterator[Problem]:
+def _mistakes(spec: Spec, method: Method, functions: list[str] | None) -> Iterator[Problem]:
     what, batch = f"method '{method.name}'", method.batch
     said = [key for key, value in (("batch", batch), ("unbatched", method.unbatched)) if value is not None]
     if method.kind is not None and said:

@@ -16,20 +16,13 @@ from opgen.gradient_ops import with_gradients
 from opgen.kernels import Constants, FieldGroups, KernelFamily, Room, TupleTypes, Widths, with_structs
 from opgen.libraries import CLibrary
 from opgen.loader import Document
-from opgen.model import (
-    DEVICE,
-    FUNCTOR_KINDS,
-    NAMED,
-    STORAGE,
-    Backend,
-    BackendFamily,
-    Device,
-    Family,
-    Functor,
-    FunctorKind,
-    Package,
-    Spec,
-)
+from opgen.model.backends import Backend, BackendFamily
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.kinds import FUNCTOR_KINDS, NAMED
+from opgen.model.methods import DEVICE, STORAGE, Device, Family
+from opgen.model.package import Package
+from opgen.model.spec import Spec
 from opgen.notes import module_name
 from opgen.problem import Location, Problem, unknown_dtype
 from opgen.row_methods import with_row_gradient

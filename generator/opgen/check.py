@@ -10,21 +10,15 @@ from opgen.arguments import KNOWN_TYPES, coercion
 from opgen.claims import check_claims
 from opgen.dtypes import SETS, DType
 from opgen.examples import check_examples
+from opgen.formats import BLOCKS, FORMAT_SETS
 from opgen.formula_checks import check_formulas
 from opgen.kernels import KernelFamily
-from opgen.model import (
-    ANY_RESULT,
-    BLOCKS,
-    BOUNDS,
-    DEVICE,
-    FORMAT_SETS,
-    Functor,
-    FunctorKind,
-    Method,
-    Monoid,
-    Position,
-    Spec,
-)
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.kinds import ANY_RESULT
+from opgen.model.methods import DEVICE, Method
+from opgen.model.reductions import BOUNDS, Monoid, Position
+from opgen.model.spec import Spec
 from opgen.names import Names
 from opgen.notes import module_name
 from opgen.problem import Location, Problems, did_you_mean, unknown_dtype

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from opgen.model import Backend, Spec
+from opgen.model.backends import Backend
+from opgen.model.spec import Spec
 from opgen.problem import Refusal
 
 _INCLUDE = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from opgen.code_objects import CodeObject, checksum
 from opgen.compilers import Compiler, choose, find_native
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.process import run
 from opgen.resources import Usage, read_report, without_report
 from opgen.toolchains import Toolchain

@@ -4,10 +4,13 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from opgen.model import Callable, Method, Spec
+from opgen.folders import RUNTIME
+from opgen.model.callables import Callable
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.parts import Part
 from opgen.problem import Problem, did_you_mean
-from opgen.sources import RUNTIME, Sources
+from opgen.sources import Sources
 
 # What parts may call besides methods of tensors.
 _FUNCTIONS: Final = ("len", "max", "min", "range")

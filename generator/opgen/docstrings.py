@@ -21,3 +21,10 @@ def _docstrings(file: str) -> Mapping[str, str]:
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     found = (node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
     return {node.name: ast.get_docstring(node) or "" for node in found}
+
+
+def sentence(text: str) -> str:
+    """`text` as a sentence; the name of an operand, of one letter, keeps its case, and so does a formula."""
+    word = text.partition(" ")[0].rstrip(",")
+    first = text if (len(word) == 1 and word != "a") or "(" in word else f"{text[:1].upper()}{text[1:]}"
+    return f"{first}."

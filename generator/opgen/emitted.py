@@ -9,9 +9,10 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from opgen.cache.memo import memoize, persistent
+from opgen.folders import RUNTIME, TEMPLATES
 from opgen.plan import Output
 from opgen.problem import Location, Problem, SpecError
-from opgen.sources import RUNTIME, TEMPLATES, Sources, place
+from opgen.sources import Sources, place
 
 _PACKAGE = "__init__"
 _WORD = re.compile(r"\w+")

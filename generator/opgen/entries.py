@@ -11,7 +11,7 @@ from opgen.aliases import dtype_name
 from opgen.dtypes import MOST_BYTES
 from opgen.folders import PACKAGE_FILE
 from opgen.formula import COMPARISONS, Call, FormulaError, Number, names, parse, walk
-from opgen.model import ROW, ROW_GRADIENT, SCAN
+from opgen.model.kinds import ROW, ROW_GRADIENT, SCAN
 from opgen.problem import Refusal
 
 COMPOSED: Final = "composed"

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from opgen.cache.memo import memoize
-from opgen.model import CheckFunction, Method, Spec
+from opgen.folders import CORE, RUNTIME
+from opgen.model.callables import CheckFunction
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.problem import Problem
-from opgen.sources import CORE, RUNTIME, Sources
+from opgen.sources import Sources
 
 # The modules of the functions that check arguments, by the names that the dispatch has for them.
 CHECKS = {name: CORE / f"{name}.py" for name in ("check", "layer_check")}

@@ -1,32 +1,17 @@
-"""Examples of calls of a method, and what the elements of an operand must be: the keys `example` and `values`."""
+"""Example calls of storage methods: those that are written, those that follow from the signature, and their checks."""
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self, TypeAlias
+from typing import Final
 
-from opgen.decoder import Cursor
-from opgen.expression import ExpressionError, parse_expression
-from opgen.gradients import Expression
-from opgen.loader import Value
-from opgen.notes import Name, like
-from opgen.problem import Location, Problems, did_you_mean
+from opgen.model.examples import Example, Literal
+from opgen.model.expressions import Expression
+from opgen.model.methods import Method, Operand
+from opgen.model.spec import Spec
+from opgen.problem import Problems
 from opgen.signature import OPTIONAL, is_optional
 
-if TYPE_CHECKING:
-    from opgen.model import Method, Operand, Spec
-
-Literal: TypeAlias = "bool | int | float | str | tuple[Literal, ...] | Mapping[str, Literal] | None"
-
-VALUES: Final = {
-    "ascending": "numbers in ascending order",
-    "definite": "Hermitian positive definite matrices",
-    "positive": "positive numbers",
-    "small": "numbers up to 1/4, with which sums of products stay small",
-    "units": "1 and -1, whose products neither overflow nor vanish",
-}
-"""What the elements of an operand may have to be, besides integers below a bound."""
 SELF: Final = "self"
 LENGTHS: Final = (4, 1337)
 """Those of vectors for methods without examples: a few elements, and more than a block of threads has."""
@@ -36,7 +21,6 @@ VECTOR: Final = LENGTHS[:1]
 """The shape of `self` where an example has none."""
 SHAPED: Final = ("Array", "Shape")
 """The types of parameters that are given by their shapes."""
-_BELOW: Final = "below "
 _SEVERAL: Final = "tuple[Storage, ...]"
 _DIMS: Final = "tuple[int, ...]"
 _SCALARS: Final[Mapping[str, tuple[type, ...]]] = {
@@ -56,76 +40,7 @@ _OP: Final = re.compile(r"\w*Op\d?")
 _PARAMETERS: Final = "Params"
 
 
-@dataclass(frozen=True)
-class Values:
-    """What the elements of an operand must be for a call to have a result: a word, or integers below a bound."""
-
-    word: str | None
-    bound: Expression | None
-    location: Location = field(compare=False)
-    FORM: ClassVar = Annotated[str, like(rf"{'|'.join(VALUES)}|{_BELOW}\S.*")]
-
-    def __str__(self) -> str:
-        return self.word or f"{_BELOW}{self.bound.text if self.bound is not None else ''}"
-
-    @classmethod
-    def decode(cls, cursor: Cursor) -> "Values | None":
-        """What a text says."""
-        text: str = cursor.decode(str)
-        if text.startswith(_BELOW):
-            bound = text.removeprefix(_BELOW)
-            try:
-                parse_expression(bound)
-            except ExpressionError as error:
-                cursor.no_value(f"'{bound}' is no expression of Python ({error}); write one over the arguments")
-                return None
-            return cls(None, Expression(bound, cursor.value.location), cursor.value.location)
-        if text not in VALUES:
-            known = (*VALUES, f"{_BELOW}BOUND")
-            cursor.no_value(f"unknown {cursor.what} '{text}'{did_you_mean(text, known)}")
-            return None
-        return cls(text, None, cursor.value.location)
-
-
-@dataclass(frozen=True)
-class Example:
-    """The arguments of a call: the shapes of operands, and the values of other parameters."""
-
-    arguments: Mapping[str, Literal]
-    places: Mapping[str, Location] = field(compare=False)
-    location: Location = field(compare=False)
-    is_read: bool = field(compare=False, default=True)
-    """Whether it could be read, which is noted where not."""
-    FORM: ClassVar = Mapping[Name, object]
-
-    @classmethod
-    def decode(cls, cursor: Cursor) -> Self:
-        """The arguments that a mapping holds."""
-        entries = cursor.entries(Name)
-        arguments = {key: _literal(each.value) for key, each in entries.items()}
-        places = {key: each.value.location for key, each in entries.items()}
-        return cls(arguments, places, cursor.value.location, isinstance(cursor.value.content, dict))
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} = {value!r}" for name, value in self.arguments.items())
-
-    @classmethod
-    def of(cls, arguments: Mapping[str, Literal], location: Location) -> Self:
-        """One that is written nowhere."""
-        return cls(arguments, {}, location)
-
-
-def _literal(value: Value) -> Literal:
-    match value.content:
-        case dict() as entries:
-            return {key: _literal(each) for key, each in entries.items()}
-        case list() as elements:
-            return tuple(map(_literal, elements))
-        case scalar:
-            return scalar
-
-
-def examples_of(method: "Method") -> Sequence[Example]:
+def examples_of(method: Method) -> Sequence[Example]:
     """The examples of a method, the smallest first: of one that has none written, calls of vectors."""
     if method.examples:
         return method.examples
@@ -145,15 +60,15 @@ def examples_of(method: "Method") -> Sequence[Example]:
     return [smallest, *(Example.of({**smallest.arguments, **each}, method.location) for each in changes), largest]
 
 
-def _operands(method: "Method") -> list[str]:
+def _operands(method: Method) -> list[str]:
     return [operand.name for operand in method.operands]
 
 
-def _type_of(method: "Method", name: str) -> str:
+def _type_of(method: Method, name: str) -> str:
     return method.signature.type_of(name).removesuffix(OPTIONAL)
 
 
-def _needed(method: "Method") -> list[str]:
+def _needed(method: Method) -> list[str]:
     """The parameters that an example must have, since they follow from nothing."""
     operands = _operands(method)
 
@@ -165,7 +80,7 @@ def _needed(method: "Method") -> list[str]:
     return [each.name for each in method.signature.parameters if not follows(each.name, each.type)]
 
 
-def check_examples(spec: "Spec", method: "Method", problems: Problems) -> None:
+def check_examples(spec: Spec, method: Method, problems: Problems) -> None:
     """Note examples that do not match the signature of their method, and that one needs some."""
     for operand in method.operands:
         if operand.values is not None and operand.values.bound is not None:
@@ -180,7 +95,7 @@ def check_examples(spec: "Spec", method: "Method", problems: Problems) -> None:
             _check(spec, method, example, problems)
 
 
-def _check_bound(method: "Method", operand: "Operand", bound: Expression, problems: Problems) -> None:
+def _check_bound(method: Method, operand: Operand, bound: Expression, problems: Problems) -> None:
     known = [*method.signature.arguments]
     for name in bound.names:
         if name not in known:
@@ -188,7 +103,7 @@ def _check_bound(method: "Method", operand: "Operand", bound: Expression, proble
             problems.unknown(operand.location, message, name, known)
 
 
-def _check(spec: "Spec", method: "Method", example: Example, problems: Problems) -> None:
+def _check(spec: Spec, method: Method, example: Example, problems: Problems) -> None:
     operands = _operands(method)
     what = f"an example of method '{method.name}'"
     known = [*operands, *(name for name in method.signature.arguments if name not in operands)]
@@ -206,7 +121,7 @@ def _check(spec: "Spec", method: "Method", example: Example, problems: Problems)
             problems.note(place, f"'{name}' of {what} must be {form}")
 
 
-def _form(spec: "Spec", type_text: str, value: Literal, *, is_shape: bool) -> str | None:
+def _form(spec: Spec, type_text: str, value: Literal, *, is_shape: bool) -> str | None:
     """What a value must be for a parameter of a type, where it is not that."""
     if type_text == _SEVERAL:
         is_one = isinstance(value, tuple) and all(_is_shape(each) for each in value)

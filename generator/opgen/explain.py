@@ -20,12 +20,18 @@ from opgen.emitted_names import assigned, defined, defined_in_cpp, definitions, 
 from opgen.errors import errors_of
 from opgen.explain_line import explain_line
 from opgen.explanation import Fact, generated
+from opgen.folders import BACKENDS, HEADERS
 from opgen.formula import shared, text_of
 from opgen.gradient_ops import op_of_numbers, saved_numbers, second_gradients
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
 from opgen.matrix import Cell, op_cells
-from opgen.model import BOUNDS, Backend, Functor, FunctorKind, Method, Monoid, Position, Spec
+from opgen.model.backends import Backend
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.methods import Method
+from opgen.model.reductions import BOUNDS, Monoid, Position
+from opgen.model.spec import Spec
 from opgen.names import Names
 from opgen.op_search import by_size, op_of
 from opgen.problem import Location, Refusal, did_you_mean, lines_of
@@ -33,7 +39,6 @@ from opgen.project import Project
 from opgen.results import results_of
 from opgen.rows import readable
 from opgen.scopes import derivatives, is_differentiable, scopes
-from opgen.sources import BACKENDS, HEADERS
 from opgen.views.kernel_patterns import kernel_rows
 
 _TESTS = "tests"

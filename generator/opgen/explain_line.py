@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from opgen.alignment import lines_before
 from opgen.base import with_base
 from opgen.explanation import GENERATED, Fact, generated
+from opgen.folders import TEMPLATES
 from opgen.format import formatted
 from opgen.loader import Value, load
 from opgen.plan import Output
@@ -13,7 +14,7 @@ from opgen.problem import Location, Problems, Refusal, did_you_mean, lines_of
 from opgen.project import Project
 from opgen.provenance import Origin, Source, marked
 from opgen.render import with_banners
-from opgen.sources import TEMPLATES, place
+from opgen.sources import place
 
 
 def explain_line(project: Project, path: Path, number: int) -> Fact:

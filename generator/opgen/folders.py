@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 PACKAGE_FILE = Path("spec", "package.yaml")
 FOLDERS = ("spec", "templates", "runtime")
@@ -51,3 +51,10 @@ def _walk(folder: str, inside: str, above: tuple[str, ...], on_error: Callable[[
             yield from _walk(entry.path, f"{inside}{entry.name}/", (*above, real), on_error)
         else:
             yield f"{inside}{entry.name}"
+
+
+TEMPLATES, RUNTIME = PurePosixPath("templates"), PurePosixPath("runtime")
+# The rooms of the runtime that the spec refers to: errors, checks, backends, headers of kernels.
+BASE, CORE, BACKENDS, HEADERS = (RUNTIME / room for room in ("base", "core", "backends", "kernels"))
+# What expressions over arrays may call.
+NUMERICS = RUNTIME / "numerics"

@@ -1,13 +1,15 @@
 """The formats' part of the model: what spec/formats.yaml says of the blocks in which GGML keeps weights."""
 
 import math
+from collections.abc import Callable as Function
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Final
 
 from opgen.decoder import Mistakes
 from opgen.decoding import FIELD_TYPES, Decoding, FieldFacts, FieldType, Known, TableFacts, decode, parse_decoding
+from opgen.names import Names
 from opgen.notes import Choice, Entry, Key, Mark, Name, Pattern, Range, defines
 from opgen.problem import Location
 from opgen.quads import Quads, quads_of
@@ -258,3 +260,22 @@ class Formats:
     """
 
     formats: Annotated[tuple[Format, ...], "The formats by name."]
+
+
+# The dtypes of an operand that holds weights in blocks: the formats.
+BLOCKS = "blocks"
+
+
+FORMAT_SETS: Final[Mapping[str, Function[[Format], bool]]] = {
+    BLOCKS: lambda _: True,
+    "quantized": lambda each: each.scale is not None,
+    "plain": lambda each: each.scale is None,
+    "gridless": lambda each: each.scale is not None and not each.has_grid,
+    "rounded": lambda each: each.scale is None or each.rounding is not None,
+}
+"""The sets of block formats, likewise."""
+
+
+def is_format_set(names: Names) -> bool:
+    """Return True if `names` is a set of block formats."""
+    return len(names.texts) == 1 and names.texts[0] in FORMAT_SETS

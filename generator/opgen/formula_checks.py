@@ -19,7 +19,10 @@ from opgen.formula import (
     is_zero,
     names,
 )
-from opgen.model import Functor, FunctorKind, Monoid, Spec
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.reductions import Monoid
+from opgen.model.spec import Spec
 from opgen.monoids import COUNT, given, reads_unit, reductions_behind
 from opgen.problem import Problems
 from opgen.rows import DETACH, JOINS

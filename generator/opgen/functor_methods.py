@@ -8,29 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from opgen.cache.memo import memoize
-from opgen.examples import ROWS, Example, Values
+from opgen.docstrings import sentence
+from opgen.examples import ROWS
 from opgen.formula import MULTIPLY, Name
 from opgen.formula import Call as FormulaCall
-from opgen.gradients import Expression, Gradient
-from opgen.model import (
-    ANY_RESULT,
-    REAL_RESULT,
-    RESIDUAL,
-    ROW,
-    ROW_GRADIENT,
-    SCAN,
-    STORAGE,
-    Check,
-    Functor,
-    FunctorKind,
-    Method,
-    Monoid,
-    Operand,
-    sentence,
-)
+from opgen.model.examples import Example, Values
+from opgen.model.expressions import Expression
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.gradients import Gradient
+from opgen.model.kinds import ANY_RESULT, REAL_RESULT, RESIDUAL, ROW, ROW_GRADIENT, SCAN
+from opgen.model.methods import STORAGE, Check, Method, Operand
+from opgen.model.reductions import Monoid
+from opgen.model.results import Result
 from opgen.monoids import is_plain_sum
 from opgen.names import Names
-from opgen.results import Result
 from opgen.signature import OPTIONAL, Call, Parameter, Signature
 
 # What a storage method returns that gives several storages.

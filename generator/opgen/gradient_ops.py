@@ -27,18 +27,12 @@ from opgen.formula import (
     total_of,
     without_total,
 )
-from opgen.model import (
-    GRADIENT_KINDS,
-    JOINT_KIND,
-    RESIDUAL,
-    ROW,
-    ROW_GRADIENT,
-    Functor,
-    FunctorKind,
-    Monoid,
-    RowOperand,
-    Spec,
-)
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.kinds import GRADIENT_KINDS, JOINT_KIND, RESIDUAL, ROW, ROW_GRADIENT
+from opgen.model.operands import RowOperand
+from opgen.model.reductions import Monoid
+from opgen.model.spec import Spec
 from opgen.monoids import COUNT
 from opgen.names import Names
 from opgen.op_search import by_size, computing, is_step

@@ -1,111 +1,30 @@
-"""What storage methods say of their gradients: the key `gradient`, read and checked."""
+"""The operands of storage methods that have gradients, and the checks of the key `gradient`."""
 
-import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-from opgen.decoder import Cursor, Mistakes, members
-from opgen.expression import ExpressionError, parse_expression
+from opgen.decoder import members
 from opgen.formula import INCOMING, RESULT
-from opgen.notes import Mark, Name, names_of
-from opgen.problem import Location, Problem, did_you_mean
+from opgen.model.expressions import RULES_NAME
+from opgen.model.gradients import Gradient
+from opgen.model.methods import Method, Operand
+from opgen.model.spec import Spec
+from opgen.problem import Problem, did_you_mean
 from opgen.signature import is_optional
-
-if TYPE_CHECKING:
-    from opgen.model import Method, Operand, Spec
-    from opgen.sources import Sources
+from opgen.sources import Sources
 
 # The functions that expressions may call, and what expressions call these.
 RULES = PurePosixPath("runtime/gradient/rules.py")
-_RULES = "rules"
 # What a method makes besides its result, which has no gradients.
 OTHERS = "others"
 # What knows whether a tensor still shows the storage of which the method is called.
 HANDLE = "handle"
 # What expressions may name besides these, operands and other arguments: how gradients and layouts are made, and the
 # node that knows which are asked for.
-_KNOWN = (_RULES, "node", "BinaryOp", "MethodOp", "Layout", "list", "len", "range")
+_KNOWN = (RULES_NAME, "node", "BinaryOp", "MethodOp", "Layout", "list", "len", "range")
 
 
-@dataclass(frozen=True)
-class Expression:
-    """An expression of Python."""
-
-    text: str
-    location: Location = field(compare=False)
-    FORM: ClassVar = Annotated[str, names_of("rule", token=r"(?<=rules\.)\w+")]
-    OVER: ClassVar = f"{INCOMING} and the operands"
-
-    @classmethod
-    def decode(cls, cursor: Cursor) -> Self:
-        """The text of one."""
-        text: str = cursor.decode(str)
-        try:
-            parse_expression(text or "0")
-        except ExpressionError as error:
-            cursor.no_value(f"'{text}' is no expression of Python ({error}); write one over {cls.OVER}")
-            text = "0"
-        return cls(text or "0", cursor.value.location)
-
-    @cached_property
-    def _nodes(self) -> Sequence[ast.AST]:
-        return list(ast.walk(ast.parse(self.text, mode="eval")))
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """What it names, each once."""
-        return tuple(dict.fromkeys(node.id for node in self._nodes if isinstance(node, ast.Name)))
-
-    @cached_property
-    def called(self) -> tuple[str, ...]:
-        """The functions of the rules that it calls."""
-        found = []
-        for node in self._nodes:
-            match node:
-                case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == _RULES:
-                    found.append(name)
-        return tuple(found)
-
-
-@dataclass(frozen=True)
-class Gradient:
-    """The gradients of a storage method."""
-
-    all: Annotated[Expression | None, "The expression of the gradients of all operands together, in their order."]
-    instead: Annotated[
-        Mapping[Name, Expression],
-        Mark.OPTIONAL,
-        "By operand, the call that is recorded in place of this one if the operand is given.",
-    ]
-    none: Annotated[str | None, "Why the method has no gradients."]
-    missing: Annotated[str | None, "Why the method cannot be recorded."]
-    functions: Annotated[
-        Mapping[Name, Expression],
-        Mark.OTHERS,
-        "An operand, and the expression of its gradient over `g`, which is the gradient of the result, `result`, the "
-        "arguments, and the functions of runtime/gradient/rules.py as `rules`. `node` is the recorded call, and "
-        "`handle` tells whether a tensor still shows the first operand.",
-    ]
-    location: Location = field(compare=False)
-
-    def mistakes(self, what: str) -> Mistakes:
-        """Note that nothing is said, or more than one thing."""
-        said = (self.none, self.missing, self.all or self.functions or self.instead or None)
-        if sum(item is not None for item in said) != 1 or (self.all and self.functions):
-            forms = "an expression for each operand, one for 'all', or why there are 'none' or they are 'missing'"
-            yield "", f"{what} must have one of these: {forms}"
-
-    def expressions(self) -> Iterator[tuple[str, Expression]]:
-        """All expressions, each with its key."""
-        yield from self.functions.items()
-        yield from [] if self.all is None else [("all", self.all)]
-        yield from self.instead.items()
-
-
-def differentiable(spec: "Spec", method: "Method") -> "tuple[Operand, ...]":
+def differentiable(spec: Spec, method: Method) -> tuple[Operand, ...]:
     """The operands of a method that may have gradients: those of floats, in the order of the signature."""
     floats = {*spec.groups["float"]}
     found: list[Operand] = []
@@ -118,28 +37,28 @@ def differentiable(spec: "Spec", method: "Method") -> "tuple[Operand, ...]":
     return tuple(in_order(method, found))
 
 
-def in_order(method: "Method", operands: "Iterable[Operand]") -> "list[Operand]":
+def in_order(method: Method, operands: Iterable[Operand]) -> list[Operand]:
     """Operands as the signature has them, the storage itself first."""
     order = ["self", *method.signature.arguments]
     return sorted(operands, key=lambda operand: order.index(operand.name))
 
 
-def writes(method: "Method") -> bool:
+def writes(method: Method) -> bool:
     """Whether a method writes to a storage of elements and makes none."""
     return method.signature.returns == "None" and not method.holds_blocks
 
 
-def makes_elements(method: "Method") -> bool:
+def makes_elements(method: Method) -> bool:
     """Whether a method makes a storage of elements, or writes to one."""
     return method.signature.returns == "None" or method.signature.returns.startswith(("Storage", "tuple[Storage"))
 
 
-def is_recorded(spec: "Spec", method: "Method") -> bool:
+def is_recorded(spec: Spec, method: Method) -> bool:
     """Whether the class of recorded storages has a method of its own for calls of a method."""
     return method.body is None and makes_elements(method) and bool(differentiable(spec, method))
 
 
-def check_gradients(spec: "Spec", sources: "Sources", problems: list[Problem]) -> None:
+def check_gradients(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
     """Note what methods do not say of their gradients, and what is unknown in what they say."""
     functions = sources.functions(RULES) if RULES in sources.paths else None
     for method in spec.storage_methods():
@@ -165,7 +84,7 @@ def check_gradients(spec: "Spec", sources: "Sources", problems: list[Problem]) -
 
 
 def _mistakes(
-    method: "Method", gradient: Gradient, operands: list[str], functions: Mapping[str, object] | None
+    method: Method, gradient: Gradient, operands: list[str], functions: Mapping[str, object] | None
 ) -> Iterator[Problem]:
     what = f"'gradient' of method '{method.name}'"
     keys = sorted(member.key for member in members(Gradient, "").values())

@@ -8,16 +8,15 @@ from pathlib import PurePosixPath
 from opgen.cache.memo import memoize
 from opgen.cpp import camel, names_in
 from opgen.expression import outer_names
+from opgen.folders import HEADERS
 from opgen.formula import Primitive
 from opgen.kernels import KernelFamily
-from opgen.model import (
-    Functor,
-    Monoid,
-    Spec,
-)
+from opgen.model.functors import Functor
+from opgen.model.reductions import Monoid
+from opgen.model.spec import Spec
 from opgen.problem import Problem, Problems
 from opgen.scopes import decisive, scopes, state_scopes
-from opgen.sources import HEADERS, Sources, package_folders, place
+from opgen.sources import Sources, package_folders, place
 
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _PLACEHOLDER = re.compile(r"{\w+}")

@@ -3,18 +3,22 @@
 import ast
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
 from opgen.cpp import snake
+from opgen.folders import BACKENDS
 from opgen.kernels import Kernel, KernelFamily, Struct
-from opgen.launch_writer import ATTRIBUTES, PLACEHOLDER, Part, Step, Writer, arguments, buffer, in_python, result_names
+from opgen.launch_writer import ATTRIBUTES, PLACEHOLDER, Writer, arguments, buffer, in_python, result_names
 from opgen.launches import Launch, Term
-from opgen.model import Callable, Method, Spec
+from opgen.model.callables import Callable
+from opgen.model.emitted_ops import DEVICE_MODULE, HOST_MODULE, Launched, LaunchOp, module_of
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.problem import Location, Problem, Problems, did_you_mean
-from opgen.sources import BACKENDS, Sources
+from opgen.sources import Sources
 from opgen.terms import (
     ANY,
     BUILDER,
@@ -32,122 +36,8 @@ from opgen.terms import (
     parsed,
 )
 
-HOST_MODULE: Final = "host_launches"
-"""What cells call the module of the emitted ops on the host."""
-DEVICE_MODULE: Final = "launches"
-"""The same of those on devices."""
-_WORD: Final = re.compile(r"[A-Za-z_]\w*")
 _GRID: Final = ("parts", "blocks", "threads", "steps")
 _RETURNS: Final = {"Storage": "Buffer", "tuple[Storage, ...]": "tuple[Buffer, ...]", "None": "None"}
-
-
-@dataclass(frozen=True)
-class Launched:
-    """What an op appends for one launch."""
-
-    struct: str
-    kernels: tuple[Kernel, ...]  # the patterns of those that it launches
-    locals: tuple[Part, ...]
-    packer: str  # the function that packs the struct
-    fields: tuple[Part, ...]
-    parts: str  # the launches, where there may be several
-    steps: tuple[Step, ...]
-    options: str  # of the step that launches
-    condition_of_error: str | None  # under which the kernel may note an index, as `if x: `; None if never
-
-    @property
-    def notes_error(self) -> bool:
-        """Whether the kernel may note an index that is out of range."""
-        return self.condition_of_error is not None
-
-    @property
-    def indent(self) -> str:
-        """What is in front of the lines of a launch: in a loop if there may be several."""
-        return " " * (8 if self.parts else 4)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The expressions that need its local names."""
-        steps = (text for step in self.steps for text in step)
-        return (*(field.text for field in self.fields), self.parts, *steps, self.options, self.condition_of_error or "")
-
-
-@dataclass(frozen=True)
-class LaunchOp:
-    """An op that opgen makes of launches, as the template writes it in Python."""
-
-    method: Method
-    family: KernelFamily
-    location: Location
-    arguments: tuple[str, ...]  # behind the builder and the library
-    parameters: str  # all with their types
-    kernel: str  # on the host, where its condition asks for it
-    first: tuple[Part, ...]  # what the condition needs
-    condition: str  # of the launch, on the host
-    outputs: tuple[Part, ...]
-    unless: str  # where nothing is launched, on a device
-    instead: str
-    zeroed: tuple[Part, ...]  # the buffers that are set to 0, each with a condition
-    launched: tuple[Launched, ...]
-    returns: str
-    results: str
-    has_optional: bool  # some of the results may be null
-    calls: frozenset[tuple[str, str]]  # of functions of modules
-    writer: Writer = field(compare=False, repr=False)
-
-    @property
-    def module(self) -> str:
-        """The module that has it."""
-        return module_of(self.family)
-
-    @property
-    def name(self) -> str:
-        """What cells call."""
-        return f"{self.module}.{self.method.name}"
-
-    @property
-    def returned(self) -> str:
-        """What the op returns; empty if nothing."""
-        if self.has_optional:
-            return f"tuple([buffer for buffer in ({self.results}) if buffer is not None])"
-        return self.results
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """The patterns of the kernels that it launches."""
-        return tuple(kernel for launched in self.launched for kernel in launched.kernels)
-
-    @property
-    def struct(self) -> str:
-        """The structs that it packs."""
-        return ", ".join(launched.struct for launched in self.launched)
-
-    def pruned(self) -> "LaunchOp":
-        """The same without names that nothing reads."""
-        words: set[str] = set()
-        launched: list[Launched] = []
-        for each in reversed(self.launched):
-            words.update(word for text in each.texts for word in _WORD.findall(text))
-            launched.append(replace(each, locals=_needed(each.locals, words)))
-        texts = (self.kernel, self.condition, self.unless, self.instead, *(part.text for part in self.outputs))
-        words.update(word for text in texts for word in _WORD.findall(text))
-        return replace(self, first=_needed(self.first, words), launched=tuple(reversed(launched)))
-
-    @property
-    def doc(self) -> str:
-        """Its docstring."""
-        return f"Launch a kernel of {self.family.name}{'; None where the next call takes it' * self.family.host}."
-
-    @property
-    def callable(self) -> Callable:
-        """How cells may call it."""
-        names = (BUILDER, *["kernels"] * self.family.host, *self.arguments)
-        return Callable(names, len(names), False, {})
-
-
-def module_of(family: KernelFamily) -> str:
-    """The module of the ops that launch the kernels of a family."""
-    return HOST_MODULE if family.host else DEVICE_MODULE
 
 
 def launch_packages(spec: Spec) -> Mapping[str, str | None]:
@@ -166,7 +56,7 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[s
     methods = {method.name: method for method in (*spec.storage_methods(), *spec.device_methods)}
     packages = launch_packages(spec)
     found: dict[tuple[str, str], LaunchOp] = {}
-    last: dict[tuple[str, str], _Planner] = {}
+    last: dict[tuple[str, str], tuple[_Planner, Writer]] = {}
     planners: list[_Planner] = []
     for family in spec.kernels:
         structs = {struct.name: struct for struct in family.structs}
@@ -192,12 +82,16 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[s
                 earlier = found.get((module, name))
                 if earlier is not None and earlier.family.name != family.name:
                     planner.note(location, f" has op '{name}' of launch '{earlier.struct}'; remove one")
-                elif (op := planner.op(methods[name], kernel, location, earlier)) is not None:
-                    found[module, name], last[module, name] = op, planner
+                    continue
+                _, before = last.get((module, name), (None, None))
+                planned = planner.op(methods[name], kernel, location, earlier, before)
+                if planned is not None:
+                    found[module, name], last[module, name] = planned[0], (planner, planned[1])
             planner.check_keys()
             planners.append(planner)
     for key, op in found.items():
-        last[key].check_arguments(op)
+        planner, writer = last[key]
+        planner.check_arguments(op, writer)
     for planner in planners:
         planner.check_unused()
         problems += planner.noted
@@ -221,8 +115,13 @@ class _Planner:
         """Note a mistake of the launch, once for all of its ops."""
         self.noted[Problem(location, f"launch '{self._launch.struct}'{message}")] = None
 
-    def op(self, method: Method, kernel: str, location: Location, earlier: LaunchOp | None) -> LaunchOp | None:
-        """The op of a method, with the launches before; None of one that a launch cannot describe."""
+    def op(
+        self, method: Method, kernel: str, location: Location, earlier: LaunchOp | None, before: Writer | None
+    ) -> tuple[LaunchOp, Writer] | None:
+        """The op of a method with this launch after those of `earlier`, and its writer.
+
+        None of a method that a launch cannot describe.
+        """
         launch, own = self._launch, arguments(method)
         kernels = self._kernels(kernel, location)
         returns = _RETURNS.get(method.signature.returns)
@@ -233,7 +132,6 @@ class _Planner:
             return None
         names = self._named(method.name, own)
         scope = Scope(names, ATTRIBUTES, buffer, self._flaw_of_call, signature_of=self._function)
-        before = None if earlier is None else earlier.writer
         writer = Writer(self._spec, self._family, launch, self._struct, method, scope, self._of_any, self.note, before)
         op = earlier or self._begun(writer, method, kernel, location, returns)
         options = "" if launch.work is None else f", work={writer.typed(launch.work, NUMBER).text}"
@@ -253,7 +151,7 @@ class _Planner:
         )
         self._read |= writer.scope.read
         calls = frozenset(scope.calls) | op.calls
-        return replace(op, launched=(*op.launched, launched), calls=calls, writer=writer)
+        return replace(op, launched=(*op.launched, launched), calls=calls), writer
 
     def _begun(self, writer: Writer, method: Method, kernel: str, location: Location, returns: str) -> LaunchOp:
         """An op in front of its first launch."""
@@ -291,13 +189,12 @@ class _Planner:
             results=", ".join(each.text for each in results) + "," * (returns.startswith("t") and len(results) == 1),
             has_optional=any(each.kind.endswith(OPTIONAL) for each in results),
             calls=frozenset(writer.scope.calls),
-            writer=writer,
         )
 
-    def check_arguments(self, op: LaunchOp) -> None:
+    def check_arguments(self, op: LaunchOp, writer: Writer) -> None:
         """Note the arguments with which the launches of an op do nothing."""
         # What an error is in may be what an argument is for.
-        own = arguments(op.method).keys() - op.writer.scope.read - self._launch.unused.keys()
+        own = arguments(op.method).keys() - writer.scope.read - self._launch.unused.keys()
         for name in () if self.noted else own:
             message = f" does nothing with '{name}' of '{op.method.name}'; name it, or write it to 'unused'"
             self.note(op.location, message)
@@ -401,16 +298,6 @@ class _Planner:
         if function.fits(["_"] * (count + appends_steps(function))):
             return None
         return f"'{module}.{name}' takes ({function}), not {count} arguments; give it these"
-
-
-def _needed(parts: Sequence[Part], words: set[str]) -> tuple[Part, ...]:
-    """The parts whose names are among the words that later ones read, to which it adds those that these read."""
-    needed: list[Part] = []
-    for part in reversed(parts):
-        if not words.isdisjoint(_WORD.findall(part.name)):
-            needed.append(part)
-            words.update(_WORD.findall(part.text))
-    return tuple(reversed(needed))
 
 
 def _names(kernel: Kernel) -> Iterator[str]:

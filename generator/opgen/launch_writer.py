@@ -5,11 +5,13 @@ import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from opgen.kernels import KernelFamily, Member, Struct
 from opgen.launches import Launch, Term
-from opgen.model import Method, Spec
+from opgen.model.emitted_ops import Part, Step
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.results import arguments_of, results_of, typed_result
 from opgen.terms import (
@@ -64,21 +66,6 @@ _OF_PART: Final = {"count": "part.elements", "geometry": "part.geometry"}
 _INDEX: Final = "index"
 # What emitted ops call something themselves.
 _RESERVED: Final = frozenset({BUILDER, "kernels", "kernel", "packed", _PART, "math", "constants", "results"})
-
-
-class Part(NamedTuple):
-    """A name with its value in an emitted op."""
-
-    name: str
-    text: str
-    location: Location
-
-
-class Step(NamedTuple):
-    """A launch: its kernel and its blocks in Python."""
-
-    kernel: str
-    blocks: str
 
 
 class Writer:

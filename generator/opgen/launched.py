@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
 
+from opgen.folders import BACKENDS
 from opgen.kernels import Kernel, KernelFamily
 from opgen.matrix import Cell
-from opgen.model import Functor, Spec
-from opgen.sources import BACKENDS, Sources
+from opgen.model.functors import Functor
+from opgen.model.spec import Spec
+from opgen.sources import Sources
 
 
 def launched(

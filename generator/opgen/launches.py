@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 from opgen.expression import parse_expression
-from opgen.gradients import Expression
+from opgen.model.expressions import Expression
 from opgen.notes import Entry, Mark, Name, defines, names_of
 from opgen.problem import Location
 

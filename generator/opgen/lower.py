@@ -10,8 +10,12 @@ from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
 from opgen.composed import called_methods
 from opgen.gradient_ops import GRADIENT_ENDING
-from opgen.launch_ops import DEVICE_MODULE
-from opgen.model import FUNCTOR_KINDS, ROW, ROW_GRADIENT, Backend, Functor, Method, Owner, Spec
+from opgen.model.backends import Backend, Owner
+from opgen.model.emitted_ops import DEVICE_MODULE
+from opgen.model.functors import Functor
+from opgen.model.kinds import FUNCTOR_KINDS, ROW, ROW_GRADIENT
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.names import Names
 from opgen.problem import Location, Problem, Problems, did_you_mean
 from opgen.words import refusal

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from opgen.cache.memo import memoize
 from opgen.gradients import differentiable
-from opgen.model import Backend, Method, Spec
+from opgen.model.backends import Backend
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.scopes import is_differentiable
 from opgen.streams import is_terminal

@@ -9,7 +9,9 @@ from opgen.formula import (
     names,
     walk,
 )
-from opgen.model import Functor, FunctorKind, Monoid
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.reductions import Monoid
 
 COUNT: Final = "count"
 """What the end of a reduction calls the number of its elements."""

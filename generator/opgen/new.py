@@ -7,7 +7,8 @@ from operator import attrgetter
 
 from opgen.arrays import LIBRARY, Word
 from opgen.dtypes import DType
-from opgen.model import BackendFamily, Spec
+from opgen.model.backends import BackendFamily
+from opgen.model.spec import Spec
 
 # DLPack's own numbers of devices end far below.
 _FREE_DLPACK = 100

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from opgen.cache.memo import memoize
 from opgen.formula import MULTIPLY, Call, Name, Node, inlined, names, size, walk
-from opgen.model import Functor
+from opgen.model.functors import Functor
 
 _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
 _TURNED = {"x > y": "x < y", "x >= y": "x <= y"}

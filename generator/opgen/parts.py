@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from opgen.gradients import Expression
+from opgen.model.expressions import Expression
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from opgen.cache.views import ViewCache
-from opgen.model import Spec
+from opgen.folders import BACKENDS, TEMPLATES
+from opgen.model.spec import Spec
 from opgen.problem import Location, Problems
-from opgen.sources import BACKENDS, TEMPLATES, Sources, package_folders, place
+from opgen.sources import Sources, package_folders, place
 from opgen.views import MEMBERS, PLACEHOLDER, View, view_of
 
 _TEMPLATE_ENDING = ".j2"

@@ -14,17 +14,18 @@ from opgen.check import check
 from opgen.composed import check_composed
 from opgen.emitted import check_syntax, check_whole
 from opgen.errors import check_errors
+from opgen.folders import RUNTIME
 from opgen.format import FormatError, formatted
 from opgen.gradients import check_gradients
 from opgen.loader import Document, load
 from opgen.lower import lower
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.plan import Output, plan
 from opgen.problem import Problem, Problems, SpecError
 from opgen.render import render, with_banners
 from opgen.results import check_results
 from opgen.rounding import check_rounding
-from opgen.sources import OWN_RUNTIME, RUNTIME, Sources
+from opgen.sources import OWN_RUNTIME, Sources
 from opgen.symbols import check_symbols, read_symbols
 from opgen.unused import check_headers, check_unused
 from opgen.write import Change, Mount, changes

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from opgen.dtypes import DType
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.problem import Problems, unknown_dtype
 
 _Above = Mapping[str, frozenset[str]]

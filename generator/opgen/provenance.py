@@ -18,10 +18,11 @@ import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
+from opgen.folders import TEMPLATES
 from opgen.plan import Output
 from opgen.problem import Location
 from opgen.render import environment
-from opgen.sources import TEMPLATES, Sources, place
+from opgen.sources import Sources, place
 
 # What stands around what a mark is of: the text of an expression ends, that of a template goes on to the next mark.
 _TEXT, _EXPRESSION, _END = "\x00", "\x01", "\x02"

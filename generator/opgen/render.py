@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from opgen.banner import GENERATE
 from opgen.cache.views import ViewCache
+from opgen.folders import TEMPLATES
 from opgen.plan import COMMENTS, Output
 from opgen.problem import Problem, SpecError
-from opgen.sources import TEMPLATES, Sources, place
+from opgen.sources import Sources, place
 from opgen.views.python import comment, cpp_comment, docstring, quoted
 
 if TYPE_CHECKING:

@@ -1,15 +1,16 @@
-"""The key `result` of storage methods: the dtype and the sizes of what a method gives, in terms of its arguments."""
+"""The results of storage methods: their types in Python, and the checks of the key `result`."""
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import Final
 
-from opgen.launches import Term
-from opgen.notes import names_of
+from opgen.model.methods import Method
+from opgen.model.results import COMPLEX, Result
+from opgen.model.spec import Spec
 from opgen.problem import Problem, did_you_mean
+from opgen.sources import Sources
 from opgen.terms import (
     ARRAY,
     DIMS,
@@ -26,43 +27,26 @@ from opgen.terms import (
     parsed,
 )
 
-if TYPE_CHECKING:
-    from opgen.model import Method, Spec
-    from opgen.sources import Sources
-
 SHAPES: Final = PurePosixPath("runtime/core/result_shapes.py")
 """The functions that results may call."""
-_COMPLEX, _OP, _STORAGE = "complex", "an op", "a storage"
+_OP, _STORAGE = "an op", "a storage"
 _ATTRIBUTES: Final[Attributes] = {
     OPERAND: {"shape": ("it.shape", DIMS), "dtype": ("it.dtype", DTYPE)},
     # Without a layout, its elements are side by side.
     _STORAGE: {"shape": ("(it.length,)", DIMS), "dtype": ("it.dtype", DTYPE)},
-    DTYPE: {"compute": ("it.compute", DTYPE), "real": ("it.real", DTYPE), _COMPLEX: ("complex_of(it)", DTYPE)},
+    DTYPE: {"compute": ("it.compute", DTYPE), "real": ("it.real", DTYPE), COMPLEX: ("complex_of(it)", DTYPE)},
 }
 
 
-@dataclass(frozen=True)
-class Result(Term):
-    """What a method gives, as `dtype[sizes]`."""
-
-    FORM: ClassVar = Annotated[str, names_of("dtype", "shape", token=r"(?<![\w.])[a-z]\w*")]
-    OVER: ClassVar = "the operands and the other arguments"
-
-    @property
-    def is_complex(self) -> bool:
-        """Whether its dtype is the complex one of the precision of another."""
-        return any(isinstance(node, ast.Attribute) and node.attr == _COMPLEX for node in ast.walk(self.node))
-
-
-def results_of(method: "Method") -> tuple[Result, ...]:
+def results_of(method: Method) -> tuple[Result, ...]:
     """What a method gives; where it does not say, the dtype and the shape of its first operand."""
     text = _default(method)
     return method.results if method.results or text is None else (Result(text, method.location),)
 
 
 def typed_result(
-    spec: "Spec",
-    method: "Method",
+    spec: Spec,
+    method: Method,
     result: Result,
     array: Callable[[ast.expr, Typed], ast.expr],
     names: Mapping[str, str],
@@ -89,12 +73,12 @@ def typed_result(
     return scope.typed(result.node, ARRAY, ARRAY + OPTIONAL), frozenset(scope.read & kinds.keys())
 
 
-def python_names(method: "Method") -> dict[str, str]:
+def python_names(method: Method) -> dict[str, str]:
     """What emitted functions of results call the storage of a method."""
     return {"self": "first" if "x" in method.signature.arguments else "x"}
 
 
-def arguments_of(spec: "Spec", method: "Method") -> tuple[str, ...]:
+def arguments_of(spec: Spec, method: Method) -> tuple[str, ...]:
     """The arguments that the results of a method depend on: the op, the operands and the others."""
     read: set[str] = set()
     for result in results_of(method):
@@ -104,7 +88,7 @@ def arguments_of(spec: "Spec", method: "Method") -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in order if name in read))
 
 
-def check_results(spec: "Spec", sources: "Sources", problems: list[Problem]) -> None:
+def check_results(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
     """Note what methods do not say of their results, and what is wrong with what they say."""
     functions = sources.functions(SHAPES) or {} if SHAPES in sources.paths else {}
 
@@ -120,7 +104,7 @@ def check_results(spec: "Spec", sources: "Sources", problems: list[Problem]) -> 
             problems += _mistakes(spec, method, flaw_of_call)
 
 
-def _mistakes(spec: "Spec", method: "Method", flaw_of_call: FlawOfCall) -> Iterator[Problem]:
+def _mistakes(spec: Spec, method: Method, flaw_of_call: FlawOfCall) -> Iterator[Problem]:
     what, returns = f"'result' of method '{method.name}'", method.signature.returns
     gives_several = returns == "tuple[Storage, ...]"
     if not gives_several and returns != "Storage":
@@ -148,7 +132,7 @@ def _mistakes(spec: "Spec", method: "Method", flaw_of_call: FlawOfCall) -> Itera
                 yield Problem(result.location, f"{what} may be null, and it gives one storage; write dtype[sizes]")
 
 
-def _default(method: "Method") -> str | None:
+def _default(method: Method) -> str | None:
     """What is said of the result of a method that does not say it itself; None where it must."""
     if method.signature.returns != "Storage" or not method.operands or method.operands[0].is_of_blocks:
         return None

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from opgen.model import Spec
+from opgen.folders import RUNTIME
+from opgen.model.spec import Spec
 from opgen.problem import Problems
-from opgen.sources import RUNTIME, Sources
+from opgen.sources import Sources
 
 _MODULE: Final = RUNTIME / "host" / "quantize.py"
 

@@ -5,9 +5,14 @@ from dataclasses import replace
 
 from opgen.functor_methods import number_of_row
 from opgen.gradient_ops import GRADIENT_ENDING, TAKEN, row_gradient_name, row_gradient_sources, saved_numbers
-from opgen.gradients import Expression, Gradient
-from opgen.model import RESIDUAL, ROW, ROW_GRADIENT, Functor, FunctorKind, Method, Spec
-from opgen.results import Result
+from opgen.model.expressions import Expression
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.gradients import Gradient
+from opgen.model.kinds import RESIDUAL, ROW, ROW_GRADIENT
+from opgen.model.methods import Method
+from opgen.model.results import Result
+from opgen.model.spec import Spec
 
 
 def with_row_gradient(spec: Spec, kinds: Mapping[str, FunctorKind], method: Method) -> Method:

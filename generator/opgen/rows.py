@@ -27,7 +27,8 @@ from opgen.formula import (
     names,
     simplified,
 )
-from opgen.model import Functor, Monoid
+from opgen.model.functors import Functor
+from opgen.model.reductions import Monoid
 from opgen.problem import Location
 
 COUNT: Final = "count"

@@ -19,7 +19,9 @@ from opgen.formula import (
     simplified,
     with_result,
 )
-from opgen.model import BOUNDS, Functor, Monoid, Prefixes, Spec
+from opgen.model.functors import Functor
+from opgen.model.reductions import BOUNDS, Monoid, Prefixes
+from opgen.model.spec import Spec
 from opgen.monoids import COUNT, ITSELF, given, is_plain_sum, reads_unit
 from opgen.problem import Problem, Problems
 from opgen.scopes import decisive, is_differentiable, tensor_methods

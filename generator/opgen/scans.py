@@ -5,7 +5,10 @@ from dataclasses import replace
 from typing import Final
 
 from opgen.cache.memo import memoize
-from opgen.model import SCAN, Functor, FunctorKind, Monoid, Prefixes
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.kinds import SCAN
+from opgen.model.reductions import Monoid, Prefixes
 from opgen.problem import Problem, did_you_mean
 
 _REDUCTIONS: Final = "reduce"

@@ -34,7 +34,10 @@ from opgen.formula import (
     with_result,
     without_total,
 )
-from opgen.model import ROW_GRADIENT, Functor, Monoid, Spec, State
+from opgen.model.functors import Functor
+from opgen.model.kinds import ROW_GRADIENT
+from opgen.model.reductions import Monoid, State
+from opgen.model.spec import Spec
 from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, is_plain_sum, is_sum, reductions_behind
 from opgen.problem import Problems
 from opgen.row_derivatives import row_gradients

@@ -9,18 +9,14 @@ from pathlib import Path, PurePosixPath
 
 from opgen.base import Base
 from opgen.cpp import defined_in
-from opgen.folders import walk
+from opgen.folders import RUNTIME, TEMPLATES, walk
 from opgen.loader import read_text, unreadable
-from opgen.model import Callable, Package, PublicModule
+from opgen.model.callables import Callable
+from opgen.model.package import Package, PublicModule
 from opgen.problem import Location, Problem
 
-TEMPLATES, RUNTIME = PurePosixPath("templates"), PurePosixPath("runtime")
 # Where a package that stands on another one has its own part of the runtime.
 OWN_RUNTIME = "own_runtime"
-# The rooms of the runtime that the spec refers to: errors, checks, backends, headers of kernels.
-BASE, CORE, BACKENDS, HEADERS = (RUNTIME / room for room in ("base", "core", "backends", "kernels"))
-# What expressions over arrays may call.
-NUMERICS = RUNTIME / "numerics"
 
 
 def package_folders(package: Package) -> tuple[PurePosixPath, ...]:

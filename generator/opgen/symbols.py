@@ -14,17 +14,16 @@ from opgen.cache.memo import memoize
 from opgen.cells import FunctionCall
 from opgen.errors import CHECKS, check_functions
 from opgen.expression import outer_names
+from opgen.folders import BACKENDS, BASE, NUMERICS, RUNTIME
 from opgen.kernel_symbols import check_kernels, with_headers
 from opgen.launch_ops import launch_ops, launch_packages
-from opgen.model import (
-    Backend,
-    Callable,
-    Method,
-    PublicModule,
-    Spec,
-)
+from opgen.model.backends import Backend
+from opgen.model.callables import Callable
+from opgen.model.methods import Method
+from opgen.model.package import PublicModule
+from opgen.model.spec import Spec
 from opgen.problem import Location, Problems, did_you_mean
-from opgen.sources import BACKENDS, BASE, NUMERICS, RUNTIME, Sources, package_folders
+from opgen.sources import Sources, package_folders
 from opgen.word_symbols import NumPyNames, check_words
 from opgen.words import uses_of_words
 

@@ -6,13 +6,18 @@ from itertools import chain
 from pathlib import PurePosixPath
 
 from opgen.cache.memo import memoize
+from opgen.folders import RUNTIME, TEMPLATES
 from opgen.formula import OPERATORS, Formula, Name, Primitive, names
 from opgen.kernel_symbols import reached
 from opgen.kernels import KernelFamily
-from opgen.model import REAL_RESULT, Functor, FunctorKind, Monoid, Spec, State
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.kinds import REAL_RESULT
+from opgen.model.reductions import Monoid, State
+from opgen.model.spec import Spec
 from opgen.problem import Location, Problem, Problems, SpecError
 from opgen.promotion import redundant
-from opgen.sources import RUNTIME, TEMPLATES, Sources, package_folders
+from opgen.sources import Sources, package_folders
 
 _PLACEHOLDER = re.compile(r"{\w+}")
 

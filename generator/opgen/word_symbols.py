@@ -9,16 +9,13 @@ from pathlib import Path
 
 from opgen.arrays import LIBRARY, ArrayLibrary, LackingWord, Spelling
 from opgen.expression import outer_names
+from opgen.folders import BACKENDS, NUMERICS, RUNTIME
 from opgen.formula import Primitive, text_of
-from opgen.model import (
-    Backend,
-    BackendFamily,
-    Monoid,
-    Position,
-    Spec,
-)
+from opgen.model.backends import Backend, BackendFamily
+from opgen.model.reductions import Monoid, Position
+from opgen.model.spec import Spec
 from opgen.problem import Problems, nearest, unknown_dtype
-from opgen.sources import BACKENDS, NUMERICS, RUNTIME, Sources
+from opgen.sources import Sources
 
 # The modules that the expressions over arrays see.
 _NP, _NUMERICS = "np", "numerics"

@@ -2,60 +2,28 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import NamedTuple, TypeAlias
 
 from opgen.arrays import ArrayLibrary, LackingWord
 from opgen.cache.memo import memoize
 from opgen.cells import FunctionCall
+from opgen.folders import BACKENDS, NUMERICS
 from opgen.formula import calls, text_of
-from opgen.model import Backend, BackendFamily, Functor, Monoid, Position, Spec
+from opgen.model.backends import Backend, BackendFamily
+from opgen.model.functors import Functor
+from opgen.model.reductions import Monoid, Position
+from opgen.model.spec import Spec
+from opgen.model.word_uses import CLASS, ELSEWHERE, Function, Uses, Words
 from opgen.scopes import decisive, joined_results, scopes, state_scopes
-from opgen.sources import BACKENDS, NUMERICS, Sources
+from opgen.sources import Sources
 
 # What functions of the runtime call the library whose words they use.
 _LIBRARIES = ("library", "_library", "xp")
-# What formulas over arrays call it, and the functions of `Numerics`.
-_NP, _NUMERICS = "np", "numerics"
-# In place of the path of a module: any class, whose methods are known by their names alone, and other packages.
-_CLASS, _ELSEWHERE = "class", "elsewhere"
 # A functor where code names it.
 _MEMBER = re.compile(r"[A-Z]\w+Op\.[A-Z]\w*")
 # What the ops of rows reduce with.
 _ROWS = ("row_sum", "row_max", "row_min")
-
-Function: TypeAlias = tuple[str, str]
-"""A module of the runtime by its path, or any class, and a function or a constant of it, or a method."""
-Words: TypeAlias = frozenset[str]
-
-
-class Uses(NamedTuple):
-    """The words that each function needs, by itself and through what it calls."""
-
-    functions: Mapping[Function, Words]
-
-    def of_op(self, packages: Sequence[str], module: str, function: str) -> Words:
-        """Those of a function of ops, in the first of the packages that has it."""
-        keys = ((str(BACKENDS / package / "ops" / f"{module}.py"), function) for package in packages)
-        return next((self.functions[key] for key in keys if key in self.functions), frozenset())
-
-    def in_text(self, text: str) -> Words:
-        """Those of an expression over arrays."""
-        return self.in_tree(ast.parse(text))
-
-    def in_tree(self, tree: ast.AST, packages: Sequence[str] = (), words: Iterable[str] = ()) -> Words:
-        """Those of a tree of such an expression, or of a spelling, which names other words as they are."""
-        found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & {*words}
-        for node in ast.walk(tree):
-            match node:
-                case ast.Attribute(value=ast.Name(id=owner), attr=name):
-                    if owner == _NP:
-                        found.add(name)
-                    homes = [str(folder / f"{owner}.py") for folder in (*map(BACKENDS.joinpath, packages), NUMERICS)]
-                    for home in [_CLASS] if owner == _NUMERICS else homes:
-                        found |= self.functions.get((home, name), frozenset())
-        return frozenset(found)
 
 
 @memoize(lambda packages, sources: (*packages, sources), size=4)
@@ -92,7 +60,7 @@ def _defined(path: str, body: Iterable[ast.stmt]) -> Iterator[tuple[Function, as
             ):
                 yield (path, name), value
             case ast.ClassDef(body=members):
-                yield from (((_CLASS, it.name), it) for it in members if isinstance(it, ast.FunctionDef))
+                yield from (((CLASS, it.name), it) for it in members if isinstance(it, ast.FunctionDef))
 
 
 def _imported(path: PurePosixPath, body: Iterable[ast.stmt]) -> Iterator[tuple[str, tuple[str, str | None]]]:
@@ -100,7 +68,7 @@ def _imported(path: PurePosixPath, body: Iterable[ast.stmt]) -> Iterator[tuple[s
     for node in body:
         match node:
             case ast.Import(names=names):
-                yield from (((it.asname or it.name).partition(".")[0], (_ELSEWHERE, None)) for it in names)
+                yield from (((it.asname or it.name).partition(".")[0], (ELSEWHERE, None)) for it in names)
             case ast.ImportFrom(module=None, names=names, level=level):
                 folder = path.parents[level - 1]
                 yield from ((it.asname or it.name, (str(folder / f"{it.name}.py"), None)) for it in names)
@@ -129,9 +97,9 @@ def _calls(path: str, function: ast.AST, imported: Mapping[str, tuple[str, str |
                     yield home, original
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in imported:
                 home, original = imported[owner]
-                yield home if original is None else _CLASS, name
+                yield home if original is None else CLASS, name
             case ast.Attribute(value=owner, attr=name) if _last_name(owner) not in _LIBRARIES:
-                yield _CLASS, name
+                yield CLASS, name
 
 
 def _last_name(node: ast.expr) -> str | None:
@@ -197,7 +165,7 @@ def _words_of_functor(spec: Spec, uses: Uses, family: BackendFamily, functor: Fu
             array = spec.primitives[name].implementation("array")
             found |= uses.in_text(array.integer if is_integer else array.float)
     if functor.is_of_rows:
-        found |= {word for name in _ROWS for word in uses.functions.get((_CLASS, name), ())}
+        found |= {word for name in _ROWS for word in uses.functions.get((CLASS, name), ())}
     return frozenset(found)
 
 

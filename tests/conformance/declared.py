@@ -16,7 +16,7 @@ from tallow.runtime.core.tensor_type import TensorType
 
 if TYPE_CHECKING:
     import pytest
-    from opgen.model import Method
+    from opgen.model.methods import Method
 
 # What the last calls gave, each with its declared shape: tests read a result before they call much else.
 _recent: deque[tuple[Any, tuple[int, ...]]] = deque(maxlen=16)

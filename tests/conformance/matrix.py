@@ -16,7 +16,7 @@ from tallow.storage.quantized import QuantizedMethods
 from .oracle.blocks import SIZES
 
 if TYPE_CHECKING:
-    from opgen.model import Method
+    from opgen.model.methods import Method
 
 BACKENDS = tuple(sorted({cell.backend for cell in tallow.support()}))
 DTYPES = tuple(dtype.value for dtype in tallow.DType)

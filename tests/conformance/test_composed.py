@@ -15,7 +15,7 @@ COMPOSED = [method for method in own_spec.read().storage_methods() if method.bod
 @pytest.mark.parametrize("method", COMPOSED, ids=lambda method: method.name)
 def test_gradients_agree_with_differences(method: object, device: tallow.Device) -> None:
     from opgen.gradients import differentiable
-    from opgen.model import Method
+    from opgen.model.methods import Method
 
     assert isinstance(method, Method)
     cells = [cell for cell in tallow.support() if (cell.method, cell.backend) == (method.name, device.backend)]

@@ -19,7 +19,7 @@ from .calls import layout
 from .oracle.formats import COMPLEX, Array, convert, decode
 
 if TYPE_CHECKING:
-    from opgen.model import Functor
+    from opgen.model.functors import Functor
 
 FUNCTORS = [functor for kind in own_spec.read().functors.values() for functor in kind.functors if functor.edges]
 # What a name in the place of a number stands for.

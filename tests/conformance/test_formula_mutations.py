@@ -23,7 +23,7 @@ from .oracle.formats import EXTENDED, Array
 
 if TYPE_CHECKING:
     from opgen.formula import Node
-    from opgen.model import Functor
+    from opgen.model.functors import Functor
 
 # With numbers next to each other around those at which formulas choose, ties, and where powers are constant.
 NEAR = [-7.25, -3.25, -2.5, -1.3125, -0.625, 0.0, 1e-50, 0.4375, 1.0, 1.1875, 2.75, 3.25, 5.5]

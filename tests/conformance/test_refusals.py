@@ -24,7 +24,7 @@ from . import matrix, refusals
 from .calls import error_op
 
 if TYPE_CHECKING:
-    from opgen.model import Method
+    from opgen.model.methods import Method
 
 ACCEPTED = Path(__file__).with_name("accepted.txt")
 # What no argument brings about, and what other tests ask for of each cell.

@@ -29,7 +29,7 @@ def expanded(x: Any, shape: tuple[int, ...]) -> Any:
 
 def sums() -> Iterator[str]:
     """The tensor methods that add up what elements contribute, in f64 where they can."""
-    from opgen.model import Monoid
+    from opgen.model.reductions import Monoid
     from opgen.monoids import is_sum
 
     for functor in own_spec.read().functors["reduce"].functors:

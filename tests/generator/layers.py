@@ -1,4 +1,4 @@
-"""The imports of the package, and a drawing of its layers: `python tests/generator/layers.py` prints it."""
+"""The imports of the package and of opgen; `python tests/generator/layers.py` draws the layers of the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import yaml
@@ -16,6 +16,10 @@ from scipy.sparse.csgraph import connected_components
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGE, RUNTIME = REPOSITORY / "generated/tallow", REPOSITORY / "runtime"
+Folders: TypeAlias = tuple[tuple[Path, tuple[str, ...]], ...]
+"""The folders of a package, each with the names of the subpackages that lead to it; the first is the package itself."""
+TALLOW: Folders = ((PACKAGE, ()), (RUNTIME, ("runtime",)))
+OPGEN: Folders = ((REPOSITORY / "generator/opgen", ()),)
 # The generated modules that the runtime below the dispatch may import.
 FACTS = {
     *("array_functors", "array_library", "dtype", "ggml_dtype", "host_blocks", "limits", "op", "promotion"),
@@ -48,10 +52,9 @@ IMPORTERS = {"import_module", "_import_module", "Imported"}
 
 
 @cache
-def modules() -> dict[str, tuple[ast.Module, bool]]:
-    """The modules of the package by their names, and whether they are packages."""
+def modules(folders: Folders = TALLOW) -> dict[str, tuple[ast.Module, bool]]:
+    """The modules of a package by their names, and whether they are packages."""
     found = {}
-    folders: tuple[tuple[Path, tuple[str, ...]], ...] = ((PACKAGE, ()), (RUNTIME, ("runtime",)))
     for folder, prefix in folders:
         for path in folder.rglob("*.py"):
             parts = (*prefix, *path.relative_to(folder).with_suffix("").parts)
@@ -71,22 +74,26 @@ class Import(NamedTuple):
 
 
 @cache
-def all_imports() -> frozenset[Import]:
-    """All imports within the package: at module level, in functions and for types, absolute, relative and by name."""
-    every = modules()
+def all_imports(folders: Folders = TALLOW) -> frozenset[Import]:
+    """All imports within a package: at module level, in functions and for types, absolute, relative and by name."""
+    every = modules(folders)
+    own = folders[0][0].name
     found = set()
     for importer, (tree, is_package) in every.items():
         package = importer if is_package else importer.rpartition(".")[0]
-        for module, name, is_for_types in imported(tree.body, package.split(".") if package else []):
+        for module, name, is_for_types in imported(tree.body, package.split(".") if package else [], own):
             inner = f"{module}.{name}".strip(".")
             found.add(Import(importer, inner if inner in every else module, is_for_types))
     return frozenset(each for each in found if each.needed in every and each.needed != each.importer)
 
 
 def imported(
-    nodes: Iterable[ast.AST], package: list[str], *, is_for_types: bool = False
+    nodes: Iterable[ast.AST], package: list[str], own: str = PACKAGE.name, *, is_for_types: bool = False
 ) -> Iterator[tuple[str, str, bool]]:
-    """Yield the modules that syntax trees import, what of them, and whether only type checkers see that."""
+    """Yield the modules of a package that syntax trees import, what of them, and whether only type checkers see that.
+
+    `own` is the name of the package.
+    """
 
     def absolute(module: str, level: int) -> str:
         return ".".join([*package[: len(package) - level + 1], *filter(None, [module])])
@@ -95,23 +102,23 @@ def imported(
         inside: Iterable[ast.AST] = ast.iter_child_nodes(node)
         match node:
             case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body, orelse=inside):
-                yield from imported(body, package, is_for_types=True)
+                yield from imported(body, package, own, is_for_types=True)
             case ast.ImportFrom(module=module, names=names, level=level) if level:
                 yield from ((absolute(module or "", level), alias.name, is_for_types) for alias in names)
-            case ast.ImportFrom(module=str(module), names=names) if _is_own(module):
+            case ast.ImportFrom(module=str(module), names=names) if _is_in(own, module):
                 yield from ((_within(module), alias.name, is_for_types) for alias in names)
             case ast.Import(names=names):
-                yield from ((_within(alias.name), "", is_for_types) for alias in names if _is_own(alias.name))
+                yield from ((_within(alias.name), "", is_for_types) for alias in names if _is_in(own, alias.name))
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=arguments) if name in IMPORTERS:
                 for argument in arguments:
                     if isinstance(argument, ast.Constant) and str(argument.value).startswith("."):
                         module = str(argument.value).lstrip(".")
                         yield absolute(module, len(str(argument.value)) - len(module)), "", is_for_types
-        yield from imported(inside, package, is_for_types=is_for_types)
+        yield from imported(inside, package, own, is_for_types=is_for_types)
 
 
-def _is_own(module: str) -> bool:
-    return module.partition(".")[0] == PACKAGE.name
+def _is_in(package: str, module: str) -> bool:
+    return module.partition(".")[0] == package
 
 
 def _within(module: str) -> str:
@@ -120,10 +127,10 @@ def _within(module: str) -> str:
 
 
 @cache
-def imports(*, with_types: bool = True) -> dict[str, set[str]]:
-    """The modules that each module imports, those for types alone where wanted."""
-    found: dict[str, set[str]] = {name: set() for name in modules()}
-    for importer, needed, is_for_types in all_imports():
+def imports(folders: Folders = TALLOW, *, with_types: bool = True) -> dict[str, set[str]]:
+    """The modules that each module of a package imports, those for types alone where wanted."""
+    found: dict[str, set[str]] = {name: set() for name in modules(folders)}
+    for importer, needed, is_for_types in all_imports(folders):
         if with_types or not is_for_types:
             found[importer].add(needed)
     return found

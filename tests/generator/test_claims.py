@@ -15,7 +15,9 @@ from opgen.claims import of_functor, of_primitive
 from opgen.claims.context import Context
 from opgen.claims.slopes import gradient_problems
 from opgen.formula import INCOMING, Call, Formula, Implementation, Name, Node, Number, Primitive, Primitives
-from opgen.model import BOUNDS, Functor, Monoid, Position, Spec
+from opgen.model.functors import Functor
+from opgen.model.reductions import BOUNDS, Monoid, Position
+from opgen.model.spec import Spec
 from opgen.monoids import UNIT, reads_unit
 
 SPEC = own_spec.read()

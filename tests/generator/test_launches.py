@@ -7,9 +7,11 @@ import inspect
 from collections.abc import Mapping
 
 import pytest
-from opgen.launch_ops import DEVICE_MODULE, HOST_MODULE, launch_packages
+from opgen.launch_ops import launch_packages
 from opgen.launch_writer import ATTRIBUTES, buffer
-from opgen.model import Callable, Spec
+from opgen.model.callables import Callable
+from opgen.model.emitted_ops import DEVICE_MODULE, HOST_MODULE
+from opgen.model.spec import Spec
 from opgen.project import read_spec_alone
 from opgen.terms import DIMS, DTYPE, FLAG, NULL, NUMBER, OPERAND, OPTIONAL, Scope, TermError, Typed
 from tallow.kernels import arguments, host_arguments, host_launches, launches

@@ -25,6 +25,10 @@ def test_no_module_imports_itself_by_way_of_others_when_it_runs() -> None:
     assert circles(imports(with_types=False)) == []
 
 
+def test_no_module_of_opgen_imports_itself_by_way_of_others() -> None:
+    assert circles(imports(layers.OPGEN)) == []
+
+
 def test_what_is_below_the_dispatch_imports_facts_alone() -> None:
     found = imports()
     below = {name for name in found if name.startswith("runtime") and not name.startswith(FRONT)}

@@ -22,7 +22,7 @@ from opgen.build import FILE_KINDS
 from opgen.code_objects import CodeObject
 from opgen.compile import choose_compilers
 from opgen.loader import Document, Value, load
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.plan import Output
 from opgen.problem import SpecError
 from opgen.process import Finished

@@ -10,8 +10,10 @@ from dataclasses import replace
 import own_spec
 import pytest
 from opgen.gradients import is_recorded, writes
-from opgen.model import Method, Spec
-from opgen.results import Result, arguments_of, results_of
+from opgen.model.methods import Method
+from opgen.model.results import Result
+from opgen.model.spec import Spec
+from opgen.results import arguments_of, results_of
 from opgen.views import gradients, results
 from tallow import DType
 from tallow import results as emitted

@@ -11,7 +11,8 @@ import pytest
 from opgen.claims import of_functor
 from opgen.claims.context import Context
 from opgen.formula import Formula, FormulaError, Node, inlined, parse, text_of
-from opgen.model import Functor, Spec
+from opgen.model.functors import Functor
+from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.row_derivatives import row_gradients
 from opgen.row_passes import passes_of

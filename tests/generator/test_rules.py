@@ -8,7 +8,7 @@ import pytest
 import yaml
 from opgen.comparison.changes import compare
 from opgen.comparison.rules import RULES, breaks
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.project import read_spec_alone
 
 from .project import HERE, REPOSITORY, SMALL, Project, copy_project

@@ -11,7 +11,8 @@ import own_spec
 import pytest
 from opgen.formula import Formula, Number
 from opgen.kernels import Constant, FieldGroup
-from opgen.model import Spec, StatePart
+from opgen.model.reductions import StatePart
+from opgen.model.spec import Spec
 from opgen.problem import Location, Problems, SpecError
 from opgen.sources import Sources
 from opgen.unused import check_headers, check_unused

@@ -37,7 +37,7 @@ from .mutants import Mutant, mutants
 from .ranks import Collectives
 
 if TYPE_CHECKING:
-    from opgen.model import Family, Method
+    from opgen.model.methods import Family, Method
     from opgen.problem import Problem
     from opgen.sources import Sources
 

@@ -14,7 +14,7 @@ from tallow import Device, Tensor, Var
 from .gradcheck import Gradcheck, rand
 
 if TYPE_CHECKING:
-    from opgen.model import Functor
+    from opgen.model.functors import Functor
 
 SCANS = own_spec.read().scans
 FLOATS = {*own_spec.read().groups["float"]}

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from opgen.cache.exact import Comparison
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.sources import Sources
 
 _METHODS = frozenset(name for name, _ in inspect.getmembers(Spec, inspect.isfunction))

@@ -15,7 +15,8 @@ from opgen.claims.monoids import reduction_problems
 from opgen.claims.rows import row_problems
 from opgen.claims.slopes import gradient_problems, primitive_problems
 from opgen.formula import Primitive
-from opgen.model import Functor, Spec
+from opgen.model.functors import Functor
+from opgen.model.spec import Spec
 from opgen.problem import Problem, Problems
 
 

@@ -9,7 +9,8 @@ from opgen.claims.evaluation import Evaluator
 from opgen.claims.formats import Format, Integers, format_of
 from opgen.dtypes import DType
 from opgen.formula import Primitives
-from opgen.model import Functor, Spec
+from opgen.model.functors import Functor
+from opgen.model.spec import Spec
 
 # Values of parameters without a default. They ascend, as two bounds do.
 _PARAMETERS = (0.75, 1.5, 2.25)

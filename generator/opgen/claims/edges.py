@@ -10,7 +10,7 @@ from opgen.claims.evaluation import Evaluator, Unknown
 from opgen.claims.formats import Format, Integers
 from opgen.claims.reductions import reducer_of
 from opgen.edges import Edge
-from opgen.model import Functor
+from opgen.model.functors import Functor
 from opgen.problem import Problem
 
 # A name stands for every finite number.

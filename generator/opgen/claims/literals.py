@@ -9,7 +9,8 @@ from opgen.claims.context import Context
 from opgen.claims.evaluation import LANGUAGES, Unknown, node_of
 from opgen.claims.formats import Floats, Format, Integers
 from opgen.formula import NEGATE, Call, Formula, FormulaError, Node, Number, Primitive, calls
-from opgen.model import Functor, Monoid, State
+from opgen.model.functors import Functor
+from opgen.model.reductions import Monoid, State
 from opgen.problem import Problem
 
 _Named: TypeAlias = tuple[str, Format]  # a dtype, and the numbers of its compute dtype

@@ -9,7 +9,8 @@ from opgen.claims.context import Context
 from opgen.claims.evaluation import Evaluator, Unknown
 from opgen.claims.scalars import Function
 from opgen.formula import Node, calls
-from opgen.model import BOUNDS, Functor, Monoid, Position, State
+from opgen.model.functors import Functor
+from opgen.model.reductions import BOUNDS, Monoid, Position, State
 from opgen.monoids import COUNT, UNIT, reads_unit
 
 ROWS: Sequence[Sequence[float]] = (

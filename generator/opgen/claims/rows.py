@@ -11,7 +11,8 @@ from opgen.claims.context import Context, parameters_of
 from opgen.claims.evaluation import Unknown
 from opgen.claims.slopes import slope_of
 from opgen.formula import INCOMING, RESULT, Node
-from opgen.model import ROW, Functor
+from opgen.model.functors import Functor
+from opgen.model.kinds import ROW
 from opgen.problem import Problem
 from opgen.row_passes import passes_of
 from opgen.rows import COUNT, MAX, MIN, POSITION, SUM

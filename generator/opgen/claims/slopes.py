@@ -12,7 +12,8 @@ from opgen.claims.evaluation import Unknown
 from opgen.claims.reductions import ROWS, reducer_of
 from opgen.claims.scalars import Function
 from opgen.formula import INCOMING, RESULT, Node, Primitive
-from opgen.model import Functor, Monoid
+from opgen.model.functors import Functor
+from opgen.model.reductions import Monoid
 from opgen.monoids import COUNT
 from opgen.problem import Problem
 from opgen.scopes import is_differentiable

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from opgen.base import find_base
 from opgen.code_objects import CodeObject, CompileError, code_objects, out_of_date
-from opgen.folders import OUTPUT
-from opgen.model import Spec
-from opgen.sources import HEADERS
+from opgen.folders import HEADERS, OUTPUT
+from opgen.model.spec import Spec
 
 
 def project_code_objects(root: Path, spec: Spec) -> tuple[tuple[CodeObject, ...], Path]:

@@ -14,7 +14,7 @@ from opgen.code_objects import remove_orphans, remove_stale
 from opgen.commands.code_objects import project_code_objects
 from opgen.commands.options import check_names, complete, lock, root_option
 from opgen.folders import OUTPUT
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.project import read_spec
 from opgen.resources import table
 from opgen.streams import is_terminal

@@ -12,7 +12,7 @@ from opgen.commands.init import init
 from opgen.commands.options import Group, check_names, complete, lock, root_option
 from opgen.entries import COMPOSED, KINDS, add_composed, add_dtype, add_method, add_op, functor_kind, has_method
 from opgen.folders import OUTPUT
-from opgen.model import CHOSEN_KINDS
+from opgen.model.kinds import CHOSEN_KINDS
 from opgen.notes import module_name
 from opgen.project import read_spec
 

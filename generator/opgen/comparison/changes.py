@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from opgen.cache import exact
 from opgen.comparison.records import ORDER, Keys, Leaf, Record, Subject, records
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.problem import Location
 
 Kind: TypeAlias = Literal["added", "changed", "removed"]

@@ -11,12 +11,15 @@ from opgen.arrays import Spelling
 from opgen.cache.memo import memoize
 from opgen.cells import Cell
 from opgen.errors import CHECKS, errors_of
-from opgen.examples import Example, Values
 from opgen.formula import Formula, Node, shared, text_of
-from opgen.gradients import Expression
 from opgen.kernels import Kernel
 from opgen.matrix import cells
-from opgen.model import BackendFamily, Functor, Method, Spec
+from opgen.model.backends import BackendFamily
+from opgen.model.examples import Example, Values
+from opgen.model.expressions import Expression
+from opgen.model.functors import Functor
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.names import Names
 from opgen.problem import Location
 from opgen.results import results_of

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from opgen.folders import FOLDERS
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.problem import Refusal, SpecError
 from opgen.project import read_spec_alone
 

@@ -11,7 +11,8 @@ from typing import TypeAlias
 from opgen.comparison.changes import Change, Comparison, Difference
 from opgen.comparison.records import ORDER, UNSUPPORTED, Keys
 from opgen.docstrings import docstring_of
-from opgen.model import Functor, Spec
+from opgen.model.functors import Functor
+from opgen.model.spec import Spec
 from opgen.problem import Location, Problem, SpecError
 
 _OLD_BOUND = re.compile(r">= ?3\.(\d+)")

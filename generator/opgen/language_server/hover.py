@@ -7,7 +7,10 @@ from opgen.formula import text_of
 from opgen.language_server.index import Thing
 from opgen.language_server.tree import nodes_of
 from opgen.language_server.workspace import PYTHON_KINDS, Workspace
-from opgen.model import Functor, Method, Monoid, Spec
+from opgen.model.functors import Functor
+from opgen.model.methods import Method
+from opgen.model.reductions import Monoid
+from opgen.model.spec import Spec
 
 
 def hover(workspace: Workspace, path: Path, line: int, column: int) -> str:

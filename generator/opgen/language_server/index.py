@@ -7,9 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from opgen.dtypes import SETS
+from opgen.formats import FORMAT_SETS
 from opgen.language_server.tree import Node, Steps, nodes_of
 from opgen.loader import Document
-from opgen.model import FORMAT_SETS
 from opgen.problem import lines_of
 from opgen.report import end_column
 

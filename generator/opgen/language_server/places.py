@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from opgen.folders import HEADERS
 from opgen.language_server.index import Span, Thing
 from opgen.language_server.workspace import PYTHON_KINDS, Workspace
-from opgen.model import Method, Spec
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.notes import module_name
 from opgen.problem import Location, lines_of, one_line
-from opgen.sources import HEADERS
 
 # What has the name of its file.
 _FILES = ("kind", "family", "backend")

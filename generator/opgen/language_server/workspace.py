@@ -10,14 +10,16 @@ from opgen.base import Base, with_base
 from opgen.build import build
 from opgen.check import check
 from opgen.errors import CHECKS
+from opgen.folders import BACKENDS, BASE, HEADERS, RUNTIME
 from opgen.language_server.index import Index, index_of
-from opgen.launch_ops import LaunchOp, launch_packages, module_of
+from opgen.launch_ops import launch_packages
 from opgen.loader import Document, load
-from opgen.model import Spec
+from opgen.model.emitted_ops import LaunchOp, module_of
+from opgen.model.spec import Spec
 from opgen.problem import Location, Problem, Problems, lines_of
 from opgen.project import examine
 from opgen.results import SHAPES
-from opgen.sources import BACKENDS, BASE, HEADERS, RUNTIME, Sources
+from opgen.sources import Sources
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ import jinja2
 
 from opgen.banner import REFERENCE
 from opgen.cpp import camel
+from opgen.docstrings import sentence
+from opgen.formats import BLOCKS
 from opgen.formula import Call, Node, Number, Primitive, shared, text_of, walk
 from opgen.functor_methods import result_dtype
 from opgen.gradient_ops import op_of_numbers, primitives_by_ops, saved_numbers, second_gradients
@@ -21,11 +23,15 @@ from opgen.gradients import differentiable
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
 from opgen.matrix import Cell, cells, ways
-from opgen.model import BLOCKS, Functor, Method, Monoid, Operand, Position, Spec, sentence
+from opgen.model.functors import Functor
+from opgen.model.methods import Method, Operand
+from opgen.model.reductions import Monoid, Position
+from opgen.model.results import Result
+from opgen.model.spec import Spec
 from opgen.project import Project
 from opgen.reference import markdown
 from opgen.reference.excerpts import Excerpt, of_functor, of_method
-from opgen.results import Result, results_of
+from opgen.results import results_of
 from opgen.rows import readable
 from opgen.scan_gradients import explained
 from opgen.scopes import derivatives, is_differentiable

@@ -12,9 +12,10 @@ from pathlib import PurePosixPath
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
+from opgen.folders import RUNTIME
 from opgen.launch_ops import launch_packages
-from opgen.model import Backend, Spec
-from opgen.sources import RUNTIME
+from opgen.model.backends import Backend
+from opgen.model.spec import Spec
 from opgen.views import (
     arrays,
     backend,

@@ -4,7 +4,9 @@ import ast
 from types import SimpleNamespace as View
 
 from opgen.arrays import LackingWord, Spelling, Word
-from opgen.model import Backend, Spec, sentence
+from opgen.docstrings import sentence
+from opgen.model.backends import Backend
+from opgen.model.spec import Spec
 
 
 def _word(word: Word, spelling: Spelling | LackingWord | None) -> View:

@@ -3,7 +3,9 @@
 from types import SimpleNamespace as View
 
 from opgen.launch_ops import launch_packages
-from opgen.model import Backend, Method, Spec
+from opgen.model.backends import Backend
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.views.dispatch import backend_classes, ops_names
 from opgen.views.python import quoted

@@ -4,7 +4,8 @@ from types import SimpleNamespace as View
 
 from opgen.batching import rule_of, takes_wrapped
 from opgen.gradients import in_order
-from opgen.model import Method, Spec
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.views.python import quoted
 
 

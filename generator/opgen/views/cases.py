@@ -21,7 +21,7 @@ from opgen.formula import (
     names,
 )
 from opgen.gradient_ops import GRADIENT
-from opgen.model import Functor
+from opgen.model.functors import Functor
 
 # Whose slopes are finite, and those of the slopes, wherever the operands are.
 _GENTLE = {

@@ -3,7 +3,8 @@
 from types import SimpleNamespace as View
 
 from opgen.arguments import accepted
-from opgen.model import Method, Spec
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.results import arguments_of, results_of, typed_result
 from opgen.views.dispatch import argument_names
 from opgen.views.python import quoted

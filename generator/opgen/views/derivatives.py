@@ -40,7 +40,10 @@ from opgen.gradient_ops import (
     saved_numbers,
     second_gradients,
 )
-from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW, Functor, Monoid, Position, Spec
+from opgen.model.functors import Functor
+from opgen.model.kinds import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW
+from opgen.model.reductions import Monoid, Position
+from opgen.model.spec import Spec
 from opgen.monoids import COUNT, ITSELF, is_plain_sum
 from opgen.op_search import Ops, by_size, is_step, op_of
 from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable

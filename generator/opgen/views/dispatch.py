@@ -10,8 +10,12 @@ from opgen.arguments import Coercion, accepted, coercion
 from opgen.cells import FunctionCall, Lowering
 from opgen.dtypes import SETS
 from opgen.errors import errors_of
+from opgen.formats import BLOCKS
 from opgen.matrix import op_reason
-from opgen.model import BLOCKS, METHOD_OP, Backend, Family, Method, Spec, inner_name
+from opgen.model.backends import Backend
+from opgen.model.kinds import METHOD_OP
+from opgen.model.methods import Family, Method, inner_name
+from opgen.model.spec import Spec
 from opgen.names import Names
 from opgen.problem import Location
 from opgen.signature import OPTIONAL

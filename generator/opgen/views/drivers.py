@@ -4,8 +4,10 @@ import ast
 import builtins
 from types import SimpleNamespace as View
 
+from opgen.docstrings import sentence
 from opgen.drivers import OUT_OF_MEMORY, VALUES, DriverCall, DriverTable, Operation
-from opgen.model import Backend, Spec, sentence
+from opgen.model.backends import Backend
+from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.views.backend import package_with
 from opgen.views.python import quoted

@@ -3,7 +3,7 @@
 from types import SimpleNamespace as View
 
 from opgen.dtypes import DType
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.promotion import promotions
 from opgen.views.python import quoted
 

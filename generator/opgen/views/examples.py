@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from types import SimpleNamespace as View
 
-from opgen.examples import SELF, SHAPED, VECTOR, Example, examples_of
+from opgen.examples import SELF, SHAPED, VECTOR, examples_of
 from opgen.formula import text_of
-from opgen.model import Method, Monoid, Operand, Spec
+from opgen.model.examples import Example
+from opgen.model.methods import Method, Operand
+from opgen.model.reductions import Monoid
+from opgen.model.spec import Spec
 from opgen.views.python import quoted
 
 _PRODUCT = "x * y"

@@ -4,7 +4,8 @@ import math
 from html import escape
 from types import SimpleNamespace as View
 
-from opgen.model import Backend, Spec
+from opgen.model.backends import Backend
+from opgen.model.spec import Spec
 from opgen.problem import Location
 
 # Where the first backend's row begins, the pixels from row to row, and those of a row.

@@ -4,7 +4,7 @@ from types import SimpleNamespace as View
 
 from opgen.decoding import Decoding, TableFacts
 from opgen.formats import BlockField, Format, Table
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.views.python import quoted
 
 

@@ -7,8 +7,12 @@ from types import SimpleNamespace as View
 
 from opgen.arguments import accepted
 from opgen.formula import RESULT
-from opgen.gradients import HANDLE, OTHERS, Expression, Gradient, in_order, is_recorded, writes
-from opgen.model import ANY_RESULT, METHOD_OP, Family, Method, Operand, Spec
+from opgen.gradients import HANDLE, OTHERS, in_order, is_recorded, writes
+from opgen.model.expressions import Expression
+from opgen.model.gradients import Gradient
+from opgen.model.kinds import ANY_RESULT, METHOD_OP
+from opgen.model.methods import Family, Method, Operand
+from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.results import results_of, typed_result
 from opgen.views.dispatch import argument_names, mixin_name

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from opgen.batching import takes_wrapped
 from opgen.gradients import writes
-from opgen.model import Method, Spec
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.views.python import quoted
 
 

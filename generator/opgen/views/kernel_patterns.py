@@ -6,13 +6,11 @@ from typing import TypeAlias
 
 from opgen.cache.memo import memoize
 from opgen.cpp import camel
+from opgen.formats import BLOCKS
 from opgen.kernels import Kernel
-from opgen.model import (
-    ANY_RESULT,
-    BLOCKS,
-    Functor,
-    Spec,
-)
+from opgen.model.functors import Functor
+from opgen.model.kinds import ANY_RESULT
+from opgen.model.spec import Spec
 from opgen.names import Names
 from opgen.views.formats import struct_name
 

@@ -12,14 +12,9 @@ from opgen.formula import ELEMENT, Node
 from opgen.formula import names as names_in
 from opgen.gradient_ops import saved_numbers
 from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
-from opgen.model import (
-    BOUNDS,
-    Functor,
-    Monoid,
-    Position,
-    Spec,
-    State,
-)
+from opgen.model.functors import Functor
+from opgen.model.reductions import BOUNDS, Monoid, Position, State
+from opgen.model.spec import Spec
 from opgen.monoids import COUNT, ITSELF, UNIT
 from opgen.problem import Location
 from opgen.row_passes import Passes, passes_of

@@ -6,12 +6,8 @@ from types import SimpleNamespace as View
 
 from opgen.cpp import camel, snake
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Member, Struct, TupleType
-from opgen.model import (
-    JOINT_KIND,
-    ROW,
-    ROW_GRADIENT,
-    Spec,
-)
+from opgen.model.kinds import JOINT_KIND, ROW, ROW_GRADIENT
+from opgen.model.spec import Spec
 from opgen.rows import is_joined
 from opgen.views.kernels import row_facts, row_struct
 from opgen.views.python import comment

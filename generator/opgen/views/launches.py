@@ -2,8 +2,9 @@
 
 from types import SimpleNamespace as View
 
-from opgen.launch_ops import HOST_MODULE, launch_packages
-from opgen.model import Spec
+from opgen.launch_ops import launch_packages
+from opgen.model.emitted_ops import HOST_MODULE
+from opgen.model.spec import Spec
 from opgen.terms import alias_of
 from opgen.views.dispatch import argument_names
 

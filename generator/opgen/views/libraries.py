@@ -3,7 +3,7 @@
 from types import SimpleNamespace as View
 
 from opgen.libraries import C_TYPES, RESULT_TYPES, CLibrary
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.views.python import quoted
 

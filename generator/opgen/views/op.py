@@ -7,26 +7,18 @@ from types import SimpleNamespace as View
 from opgen.arrays import Word
 from opgen.cache.memo import memoize
 from opgen.expression import outer_names
+from opgen.folders import NUMERICS
 from opgen.formula import DTYPE, names, text_of
 from opgen.gradient_ops import saved_numbers
-from opgen.model import (
-    ANY_RESULT,
-    BOUNDS,
-    ENUM_KINDS,
-    METHOD_OP,
-    REAL_RESULT,
-    Functor,
-    FunctorKind,
-    Monoid,
-    Position,
-    Spec,
-    op_class,
-)
+from opgen.model.functor_kinds import FunctorKind
+from opgen.model.functors import Functor
+from opgen.model.kinds import ANY_RESULT, ENUM_KINDS, METHOD_OP, REAL_RESULT, op_class
+from opgen.model.reductions import BOUNDS, Monoid, Position
+from opgen.model.spec import Spec
 from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, reads_unit
 from opgen.results import typed_result
 from opgen.rows import POSITION
 from opgen.scopes import decisive, joined_results, row_statements, scopes, with_given
-from opgen.sources import NUMERICS
 from opgen.views.composed import tensor_call
 from opgen.views.dispatch import dtypes_constant, op_classes
 from opgen.views.python import quoted

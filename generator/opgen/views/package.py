@@ -8,10 +8,12 @@ from pathlib import PurePosixPath
 from types import SimpleNamespace as View
 
 from opgen.cache.memo import memoize
+from opgen.folders import RUNTIME
 from opgen.matrix import Alike, alike_by_op
-from opgen.model import BasePackage, PublicModule, Spec
+from opgen.model.package import BasePackage, PublicModule
+from opgen.model.spec import Spec
 from opgen.problem import Location
-from opgen.sources import OWN_RUNTIME, RUNTIME
+from opgen.sources import OWN_RUNTIME
 from opgen.views.backend import error_classes
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted

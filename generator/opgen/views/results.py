@@ -3,7 +3,8 @@
 import ast
 from types import SimpleNamespace as View
 
-from opgen.model import Method, Spec
+from opgen.model.methods import Method
+from opgen.model.spec import Spec
 from opgen.results import arguments_of, python_names, results_of, typed_result
 from opgen.terms import ARRAY, NUMBER, Typed, call
 from opgen.views.dispatch import argument_names

@@ -9,7 +9,7 @@ from types import SimpleNamespace as View
 
 from opgen.cache.memo import memoize
 from opgen.matrix import Alike, alike_by_op
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.views.python import LINE_LENGTH, in_triple_quotes
 

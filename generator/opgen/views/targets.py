@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from types import SimpleNamespace as View
 
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.targets import Target
 from opgen.views.python import quoted
 

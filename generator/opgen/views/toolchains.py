@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from types import SimpleNamespace as View
 
-from opgen.model import Spec
+from opgen.model.spec import Spec
 from opgen.toolchains import Toolchain
 from opgen.views.python import quoted
 
