@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, TypeVar
 from opgen.declarations import WITH_PARAMETERS, CallForm, Declared
 from opgen.decoder import Cursor, Mistakes
 from opgen.expression import ExpressionError, parse_expression, parse_statements
-from opgen.formula import Formula
+from opgen.formula.formula import Formula
 from opgen.notes import Entry, Form, Key, Mark, Name, defines, like, names_of
 from opgen.problem import Location
 

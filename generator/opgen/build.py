@@ -10,7 +10,7 @@ from opgen.decoder import blank, decode
 from opgen.drivers import DriverTable
 from opgen.dtypes import DType, DTypes
 from opgen.formats import Format, Formats
-from opgen.formula import PrimitiveFile
+from opgen.formula.primitives import PrimitiveFile
 from opgen.functor_methods import functor_method
 from opgen.gradient_ops import with_gradients
 from opgen.kernels import Constants, FieldGroups, KernelFamily, Room, TupleTypes, Widths, with_structs

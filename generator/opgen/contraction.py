@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from opgen.formula import ADD, MULTIPLY, NEGATE, SUBTRACT, Call, Node, Number
+from opgen.formula.nodes import ADD, MULTIPLY, NEGATE, SUBTRACT, Call, Node, Number
 
 MULTIPLY_ADD: Final = "multiply_add"
 """A primitive that the spec may have."""

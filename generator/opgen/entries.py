@@ -10,7 +10,8 @@ from opgen.additions import Additions
 from opgen.aliases import dtype_name
 from opgen.dtypes import MOST_BYTES
 from opgen.folders import PACKAGE_FILE
-from opgen.formula import COMPARISONS, Call, FormulaError, Number, names, parse, walk
+from opgen.formula.nodes import COMPARISONS, Call, FormulaError, Number, names, walk
+from opgen.formula.parsing import parse
 from opgen.model.kinds import ROW, ROW_GRADIENT, SCAN
 from opgen.problem import Refusal
 

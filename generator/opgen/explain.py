@@ -21,7 +21,8 @@ from opgen.errors import errors_of
 from opgen.explain_line import explain_line
 from opgen.explanation import Fact, generated
 from opgen.folders import BACKENDS, HEADERS
-from opgen.formula import shared, text_of
+from opgen.formula.printing import text_of
+from opgen.formula.simplification import shared
 from opgen.gradient_ops import op_of_numbers, saved_numbers, second_gradients
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched

@@ -5,20 +5,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from opgen.cache.memo import memoize
-from opgen.formula import (
-    INCOMING,
-    OPERATORS,
-    WHERE,
-    Call,
-    FormulaError,
-    Kind,
-    Name,
-    Node,
-    Primitive,
-    calls,
-    is_zero,
-    names,
-)
+from opgen.formula.nodes import INCOMING, OPERATORS, WHERE, Call, FormulaError, Kind, Name, Node, calls, is_zero, names
+from opgen.formula.primitives import Primitive
 from opgen.model.functor_kinds import FunctorKind
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid

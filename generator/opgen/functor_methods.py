@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from opgen.cache.memo import memoize
 from opgen.docstrings import sentence
 from opgen.examples import ROWS
-from opgen.formula import MULTIPLY, Name
-from opgen.formula import Call as FormulaCall
+from opgen.formula.nodes import MULTIPLY, Name
+from opgen.formula.nodes import Call as FormulaCall
 from opgen.model.examples import Example, Values
 from opgen.model.expressions import Expression
 from opgen.model.functor_kinds import FunctorKind

@@ -4,29 +4,28 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from opgen.cache.memo import memoize
-from opgen.formula import (
+from opgen.formula.formula import Formula
+from opgen.formula.kinds import kind_of
+from opgen.formula.nodes import (
     ADD,
     BOTH,
     INCOMING,
     RESULT,
     Call,
-    Formula,
     FormulaError,
     Kind,
     Name,
     Node,
-    Primitive,
-    Primitives,
     calls,
     inlined,
     is_zero,
-    kind_of,
     names,
-    simplified,
     size,
     total_of,
     without_total,
 )
+from opgen.formula.primitives import Primitive, Primitives
+from opgen.formula.simplification import simplified
 from opgen.model.functor_kinds import FunctorKind
 from opgen.model.functors import Functor
 from opgen.model.kinds import GRADIENT_KINDS, JOINT_KIND, RESIDUAL, ROW, ROW_GRADIENT

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from opgen.decoder import members
-from opgen.formula import INCOMING, RESULT
+from opgen.formula.nodes import INCOMING, RESULT
 from opgen.model.expressions import RULES_NAME
 from opgen.model.gradients import Gradient
 from opgen.model.methods import Method, Operand

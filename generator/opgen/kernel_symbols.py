@@ -9,7 +9,7 @@ from opgen.cache.memo import memoize
 from opgen.cpp import camel, names_in
 from opgen.expression import outer_names
 from opgen.folders import HEADERS
-from opgen.formula import Primitive
+from opgen.formula.primitives import Primitive
 from opgen.kernels import KernelFamily
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid

@@ -2,13 +2,7 @@
 
 from typing import Final
 
-from opgen.formula import (
-    ADD,
-    Call,
-    Name,
-    names,
-    walk,
-)
+from opgen.formula.nodes import ADD, Call, Name, names, walk
 from opgen.model.functor_kinds import FunctorKind
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid

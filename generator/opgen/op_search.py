@@ -7,7 +7,7 @@ from itertools import permutations
 from typing import TypeAlias
 
 from opgen.cache.memo import memoize
-from opgen.formula import MULTIPLY, Call, Name, Node, inlined, names, size, walk
+from opgen.formula.nodes import MULTIPLY, Call, Name, Node, inlined, names, size, walk
 from opgen.model.functors import Functor
 
 _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from opgen.formula import (
+from opgen.formula.nodes import (
     ADD,
     DIVIDE,
     INCOMING,
@@ -15,13 +15,13 @@ from opgen.formula import (
     Name,
     Node,
     Number,
-    Primitives,
     inlined,
     is_zero,
     names,
-    simplified,
     size,
 )
+from opgen.formula.primitives import Primitives
+from opgen.formula.simplification import simplified
 from opgen.rows import COUNT, SUM, is_of_row, joins_of, replaced
 
 

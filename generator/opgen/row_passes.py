@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from opgen.formula import ADD, DIVIDE, MULTIPLY, NEGATE, SUBTRACT, WHERE, Call, Name, Node, Number, names
+from opgen.formula.nodes import ADD, DIVIDE, MULTIPLY, NEGATE, SUBTRACT, WHERE, Call, Name, Node, Number, names
 from opgen.rows import DETACH, EXP, EXP_BELOW_ZERO, JOINS, MAX, MIN, SUM
 
 _EXPONENTIALS: Final = (EXP, EXP_BELOW_ZERO)

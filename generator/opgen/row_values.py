@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opgen.formula import Call, Name, Node, Primitive, Primitives, calls, names, size
+from opgen.formula.nodes import Call, Name, Node, calls, names, size
+from opgen.formula.primitives import Primitive, Primitives
 from opgen.row_passes import Passes
 from opgen.rows import replaced
 

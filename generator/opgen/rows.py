@@ -8,25 +8,23 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from opgen.formula import (
+from opgen.formula.formula import Formula
+from opgen.formula.nodes import (
     ADD,
     MULTIPLY,
     SUBTRACT,
     WHERE,
     Call,
-    Formula,
     FormulaError,
-    Implementation,
     Name,
     Node,
     Number,
-    Primitive,
-    Primitives,
     inlined,
     is_zero,
     names,
-    simplified,
 )
+from opgen.formula.primitives import Implementation, Primitive, Primitives
+from opgen.formula.simplification import simplified
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid
 from opgen.problem import Location

@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from opgen.cache.memo import memoize
-from opgen.formula import (
+from opgen.formula.derivatives import with_result
+from opgen.formula.nodes import (
     INCOMING,
     OPERATORS,
     RESULT,
@@ -16,9 +17,8 @@ from opgen.formula import (
     calls,
     inlined,
     names,
-    simplified,
-    with_result,
 )
+from opgen.formula.simplification import simplified
 from opgen.model.functors import Functor
 from opgen.model.reductions import BOUNDS, Monoid, Prefixes
 from opgen.model.spec import Spec

@@ -6,7 +6,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from opgen.cache.memo import memoize
-from opgen.formula import (
+from opgen.formula.derivatives import with_result
+from opgen.formula.formula import Formula
+from opgen.formula.kinds import kind_of
+from opgen.formula.lowering import lowered, with_both
+from opgen.formula.nodes import (
     ADD,
     BOTH,
     INCOMING,
@@ -14,26 +18,18 @@ from opgen.formula import (
     OPERATORS,
     RESULT,
     Call,
-    Formula,
     FormulaError,
     Kind,
-    Language,
     Name,
     Node,
     Number,
-    Primitive,
-    Primitives,
     calls,
     inlined,
-    kind_of,
-    lowered,
     names,
-    shared,
-    simplified,
-    with_both,
-    with_result,
     without_total,
 )
+from opgen.formula.primitives import Language, Primitive, Primitives
+from opgen.formula.simplification import shared, simplified
 from opgen.model.functors import Functor
 from opgen.model.kinds import ROW_GRADIENT
 from opgen.model.reductions import Monoid, State

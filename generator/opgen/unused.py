@@ -7,7 +7,9 @@ from pathlib import PurePosixPath
 
 from opgen.cache.memo import memoize
 from opgen.folders import RUNTIME, TEMPLATES
-from opgen.formula import OPERATORS, Formula, Name, Primitive, names
+from opgen.formula.formula import Formula
+from opgen.formula.nodes import OPERATORS, Name, names
+from opgen.formula.primitives import Primitive
 from opgen.kernel_symbols import reached
 from opgen.kernels import KernelFamily
 from opgen.model.functor_kinds import FunctorKind

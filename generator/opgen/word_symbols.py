@@ -10,7 +10,8 @@ from pathlib import Path
 from opgen.arrays import LIBRARY, ArrayLibrary, LackingWord, Spelling
 from opgen.expression import outer_names
 from opgen.folders import BACKENDS, NUMERICS, RUNTIME
-from opgen.formula import Primitive, text_of
+from opgen.formula.primitives import Primitive
+from opgen.formula.printing import text_of
 from opgen.model.backends import Backend, BackendFamily
 from opgen.model.reductions import Monoid, Position
 from opgen.model.spec import Spec

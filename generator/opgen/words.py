@@ -9,7 +9,8 @@ from opgen.arrays import ArrayLibrary, LackingWord
 from opgen.cache.memo import memoize
 from opgen.cells import FunctionCall
 from opgen.folders import BACKENDS, NUMERICS
-from opgen.formula import calls, text_of
+from opgen.formula.nodes import calls
+from opgen.formula.printing import text_of
 from opgen.model.backends import Backend, BackendFamily
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid, Position

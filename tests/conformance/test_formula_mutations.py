@@ -22,7 +22,7 @@ from .oracle import elementwise, gradients
 from .oracle.formats import EXTENDED, Array
 
 if TYPE_CHECKING:
-    from opgen.formula import Node
+    from opgen.formula.nodes import Node
     from opgen.model.functors import Functor
 
 # With numbers next to each other around those at which formulas choose, ties, and where powers are constant.
@@ -53,7 +53,8 @@ MOVES = ("to_dtype", "where_cond")
 
 def mutants(node: Node) -> Iterator[Node]:
     """A formula with one thing changed, everywhere where it has it."""
-    from opgen.formula import inlined, shared
+    from opgen.formula.nodes import inlined
+    from opgen.formula.simplification import shared
 
     parts, whole = shared(node)
     bodies = {**parts, "": whole}
@@ -68,7 +69,7 @@ def mutants(node: Node) -> Iterator[Node]:
 
 def changed(node: Node) -> Iterator[Node]:
     """A formula with one part changed."""
-    from opgen.formula import Call, Number
+    from opgen.formula.nodes import Call, Number
 
     match node:
         case Number(value=value) if value not in ANY_WOULD_DO:
@@ -90,14 +91,14 @@ def changed(node: Node) -> Iterator[Node]:
 
 def is_sign(node: Node) -> bool:
     """Whether a node is 1 or -1 but for 0."""
-    from opgen.formula import Call
+    from opgen.formula.nodes import Call
 
     return isinstance(node, Call) and node.primitive == "sign"
 
 
 def computed(functor: Functor, node: Node, operands: Sequence[Array], parameters: Sequence[float]) -> Array:
     """What a formula makes of arrays of f64."""
-    from opgen.formula import lowered
+    from opgen.formula.lowering import lowered
 
     names = (*functor.operands, *functor.parameters)
     text = lowered(node, "array", dict.fromkeys(names, "float"), own_spec.read().primitives)
@@ -111,7 +112,7 @@ def computed(functor: Functor, node: Node, operands: Sequence[Array], parameters
 
 def numbers_in(node: Node) -> set[float]:
     """The numbers of a formula that `changed` changes."""
-    from opgen.formula import Call, Number
+    from opgen.formula.nodes import Call, Number
 
     match node:
         case Number(value=value) if value not in ANY_WOULD_DO:
@@ -191,7 +192,7 @@ def functors() -> list[Functor]:
 
 @pytest.mark.parametrize("functor", functors(), ids=lambda functor: functor.name)
 def test_the_oracle_catches_each_mutation_of_a_formula(functor: Functor) -> None:
-    from opgen.formula import text_of
+    from opgen.formula.printing import text_of
 
     for place, node in enumerate(functor.results):
         check(functor, node, place)
@@ -208,7 +209,7 @@ SLOPE_PARAMETERS = {"mul": 1.5, "add": -0.5}
 
 def step_gradients() -> list[tuple[Functor, str]]:
     """The gradients of operands that are no ops of their own, and no zeros."""
-    from opgen.formula import Call
+    from opgen.formula.nodes import Call
     from opgen.op_search import by_size, computing, is_step
     from opgen.scopes import derivatives, is_differentiable
 
@@ -225,7 +226,8 @@ def step_gradients() -> list[tuple[Functor, str]]:
 
 @pytest.mark.parametrize(("functor", "operand"), step_gradients(), ids=lambda it: getattr(it, "name", it))
 def test_differences_catch_each_mutation_of_a_gradient(functor: Functor, operand: str) -> None:
-    from opgen.formula import lowered, text_of
+    from opgen.formula.lowering import lowered
+    from opgen.formula.printing import text_of
     from opgen.scopes import derivatives
 
     x, y = np.meshgrid(SMOOTH, SMOOTH + 0.1)
@@ -326,7 +328,8 @@ def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
 
 def evaluated(node: Node, known: dict[str, Any]) -> Any:
     """What a formula with reductions in it comes to."""
-    from opgen.formula import Call, Name, Number, lowered
+    from opgen.formula.lowering import lowered
+    from opgen.formula.nodes import Call, Name, Number
 
     match node:
         case Number(value=value):
@@ -345,7 +348,8 @@ def evaluated(node: Node, known: dict[str, Any]) -> Any:
 
 
 def assert_each_mutation_is_caught(node: Node, check_gradient: Callable[[Node], None]) -> None:
-    from opgen.formula import Call, text_of
+    from opgen.formula.nodes import Call
+    from opgen.formula.printing import text_of
 
     check_gradient(node)
     every = [Call("-x", (node,)), *mutants(node)]
@@ -371,7 +375,7 @@ def test_closed_forms_catch_each_mutation_of_a_gradient_of_a_reduction(name: str
 
 
 def test_every_reduction_with_a_gradient_is_mutated() -> None:
-    from opgen.formula import Number
+    from opgen.formula.nodes import Number
     from opgen.scopes import derivatives, is_differentiable
 
     whole = own_spec.read()
@@ -415,7 +419,7 @@ NO_DIFFERENCE = {
 
 @pytest.mark.parametrize("name", OF_STATES)
 def test_each_mutation_of_a_formula_of_a_state_is_caught(name: str) -> None:
-    from opgen.formula import text_of
+    from opgen.formula.printing import text_of
     from opgen.scopes import state_scopes
 
     states = own_spec.read().functors["reduce"].states
@@ -491,7 +495,9 @@ ELEMENTS = ["(x - R) * x", "R", "square(x) * R - x", "where(x > R, x * R, x)", "
 def test_a_sum_is_differentiated_through_a_reduction_that_its_elements_have(name: str, finish: str | None) -> None:
     from dataclasses import replace
 
-    from opgen.formula import Formula, FormulaError, parse
+    from opgen.formula.formula import Formula
+    from opgen.formula.nodes import FormulaError
+    from opgen.formula.parsing import parse
     from opgen.scopes import derivatives
 
     whole = own_spec.read()

@@ -19,7 +19,7 @@ import pytest
 from opgen.cache import files, memo, state, up_to_date
 from opgen.cache.views import ViewCache
 from opgen.folders import FOLDERS
-from opgen.formula import Call
+from opgen.formula.nodes import Call
 from opgen.problem import Refusal, SpecError
 from opgen.project import Project as Opened
 from opgen.project import read_project, resumed_project

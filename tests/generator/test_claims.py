@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from opgen.claims import of_functor, of_primitive
 from opgen.claims.context import Context
 from opgen.claims.slopes import gradient_problems
-from opgen.formula import INCOMING, Call, Formula, Implementation, Name, Node, Number, Primitive, Primitives
+from opgen.formula.formula import Formula
+from opgen.formula.nodes import INCOMING, Call, Name, Node, Number
+from opgen.formula.primitives import Implementation, Primitive, Primitives
 from opgen.model.functors import Functor
 from opgen.model.reductions import BOUNDS, Monoid, Position
 from opgen.model.spec import Spec

@@ -10,7 +10,10 @@ import own_spec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from opgen.formula import (
+from opgen.formula.derivatives import gradients
+from opgen.formula.kinds import kind_of
+from opgen.formula.lowering import lowered
+from opgen.formula.nodes import (
     ADD,
     DIVIDE,
     MULTIPLY,
@@ -23,18 +26,12 @@ from opgen.formula import (
     Name,
     Node,
     Number,
-    Primitives,
-    gradients,
-    kind_of,
-    lowered,
     names,
-    parse,
-    pattern,
-    printed,
-    shared,
-    simplified,
-    text_of,
 )
+from opgen.formula.parsing import parse, pattern
+from opgen.formula.primitives import Primitives
+from opgen.formula.printing import printed, text_of
+from opgen.formula.simplification import shared, simplified
 from tallow.cpu_backend import library
 from tallow.dtype import DType
 from tallow.runtime.numerics.numerics import Numerics

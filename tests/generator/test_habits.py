@@ -17,7 +17,10 @@ from opgen.aliases import dtype_name
 from opgen.claims.evaluation import Evaluator
 from opgen.claims.formats import Integers
 from opgen.cli import main
-from opgen.formula import FormulaError, Primitives, kind_of, parse
+from opgen.formula.kinds import kind_of
+from opgen.formula.nodes import FormulaError
+from opgen.formula.parsing import parse
+from opgen.formula.primitives import Primitives
 from opgen.loader import parsed
 from opgen.problem import nearest, unknown_dtype
 from opgen.unused import _functor_problems

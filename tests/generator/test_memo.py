@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 from opgen.cache.exact import Comparison, digest
 from opgen.cache.memo import memoize, memoize_by_value
-from opgen.formula import Number, parse
+from opgen.formula.nodes import Number
+from opgen.formula.parsing import parse
 from opgen.language_server.workspace import Workspace
 from opgen.problem import Problem
 

@@ -10,7 +10,10 @@ import own_spec
 import pytest
 from opgen.claims import of_functor
 from opgen.claims.context import Context
-from opgen.formula import Formula, FormulaError, Node, inlined, parse, text_of
+from opgen.formula.formula import Formula
+from opgen.formula.nodes import FormulaError, Node, inlined
+from opgen.formula.parsing import parse
+from opgen.formula.printing import text_of
 from opgen.model.functors import Functor
 from opgen.model.spec import Spec
 from opgen.problem import Location

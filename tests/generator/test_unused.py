@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 
 import own_spec
 import pytest
-from opgen.formula import Formula, Number
+from opgen.formula.formula import Formula
+from opgen.formula.nodes import Number
 from opgen.kernels import Constant, FieldGroup
 from opgen.model.reductions import StatePart
 from opgen.model.spec import Spec

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mpmath import mp, mpf
 
 if TYPE_CHECKING:
-    from opgen.formula import Node
+    from opgen.formula.nodes import Node
 
 Number = Any
 Numbers = Mapping[str, Number]
@@ -61,7 +61,7 @@ _STEP = mpf(2) ** -240
 
 def value(node: Node, moved: Numbers, at: Numbers) -> Number:
     """Return what a formula is of numbers, on the piece of the function that it has at others."""
-    from opgen.formula import Name, Number
+    from opgen.formula.nodes import Name, Number
 
     if isinstance(node, Number):
         return mpf(node.value)

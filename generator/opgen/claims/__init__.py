@@ -14,7 +14,7 @@ from opgen.claims.literals import float_literal_problems, literal_problems
 from opgen.claims.monoids import reduction_problems
 from opgen.claims.rows import row_problems
 from opgen.claims.slopes import gradient_problems, primitive_problems
-from opgen.formula import Primitive
+from opgen.formula.primitives import Primitive
 from opgen.model.functors import Functor
 from opgen.model.spec import Spec
 from opgen.problem import Problem, Problems

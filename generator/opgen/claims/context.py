@@ -8,7 +8,7 @@ from typing import Any
 from opgen.claims.evaluation import Evaluator
 from opgen.claims.formats import Format, Integers, format_of
 from opgen.dtypes import DType
-from opgen.formula import Primitives
+from opgen.formula.primitives import Primitives
 from opgen.model.functors import Functor
 from opgen.model.spec import Spec
 

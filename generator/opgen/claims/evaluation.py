@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from opgen.claims.formats import Integers
 from opgen.claims.scalars import OF_FLOATS, OF_INTEGERS, QUOTIENT, Function
-from opgen.formula import (
+from opgen.formula.nodes import (
     ADD,
     DIVIDE,
     LITERALS,
@@ -26,15 +26,13 @@ from opgen.formula import (
     SUBTRACT,
     WHERE,
     Call,
-    Language,
     Name,
     Node,
     Number,
-    Primitive,
-    Primitives,
-    parse,
-    shared,
 )
+from opgen.formula.parsing import parse
+from opgen.formula.primitives import Language, Primitive, Primitives
+from opgen.formula.simplification import shared
 
 Kind: TypeAlias = Literal["integer", "float"]
 _Called: TypeAlias = Callable[[str], Function]

@@ -7,7 +7,7 @@ from opgen.claims.comparison import are_close, format_number, format_numbers
 from opgen.claims.context import Context
 from opgen.claims.evaluation import Evaluator, Unknown
 from opgen.claims.formats import Integers
-from opgen.formula import Language, Primitive
+from opgen.formula.primitives import Language, Primitive
 from opgen.problem import Location, Problem
 
 _FLOATS = (0.5, -0.25, 1.0, 2.0, -3.0, 0.875, 7.5, 0.0)

@@ -8,7 +8,10 @@ from typing import TypeAlias
 from opgen.claims.context import Context
 from opgen.claims.evaluation import LANGUAGES, Unknown, node_of
 from opgen.claims.formats import Floats, Format, Integers
-from opgen.formula import NEGATE, Call, Formula, FormulaError, Node, Number, Primitive, calls
+from opgen.formula.formula import Formula
+from opgen.formula.nodes import NEGATE, Call, FormulaError, Node, Number, calls
+from opgen.formula.primitives import Primitive
+from opgen.formula.printing import text_of
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid, State
 from opgen.problem import Problem
@@ -117,7 +120,7 @@ def _literals(node: Node) -> Iterator[tuple[str, int | float, int]]:
         return
     value = _constant(node)
     if value is not None:
-        yield node.text, value, node.offset
+        yield text_of(node), value, node.offset
     # The number of a negative one need not be one of the dtype.
     is_negated = node.primitive == NEGATE and isinstance(node.arguments[0], Number)
     for argument in () if is_negated else node.arguments:

@@ -10,7 +10,7 @@ from opgen.claims.context import Context, parameters_of
 from opgen.claims.evaluation import Unknown
 from opgen.claims.formats import Floats, Format, Integers
 from opgen.claims.reductions import ROWS, Reducer, StateReducer, reducer_of
-from opgen.formula import text_of
+from opgen.formula.printing import text_of
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid, Position
 from opgen.monoids import reads_unit

@@ -8,7 +8,7 @@ from typing import Any
 from opgen.claims.context import Context
 from opgen.claims.evaluation import Evaluator, Unknown
 from opgen.claims.scalars import Function
-from opgen.formula import Node, calls
+from opgen.formula.nodes import Node, calls
 from opgen.model.functors import Functor
 from opgen.model.reductions import BOUNDS, Monoid, Position, State
 from opgen.monoids import COUNT, UNIT, reads_unit

@@ -10,7 +10,7 @@ from opgen.claims.comparison import format_number, format_numbers
 from opgen.claims.context import Context, parameters_of
 from opgen.claims.evaluation import Unknown
 from opgen.claims.slopes import slope_of
-from opgen.formula import INCOMING, RESULT, Node
+from opgen.formula.nodes import INCOMING, RESULT, Node
 from opgen.model.functors import Functor
 from opgen.model.kinds import ROW
 from opgen.problem import Problem

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from opgen.formula import Language
+from opgen.formula.primitives import Language
 
 Function: TypeAlias = Callable[..., Any]
 

@@ -11,7 +11,8 @@ from opgen.claims.context import Context, parameters_of
 from opgen.claims.evaluation import Unknown
 from opgen.claims.reductions import ROWS, reducer_of
 from opgen.claims.scalars import Function
-from opgen.formula import INCOMING, RESULT, Node, Primitive
+from opgen.formula.nodes import INCOMING, RESULT, Node
+from opgen.formula.primitives import Primitive
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid
 from opgen.monoids import COUNT

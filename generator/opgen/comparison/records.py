@@ -11,7 +11,10 @@ from opgen.arrays import Spelling
 from opgen.cache.memo import memoize
 from opgen.cells import Cell
 from opgen.errors import CHECKS, errors_of
-from opgen.formula import Formula, Node, shared, text_of
+from opgen.formula.formula import Formula
+from opgen.formula.nodes import Node
+from opgen.formula.printing import text_of
+from opgen.formula.simplification import shared
 from opgen.kernels import Kernel
 from opgen.matrix import cells
 from opgen.model.backends import BackendFamily

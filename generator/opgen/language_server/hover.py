@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from opgen.formula import text_of
+from opgen.formula.printing import text_of
 from opgen.language_server.index import Thing
 from opgen.language_server.tree import nodes_of
 from opgen.language_server.workspace import PYTHON_KINDS, Workspace

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 
 from opgen.decoder import Cursor
 from opgen.expression import ExpressionError, parse_expression
-from opgen.formula import INCOMING
+from opgen.formula.nodes import INCOMING
 from opgen.notes import names_of
 from opgen.problem import Location
 

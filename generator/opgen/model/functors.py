@@ -8,8 +8,9 @@ from typing import Annotated
 from opgen.decoder import Mistakes
 from opgen.docstrings import sentence
 from opgen.edges import Edge
-from opgen.formula import BOTH, Formula, Node, names, neutral_number, too_long, totalled, without_total
-from opgen.formula import Call as FormulaCall
+from opgen.formula.formula import Formula, too_long
+from opgen.formula.nodes import BOTH, Node, names, neutral_number, totalled, without_total
+from opgen.formula.nodes import Call as FormulaCall
 from opgen.model.kinds import (
     ANY_RESULT,
     CHOSEN_KINDS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from opgen.decoder import Cursor, Mistakes
-from opgen.formula import Formula
+from opgen.formula.formula import Formula
 from opgen.notes import Entry, Key, Mark, Name, Place, Using, defines, exactly, names_of
 from opgen.problem import Location
 from opgen.reserved import no_cpp_word

@@ -9,7 +9,7 @@ from opgen.cells import Lowering, Lowerings
 from opgen.drivers import DriverTable
 from opgen.dtypes import SETS, DType
 from opgen.formats import BLOCKS, FORMAT_SETS, Format
-from opgen.formula import Primitives
+from opgen.formula.primitives import Primitives
 from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
 from opgen.libraries import CLibrary
 from opgen.model.backends import Backend, BackendFamily, Owner

@@ -16,7 +16,10 @@ from opgen.banner import REFERENCE
 from opgen.cpp import camel
 from opgen.docstrings import sentence
 from opgen.formats import BLOCKS
-from opgen.formula import Call, Node, Number, Primitive, shared, text_of, walk
+from opgen.formula.nodes import Call, Node, Number, walk
+from opgen.formula.primitives import Primitive
+from opgen.formula.printing import text_of
+from opgen.formula.simplification import shared
 from opgen.functor_methods import result_dtype
 from opgen.gradient_ops import op_of_numbers, primitives_by_ops, saved_numbers, second_gradients
 from opgen.gradients import differentiable

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from opgen.formula import (
+from opgen.formula.nodes import (
     ADD,
     DIVIDE,
     INCOMING,

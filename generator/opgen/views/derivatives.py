@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace as View
 
 from opgen.cache.memo import memoize
-from opgen.formula import (
+from opgen.formula.nodes import (
     BOTH,
     INCOMING,
     OPERATORS,
@@ -17,17 +17,13 @@ from opgen.formula import (
     Name,
     Node,
     Number,
-    Primitive,
-    Primitives,
     calls,
     is_zero,
     names,
-    operated,
-    shared,
-    simplified,
-    text_of,
-    tree_of,
 )
+from opgen.formula.primitives import Primitive, Primitives
+from opgen.formula.printing import operated, text_of, tree_of
+from opgen.formula.simplification import shared, simplified
 from opgen.gradient_ops import (
     JOINT,
     TAKEN,

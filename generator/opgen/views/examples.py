@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace as View
 
 from opgen.examples import SELF, SHAPED, VECTOR, examples_of
-from opgen.formula import text_of
+from opgen.formula.printing import text_of
 from opgen.model.examples import Example
 from opgen.model.methods import Method, Operand
 from opgen.model.reductions import Monoid

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace as View
 
 from opgen.arguments import accepted
-from opgen.formula import RESULT
+from opgen.formula.nodes import RESULT
 from opgen.gradients import HANDLE, OTHERS, in_order, is_recorded, writes
 from opgen.model.expressions import Expression
 from opgen.model.gradients import Gradient

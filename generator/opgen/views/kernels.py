@@ -8,8 +8,9 @@ from types import SimpleNamespace as View
 from opgen.cache.memo import memoize
 from opgen.contraction import MULTIPLY_ADD, contracted, factors_of
 from opgen.cpp import camel
-from opgen.formula import ELEMENT, Node
-from opgen.formula import names as names_in
+from opgen.formula.lowering import ELEMENT
+from opgen.formula.nodes import Node
+from opgen.formula.nodes import names as names_in
 from opgen.gradient_ops import saved_numbers
 from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
 from opgen.model.functors import Functor

@@ -8,7 +8,9 @@ from opgen.arrays import Word
 from opgen.cache.memo import memoize
 from opgen.expression import outer_names
 from opgen.folders import NUMERICS
-from opgen.formula import DTYPE, names, text_of
+from opgen.formula.lowering import DTYPE
+from opgen.formula.nodes import names
+from opgen.formula.printing import text_of
 from opgen.gradient_ops import saved_numbers
 from opgen.model.functor_kinds import FunctorKind
 from opgen.model.functors import Functor

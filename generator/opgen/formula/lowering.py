@@ -1,0 +1,91 @@
+"""Formulas in the languages in which primitives have implementations."""
+
+import ast
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from opgen.expression import substituted
+from opgen.formula.kinds import kind_of
+from opgen.formula.nodes import BOTH, LITERALS, Call, Kind, Node
+from opgen.formula.primitives import Implementation, Language, Primitive, Primitives
+from opgen.formula.printing import Written, printed, syntax, tree_of
+from opgen.problem import Location
+
+DTYPE: Final = "dtype"
+"""What functions of arrays call the dtype of the elements."""
+ELEMENT: Final = "Element"
+"""What those of kernels call the type of elements."""
+_MAX_SIGNED: Final = 2**63 - 1
+
+
+_BOTH: Final = Primitive(
+    call=f"{BOTH}(x, y)",
+    doc="two results",
+    kind="float",
+    condition=None,
+    result=None,
+    integer=None,
+    array=Implementation("(x, y)", "(x, y)", Location(Path())),
+    kernel=None,
+    complex="none",
+    header=None,
+    brief=False,
+    of_dtype=False,
+    bounded=False,
+    let={},
+    formula=None,
+    gradient={},
+    location=Location(Path()),
+)
+
+
+def lowered(
+    node: Node,
+    language: Language,
+    kinds: Mapping[str, Kind],
+    primitives: Primitives,
+    literal: Callable[[str], str] = str,
+    brief: Collection[str] | None = None,
+) -> str:
+    """A formula in a language. `literal` says how this language writes a number that is given to a function.
+
+    `brief` are the names that quick implementations of kernels take as they are, if there are any: what is computed
+    of them is marked for these.
+    """
+
+    def implemented(call: Call, arguments: list[ast.expr]) -> ast.expr:
+        primitive = primitives[call.primitive]
+        of_operands = (kind_of(argument, kinds, primitives) for argument in call.arguments)
+        operand = next((kind for kind in of_operands if kind not in (None, "bool")), "float")
+        if primitive.brief and brief is not None and operand == "float":
+            marked = ast.Name("brief<T>")
+            arguments = [
+                argument
+                if isinstance(argument, ast.Name) and argument.id in brief
+                else ast.Call(marked, [argument], [])
+                for argument in arguments
+            ]
+        implementation = primitive.implementation(language)
+        expression = syntax(implementation.integer if operand == "integer" else implementation.float)
+        if primitive.of_dtype and isinstance(expression, ast.Call):
+            if language == "array":
+                expression = ast.Call(expression.func, [*expression.args, ast.Name(DTYPE)], [])
+            else:
+                expression = ast.Call(ast.Name(f"{ast.unparse(expression.func)}<{ELEMENT}>"), expression.args, [])
+        return substituted(expression, dict(zip(primitive.parameters, arguments, strict=True)))
+
+    def named(text: str) -> ast.expr:
+        return ast.Name(literal(text) if text in LITERALS and text not in kinds else text)
+
+    def number(value: float) -> ast.expr:
+        # C++ takes plain literals for signed.
+        is_unsigned = language == "kernel" and value > _MAX_SIGNED and isinstance(value, int)
+        return ast.Name(literal(f"{value}u")) if is_unsigned else Written(value)
+
+    return printed(tree_of(node, implemented, named, number), literal)
+
+
+def with_both(primitives: Primitives) -> Primitives:
+    """The primitives, and what gives two results: Python has a tuple, C++ a struct."""
+    return primitives if BOTH in primitives else Primitives({**primitives, BOTH: _BOTH})
