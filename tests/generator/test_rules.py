@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
+from opgen.comparison.breaks import breaks
 from opgen.comparison.changes import compare
-from opgen.comparison.rules import RULES, breaks
+from opgen.comparison.rules import RULES
 from opgen.model.spec import Spec
 from opgen.project import read_spec_alone
 
@@ -17,7 +18,7 @@ PAGE = REPOSITORY / "docs" / "rules.md"
 HEAD = """\
 # Changes that break callers
 
-<!-- Made by pytest tests/generator/test_rules.py --update-golden of generator/opgen/comparison/rules.py. -->
+<!-- Made by pytest tests/generator/test_rules.py --update-golden of generator/opgen/comparison/rules. -->
 
 `opgen diff REF` prints how the spec has changed since a commit, and what breaks callers. `opgen check --against REF`
 fails if something does. Compare with the last release: unreleased changes have no callers.

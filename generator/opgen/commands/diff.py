@@ -8,10 +8,10 @@ import click
 
 from opgen.commands.options import patience, root_option
 from opgen.commands.trees import Branch, show
+from opgen.comparison.breaks import Break, breaks
 from opgen.comparison.changes import Change, Comparison, Difference, compare
 from opgen.comparison.records import ORDER
 from opgen.comparison.revision import spec_at
-from opgen.comparison.rules import Break, breaks
 from opgen.problem import one_line
 from opgen.project import read_spec
 

@@ -42,12 +42,12 @@ def look(root: Path, against: str | None, run: Run) -> Found:
     project = resumed_project(root)
     if against is not None:
         # Most checks compare nothing, and the rules take long to import.
+        from opgen.comparison.breaks import CallersError, breaks, unexcused
         from opgen.comparison.changes import compare
         from opgen.comparison.revision import spec_at
-        from opgen.comparison.rules import CallersError, breaks, mistakes
 
         comparison = compare(spec_at(root, against), project.spec)
-        if problems := [*mistakes(comparison, breaks(comparison))]:
+        if problems := [*unexcused(comparison, breaks(comparison))]:
             raise CallersError(problems)
     changes = project.changes(root / OUTPUT)
     differences = list(_differences(root, changes))
@@ -87,7 +87,7 @@ def findings(root: Path, against: str | None, run: Run) -> Findings:
     try:
         differences = look(root, against, run).differences
     except SpecError as error:
-        from opgen.comparison.rules import CallersError
+        from opgen.comparison.breaks import CallersError
 
         rule = BREAK if isinstance(error, CallersError) else MISTAKE
         return [(rule, problem) for problem in error.problems]

@@ -7,7 +7,7 @@ from opgen.model.backends import Backend
 from opgen.model.methods import Method
 from opgen.model.spec import Spec
 from opgen.problem import Location
-from opgen.views.dispatch import backend_classes, ops_names
+from opgen.views.dispatch_names import backend_classes, ops_names
 from opgen.views.python import quoted
 
 

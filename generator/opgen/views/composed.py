@@ -6,7 +6,7 @@ from opgen.arguments import accepted
 from opgen.model.methods import Method
 from opgen.model.spec import Spec
 from opgen.results import arguments_of, results_of, typed_result
-from opgen.views.dispatch import argument_names
+from opgen.views.dispatch_names import argument_names
 from opgen.views.python import quoted
 from opgen.views.results import dims
 

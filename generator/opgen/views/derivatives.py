@@ -46,7 +46,7 @@ from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable
 from opgen.scan_gradients import NUMBER, explained, scan_gradients
 from opgen.scopes import decisive, derivatives, is_differentiable, tensor_methods, written_out
 from opgen.views.cases import Cases, Words, is_gentle
-from opgen.views.dispatch import op_classes
+from opgen.views.dispatch_names import op_classes
 from opgen.views.python import quoted
 
 # The reductions that formulas of rows are made of.

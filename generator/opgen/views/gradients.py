@@ -15,7 +15,7 @@ from opgen.model.methods import Family, Method, Operand
 from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.results import results_of, typed_result
-from opgen.views.dispatch import argument_names, mixin_name
+from opgen.views.dispatch_names import argument_names, mixin_name
 from opgen.views.python import quoted
 from opgen.views.results import dims
 

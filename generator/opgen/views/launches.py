@@ -6,7 +6,7 @@ from opgen.launch_ops import launch_packages
 from opgen.model.emitted_ops import HOST_MODULE
 from opgen.model.spec import Spec
 from opgen.terms import alias_of
-from opgen.views.dispatch import argument_names
+from opgen.views.dispatch_names import argument_names
 
 
 def launches(spec: Spec, package: str) -> View:

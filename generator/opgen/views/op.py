@@ -21,8 +21,9 @@ from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, reads_unit
 from opgen.results import typed_result
 from opgen.rows import POSITION
 from opgen.scopes import decisive, joined_results, row_statements, scopes, with_given
+from opgen.views.call_checks import dtypes_constant
 from opgen.views.composed import tensor_call
-from opgen.views.dispatch import dtypes_constant, op_classes
+from opgen.views.dispatch_names import op_classes
 from opgen.views.python import quoted
 from opgen.views.results import dims
 

@@ -15,7 +15,7 @@ from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.sources import OWN_RUNTIME
 from opgen.views.backend import error_classes
-from opgen.views.dispatch import op_classes
+from opgen.views.dispatch_names import op_classes
 from opgen.views.python import quoted
 
 

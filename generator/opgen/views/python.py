@@ -1,6 +1,7 @@
 """Texts of the spec as Python holds them. How lines are broken is left to the formatter."""
 
 import textwrap
+from collections.abc import Iterable
 from functools import lru_cache
 
 LINE_LENGTH = 120
@@ -70,3 +71,9 @@ def quoted(text: str) -> str:
     quote = "'" if text.count('"') > text.count("'") else '"'
     escaped = text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
     return f"{quote}{escaped}{quote}"
+
+
+def tuple_text(items: Iterable[str]) -> str:
+    """Return a tuple of expressions as Python writes it."""
+    texts = list(items)
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"

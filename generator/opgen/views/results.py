@@ -7,7 +7,7 @@ from opgen.model.methods import Method
 from opgen.model.spec import Spec
 from opgen.results import arguments_of, python_names, results_of, typed_result
 from opgen.terms import ARRAY, NUMBER, Typed, call
-from opgen.views.dispatch import argument_names
+from opgen.views.dispatch_names import argument_names
 
 
 def results(spec: Spec) -> View:
