@@ -10,7 +10,7 @@ from weakref import ref
 from ...storage import Storage
 from ..base.error import GradientError
 from ..core.extensions import extensions
-from ..core.layout import Layout
+from ..core.layout import Layout, inverse
 from ..storage.calls import RECORDED, new
 from ..tensor import Tensor
 from ..tensor.batch import alias
@@ -106,7 +106,8 @@ class Node:
     read of its storage, None for all of it and for an operand that was left out. One tuple takes less time than two."""
     saved: tuple[Any, ...]
     """What the rule reads: for each operand its storage, or None if the gradients do not need its elements; then the
-    other arguments that they need. A rule that reads no elements may have these alone."""
+    other arguments that they need. A rule that reads no elements may have these alone. Of a variable its layout, where
+    that is not row-major."""
     result: Storage | None
     """The storage that the call made, or wrote to, if the gradients need its elements."""
     site: CallSite
@@ -168,6 +169,12 @@ class Node:
         tensor._storage = recorded_of(result, self) if mode().keeps_graph else result
         tensor._layout = layout
         return tensor
+
+    def shown(self, gradient: Tensor) -> Tensor:
+        """The gradient of a variable that is not row-major, in its shape."""
+        layout: Layout = self.saved[0]
+        order = layout.memory_order()
+        return gradient.reshape([layout.shape[dim] for dim in order]).permute(inverse(order))
 
     def free(self) -> None:
         """Drop all that the gradients needed: they were worked out."""

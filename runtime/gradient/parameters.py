@@ -37,7 +37,10 @@ class ParameterBatch:
         self.storages: list[Storage] = [variable._storage.value for variable in variables]
         layouts = [variable._layout for variable in variables]
         self._shapes = [layout.shape for layout in layouts]
-        self._first_layout, self._others = layouts[0], (tuple(self.storages[1:]), tuple(layouts[1:]))
+        # Elements are changed in the order in which they lie.
+        self._orders = [None if layout.is_contiguous else layout.memory_order() for layout in layouts]
+        ordered = [layout.ordered for layout in layouts]
+        self._first_layout, self._others = ordered[0], (tuple(self.storages[1:]), tuple(ordered[1:]))
 
     def set_number(self, index: int, value: float) -> None:
         """Write one of the numbers, where graphs that were captured see it."""
@@ -47,7 +50,7 @@ class ParameterBatch:
         """Return views of one kind of state, one for each parameter."""
         begin = kind * self._offsets[-1]
         return [
-            Tensor._new(self._state._storage, Layout.contiguous(variable.shape, begin + offset))
+            Tensor._new(self._state._storage, Layout(variable.shape, variable._layout.strides, begin + offset))
             for variable, offset in zip(self.variables, self._offsets[:-1], strict=True)
         ]
 
@@ -61,6 +64,9 @@ class ParameterBatch:
             shape = self._shapes[number]
             if gradient._layout.shape != shape:
                 gradient = gradient.reshape(shape)
+            order = self._orders[number]
+            if order is not None:
+                gradient = gradient.permute(order)
             storages.append(gradient._storage)
             layouts.append(gradient._layout)
         operands = tuple(storages), tuple(layouts), self._state._storage, self.numbers._storage, choice

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, Self
 from ...gradients.storages import RecordedStorage
 from ...storage import Storage
 from ..base.error import GradientError, InvalidArgument, ShapeMismatch, TallowError, shown
-from ..core.layout import Layout
+from ..core.layout import Layout, layout_of
 from ..storage.calls import RECORDED, live_batches
 from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 
 
 class Var(Tensor):
-    """A tensor whose gradient is asked for: a copy of a tensor of floats, in row-major order.
+    """A tensor whose gradient is asked for: a copy of a tensor of floats, in row-major order or as it is channels last.
 
     Ops on it, or on what came of it, are recorded, so that `loss.backward()` gives the gradients of a result; what they
     give is an ordinary `Tensor`. Outside of `no_grad` a variable is written to by `set_` alone.
@@ -53,9 +53,13 @@ class Var(Tensor):
                 else "convert the tensor with to_dtype first"
             )
             raise GradientError("Var", f"{reason}; {mend}")
-        value = watched(_value_of(tensor))
-        self._storage = recorded_of(value, Node.of(value, None))  # type: ignore[assignment]
-        self._layout = Layout.contiguous(tensor.shape)
+        around = live_batches and levels()
+        self._layout = layout_of(tensor.shape, tensor._layout.is_channels_last and not around)
+        value = watched(_value_of(tensor, self._layout, around))
+        node = Node.of(value, None)
+        if not self._layout.is_contiguous:
+            node.saved = (self._layout,)
+        self._storage = recorded_of(value, node)  # type: ignore[assignment]
 
     @classmethod
     def _new(cls, storage: Storage, layout: Layout) -> Any:
@@ -87,12 +91,12 @@ class Var(Tensor):
         return type(self), (self.detach(),)
 
 
-def _value_of(tensor: Tensor) -> Storage:
-    """A copy of the elements of a tensor; inside of `vmap` that of each example, whose records further out stay."""
-    around = live_batches and levels()
+def _value_of(tensor: Tensor, layout: Layout, around: Sequence[Any]) -> Storage:
+    """A copy of the elements in the order of a layout; inside of `vmap` that of each example, whose records further out
+    stay."""
     if not around:
         with no_grad():
-            return tensor.detach().copy()._storage
+            return tensor.detach().permute(layout.memory_order()).copy()._storage
     storage: Any = tensor._storage
     if storage.inner.kind == RECORDED and is_at(storage.value, around[-1]):
         storage = storage.value
@@ -206,4 +210,4 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
 @rule
 def _argument(node: Node, g: Tensor) -> Contributions:
     """The gradient of an argument of `value_and_grad`, which was a variable while the function's were worked out."""
-    yield 0, g.reshape(node.inputs[1].shape)
+    yield 0, node.shown(g) if node.saved else g.reshape(node.inputs[1].shape)

@@ -87,7 +87,7 @@ class Walk:
             if total is None:
                 continue
             if node.rule is None:
-                found[node] = self._owned(total)
+                found[node] = self._owned(node.shown(total) if node.saved else total)
                 if node in turns:
                     watch.tell(node, found[node])
                 continue

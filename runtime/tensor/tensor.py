@@ -191,7 +191,8 @@ def _variable_node(variable: Any) -> Any:
     node: Any = variable._storage.inner if is_recorded else None
     if node is None or node.rule is not None:
         raise GradientError("grads", f"variable must be a Var, whose gradient was asked for, not {shown(variable)}")
-    if not variable._layout.is_contiguous or variable.elem_count != node.length:
+    is_whole = variable._layout.is_contiguous and variable.elem_count == node.length
+    if variable._layout.number != node.saved[0].number if node.saved else not is_whole:
         raise GradientError("grads", "variable must be a Var, not a view of it; take the view of the gradient")
     return node
 

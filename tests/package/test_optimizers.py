@@ -383,3 +383,29 @@ def test_a_step_as_in_pytorch_says_what_it_needs(kind: type[optim.Optimizer]) ->
     ):
         kind([w]).step()
     assert w.tolist() == [1.0]
+
+
+def test_variables_keep_channels_last(make: Make, device: Device) -> None:
+    generator = np.random.default_rng(3)
+    images, kernel = generator.standard_normal((2, 4, 5, 5), np.float32), generator.standard_normal((4, 4, 4, 4))
+    last = {"memory_format": "channels_last"}
+    results = []
+    for change in (Tensor.contiguous, lambda x: x.contiguous(**last)):
+        x, w = change(Tensor(images, device=device)), Var(change(Tensor(kernel, "f32", device)))
+        is_last = w.layout.is_channels_last
+        optimizer = make({"w": w})
+        for _ in range(2):
+            grads = (x.conv2d(w, padding=1).sqr().mean() + (w[1:, 2] * 3.0).sum()).backward()
+            assert grads[w].layout.is_channels_last == is_last
+            optimizer.step(grads)
+        permuted = w.permute(0, 2, 3, 1)
+        of_view = (permuted * Tensor.arange(4, device=device).to_dtype("f32")).sum().backward()
+        if is_last:
+            with pytest.raises(GradientError, match="view"):
+                of_view[permuted]
+        _, (gradient,) = tl.value_and_grad(lambda w, x=x: x.conv2d(w).sqr().sum())(w)
+        tensors = [w, grads[w], of_view[w], gradient, *optimizer.state().values(), w.set_(w * 2.0)]
+        results.append([tensor.numpy() for tensor in tensors])
+        assert is_last == (change is not Tensor.contiguous)
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
