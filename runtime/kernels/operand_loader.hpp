@@ -106,7 +106,8 @@ TALLOW_INLINE void copy_each(const Source& source, uint32_t from, Target target)
 #endif
 
 // An operand on its way to dot products: see DotSums. What lies along the depth is transposed on the way, unless it
-// `KeepsLines`. Copies are asynchronous where elements are not converted.
+// `KeepsLines`. Copies are asynchronous where elements are not converted and whole accesses are aligned in shared memory,
+// which they are not in the padded rows of elements of 16 bits or fewer.
 template <typename T, uint32_t Lines, uint32_t Depth, bool IsDeep, bool KeepsLines,
           template <typename, typename> typename SourceOf>
 struct DotLoader {
@@ -117,7 +118,8 @@ struct DotLoader {
     static constexpr uint32_t stride = dot_stride<Lines>;
     static constexpr bool has_lines = IsDeep && KeepsLines;
 #if defined(TALLOW_HAS_ASYNC_COPIES)
-    static constexpr bool is_async = is_same<T, Value> && (!IsDeep || KeepsLines);
+    static constexpr bool is_async =
+        is_same<T, Value> && (has_lines || (!IsDeep && stride * sizeof(Value) % access_bytes == 0));
 #else
     static constexpr bool is_async = false;
 #endif
