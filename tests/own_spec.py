@@ -19,5 +19,5 @@ def read() -> Spec:
     from opgen.build import build
     from opgen.loader import load
 
-    # `opgen check` looks for mistakes, which takes as long again.
+    # `opgen check` looks for errors, which takes as long again.
     return build(load(Path(__file__).parents[1], []), [])

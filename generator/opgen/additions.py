@@ -97,7 +97,7 @@ class Additions:
         self._put(path, "\n".join(own) + "\n")
 
     def write(self) -> None:
-        """Write the files; SpecError if the spec would have a mistake then, and then nothing is written."""
+        """Write the files; SpecError if the spec would have an error then, and then nothing is written."""
         compose(self._root, self.documents, self._sources, [])
         for path, text in self.texts.items():
             # A link stays one, and so do the ends of lines.
@@ -120,10 +120,10 @@ def _mapping(document: Document, value: Value, keys: Sequence[str]) -> Mapping[s
     """The mapping that keys lead to; SpecError where there is none."""
     for key in keys:
         content = value.content
-        found = content.get(key) if isinstance(content, dict) else None
-        if found is None:
+        child = content.get(key) if isinstance(content, dict) else None
+        if child is None:
             raise SpecError([Problem(value.location, f"key '{key}' is missing in {document.path.as_posix()}; add it")])
-        value = found
+        value = child
     if not isinstance(value.content, dict):
         raise SpecError([Problem(value.location, "it must be a mapping; write it as 'key: value' lines")])
     return value.content

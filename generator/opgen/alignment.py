@@ -27,20 +27,20 @@ def lines_before(before: str, after: str) -> list[int]:
     count = after.count("\n") + 1
     if before == after:
         return list(range(count))
-    found: dict[int, int] = {}
+    matches: dict[int, int] = {}
     (old, old_sorted), (new, new_sorted) = map(_words, (before, after))
     for word, other in _pairs(new, old):
         for line in range(word.first, word.last + 1):
-            found.setdefault(line, min(other.first + line - word.first, other.last))
-    places = {word.text: word.first for word in reversed(old_sorted)}
+            matches.setdefault(line, min(other.first + line - word.first, other.last))
+    first_lines = {word.text: word.first for word in reversed(old_sorted)}
     for word in new_sorted:
-        if word.text in places:
-            found.setdefault(word.first, places[word.text])
+        if word.text in first_lines:
+            matches.setdefault(word.first, first_lines[word.text])
     # What has no words of its own, such as brackets, belongs to the line in front.
     last = 0
     lines = []
     for line in range(count):
-        last = found.get(line, last)
+        last = matches.get(line, last)
         lines.append(last)
     return lines
 
@@ -56,7 +56,7 @@ def _pairs(new: Sequence[_Word], old: Sequence[_Word]) -> Iterator[tuple[_Word, 
 
 def _words(text: str) -> tuple[list[_Word], list[_Word]]:
     """The words of a text in order, and those of what is sorted: imports with their module, and names for others."""
-    kept: list[_Word] = []
+    words: list[_Word] = []
     moved: list[_Word] = []
     statement: list[_Word] = []
     for token in tokenize.generate_tokens(StringIO(text).readline):
@@ -69,11 +69,11 @@ def _words(text: str) -> tuple[list[_Word], list[_Word]]:
             if _is_sorted(statement):
                 moved += _of_sorted(statement)
             elif [word.text for word in statement] != ["if", "TYPE_CHECKING", ":"]:
-                kept += statement
+                words += statement
             else:
                 moved += statement
             statement = []
-    return _joined(kept), moved
+    return _joined(words), moved
 
 
 def _is_sorted(statement: Sequence[_Word]) -> bool:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar, TypeVar
 
 from opgen.declarations import WITH_PARAMETERS, CallForm, Declared
-from opgen.decoder import Cursor, Mistakes
+from opgen.decoder import Cursor, Diagnostics
 from opgen.expression import ExpressionError, parse_expression, parse_statements
 from opgen.formula.formula import Formula
 from opgen.notes import Entry, Form, Key, Mark, Name, defines, like, names_of
@@ -92,7 +92,7 @@ class Word(Declared):
     def __str__(self) -> str:
         return self.call
 
-    def mistakes(self, _: str) -> Mistakes:
+    def diagnostics(self, _: str) -> Diagnostics:
         """Note that it is optional for nobody."""
         if self.spelling is not None and self.is_optional:
             message = f"word '{self.name}' is spelled, so that every library has it; remove 'optional' or the spelling"
@@ -126,9 +126,9 @@ class LackingWord:
     location: Location = field(compare=False)
 
 
-def _are_dtypes(cursor: Cursor, found: str | Mapping[str, object]) -> Iterator[str]:
-    if isinstance(found, str) and found != NUMPY:
-        yield f"{cursor.what} must be '{NUMPY}' or a mapping of dtypes, not '{found}'"
+def _are_dtypes(cursor: Cursor, dtypes: str | Mapping[str, object]) -> Iterator[str]:
+    if isinstance(dtypes, str) and dtypes != NUMPY:
+        yield f"{cursor.what} must be '{NUMPY}' or a mapping of dtypes, not '{dtypes}'"
 
 
 def _are_expressions(cursor: Cursor, calls: tuple[Spelling, ...]) -> Iterator[str]:
@@ -203,8 +203,8 @@ class ArrayLibrary:
         return _of(self.written, LackingWord)
 
 
-def _of(found: Mapping[str, object], kind: type[Kind]) -> dict[str, Kind]:
-    return {name: item for name, item in found.items() if isinstance(item, kind)}
+def _of(entries: Mapping[str, object], kind: type[Kind]) -> dict[str, Kind]:
+    return {name: item for name, item in entries.items() if isinstance(item, kind)}
 
 
 def is_module(text: str) -> bool:

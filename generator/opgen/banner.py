@@ -11,7 +11,7 @@ class Banner:
 
     command: str
     text: str
-    mend: str
+    fix: str
     """What to do with a file that the command would overwrite."""
 
     def line(self, body: str, opening: str, closing: str = "", source: str = "") -> str:

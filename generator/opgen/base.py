@@ -31,8 +31,8 @@ class Base:
 
 def find_base(package: str) -> Base | None:
     """The installed package of this name, where it has a spec for other projects."""
-    found = importlib.util.find_spec(package) if package.isidentifier() else None
-    folders = found.submodule_search_locations if found is not None else None
+    module_spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    folders = module_spec.submodule_search_locations if module_spec is not None else None
     for folder in map(Path, folders or ()):
         if (folder / PACKAGE_FILE).is_file():
             return Base(package, folder)

@@ -41,10 +41,10 @@ def check_batches(spec: Spec, sources: Sources, problems: list[Problem]) -> None
     functions = sources.functions(RULES) if RULES in sources.paths else None
     for method in spec.storage_methods():
         if not method.is_broken and method.body is None:
-            problems += _mistakes(spec, method, [*functions] if functions is not None else None)
+            problems += _problems(spec, method, [*functions] if functions is not None else None)
 
 
-def _mistakes(spec: Spec, method: Method, functions: list[str] | None) -> Iterator[Problem]:
+def _problems(spec: Spec, method: Method, functions: list[str] | None) -> Iterator[Problem]:
     what, batch = f"method '{method.name}'", method.batch
     said = [key for key, value in (("batch", batch), ("unbatched", method.unbatched)) if value is not None]
     if method.kind is not None and said:

@@ -1,4 +1,4 @@
-"""Builds the model from the loaded files, noting every mistake that one file shows by itself."""
+"""Builds the model from the loaded files, noting every error that one file shows by itself."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -129,9 +129,9 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     rooms = {kind.name: Room(kind.most_operands, kind.max_results, kind.max_parameters) for kind in functors.values()}
     kernels = []
     for family in spec.kernels:
-        whole, mistakes = with_structs(family, package.max_rank, rooms, groups)
+        whole, errors = with_structs(family, package.max_rank, rooms, groups)
         kernels.append(whole)
-        problems += mistakes
+        problems += errors
     return replace(
         spec,
         functors=functors,

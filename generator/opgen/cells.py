@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
-from opgen.decoder import Cursor, Mistakes, members
+from opgen.decoder import Cursor, Diagnostics, members
 from opgen.names import Names
 from opgen.notes import Form, Mark, Name, exactly, names_of
 from opgen.problem import Location, did_you_mean, nearest
@@ -39,9 +39,9 @@ class FunctionCall:
         content = cursor.value.content
         match = _CALL.fullmatch(content) if isinstance(content, str) else None
         if match is None:
-            given = f"'{content}'" if isinstance(content, str) else cursor.value.type_name
+            written = f"'{content}'" if isinstance(content, str) else cursor.value.type_name
             fix = "'{unsupported: why}'" if content == "unsupported" else "'module.function'"
-            cursor.problem(f"{cursor.owner} cannot call {given}; write {fix}")
+            cursor.problem(f"{cursor.owner} cannot call {written}; write {fix}")
         return cls(match[1] if match else "", match[2] if match else "", None, False, cursor.value.location)
 
     @property
@@ -88,7 +88,7 @@ class _CellKeys:
         own = [] if self.call is None else [self.call]
         return [*own, *(replace(call, library=library) for library, call in self.libraries.items())]
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note that it says nothing, or more than one thing."""
         if len([*self.calls, *filter(None, (self.attribute, self.forward, self.unsupported))]) != 1:
             yield (None,), f"{what} must say one thing; {_FORM}"
@@ -120,17 +120,22 @@ class Lowering:
     def decode(cls, cursor: Cursor) -> "Lowering":
         """What a call says that stands alone, or a mapping."""
         # The key's place: an alias has the place of its anchor.
-        content, place = cursor.value.content, cursor.value.key_location
+        content, location = cursor.value.content, cursor.value.key_location
         if isinstance(content, str):
             return cls(
-                (FunctionCall.decode(cursor.inside(cursor.value, "call", cursor.what)),), None, None, None, None, place
+                (FunctionCall.decode(cursor.inside(cursor.value, "call", cursor.what)),),
+                None,
+                None,
+                None,
+                None,
+                location,
             )
         if not isinstance(content, dict):
             cursor.problem(f"{cursor.what} is {cursor.value.type_name}; {_FORM}")
-            return cls((), None, None, None, None, place)
+            return cls((), None, None, None, None, location)
         keys: _CellKeys = cursor.decode(_CellKeys)
         calls = [replace(call, any_order=keys.any_order) for call in keys.calls]
-        return cls(tuple(calls), keys.attribute, keys.forward, keys.unsupported, keys.dtypes, place)
+        return cls(tuple(calls), keys.attribute, keys.forward, keys.unsupported, keys.dtypes, location)
 
     @property
     def is_open(self) -> bool:
@@ -192,7 +197,7 @@ class CellFile:
         """The cells, by the part of the file and the key there."""
         return {(part, key): cell for part in PARTS for key, cell in getattr(self, part).items()}
 
-    def place(self, *keys: str) -> Location:
+    def location_of(self, *keys: str) -> Location:
         """Where the first of `keys` stands that is written; the top of the file where none is."""
         return next((self.locations[key] for key in keys if key in self.locations), Location(self.path))
 

@@ -1,4 +1,4 @@
-"""Stage 3: what must hold between the files of a spec. Every mistake is noted; none stops the others."""
+"""Stage 3: what must hold between the files of a spec. Every error is noted; none stops the others."""
 
 import builtins
 from collections import Counter
@@ -33,7 +33,7 @@ _DEVICE_NAMES = ("shape",)
 
 
 def check(spec: Spec, problems: Problems) -> None:
-    """Note every mistake; those of cells are noted by `lower`."""
+    """Note every error; those of cells are noted by `lower`."""
     _check_backends(spec, problems)
     _check_drivers(spec, problems)
     _check_names(spec, problems)
@@ -105,40 +105,40 @@ def _check_kernels(spec: Spec, family: KernelFamily, problems: Problems) -> None
     elements = [*spec.groups["all"], *spec.widths, *spec.sets[BLOCKS], *spec.functor_names]
     for kernel in family.kernels:
         for axis, texts in kernel.over.items():
-            place = kernel.over_locations[axis]
+            over_location = kernel.over_locations[axis]
             if not texts:
-                problems.note(place, f"'{axis}' of kernel '{kernel.name}' is empty; write what it holds")
+                problems.note(over_location, f"'{axis}' of kernel '{kernel.name}' is empty; write what it holds")
             if texts == ("op",) and axis != "op":
                 if "op" not in kernel.over:
                     message = f"'{axis}' of kernel '{kernel.name}' is that of its op, which it lacks"
-                    problems.note(place, f"{message}; add 'op' to 'over'")
+                    problems.note(over_location, f"{message}; add 'op' to 'over'")
                 continue
             known = list(spec.functors) if axis == "op" else [*elements, *(spec.sets if len(texts) == 1 else ())]
             for text in texts:
                 # A number is one of how many, such as packs.
                 if text not in known and not (axis != "op" and text.isdecimal()):
-                    problems.unknown(place, f"kernel '{kernel.name}' ranges over unknown '{text}'", text, known)
+                    problems.unknown(over_location, f"kernel '{kernel.name}' ranges over unknown '{text}'", text, known)
 
 
 def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: Problems) -> None:
     """Note what a reduction names that there is not, and an identity that it cannot have."""
-    reduction, place, op = functor.reduction, functor.location, f"op '{functor.name}'"
+    reduction, location, op = functor.reduction, functor.location, f"op '{functor.name}'"
     if isinstance(reduction, Position):
         monoids = {other.name: other.reduction for other in kind.functors if isinstance(other.reduction, Monoid)}
         known = [name for name, monoid in monoids.items() if monoid.identity in BOUNDS]
         if reduction.of not in known:
             message = f"{op} is the position of '{reduction.of}', which finds no element"
-            problems.unknown(place, message, reduction.of, known)
+            problems.unknown(location, message, reduction.of, known)
         return
     if reduction is None:
         return
     floats = spec.groups["float"]
     if reduction.accumulate is not None and reduction.accumulate not in floats:
         message = f"{op} accumulates in unknown float dtype '{reduction.accumulate}'"
-        problems.note(place, message + unknown_dtype(reduction.accumulate, floats))
+        problems.note(location, message + unknown_dtype(reduction.accumulate, floats))
     if reduction.identity in BOUNDS:
         if functor.parameters:
-            problems.note(place, f"{op} has parameters, but no result of nothing; make its 'identity' a number")
+            problems.note(location, f"{op} has parameters, but no result of nothing; make its 'identity' a number")
         return
     names = spec.resolve(functor.dtypes)
     # Of a dtype without a kind or a size, which is noted, it is not known what it holds.
@@ -162,11 +162,11 @@ def _check_backends(spec: Spec, problems: Problems) -> None:
             if value is not None and counted[value] > 1:
                 shown = f"'{value}'" if isinstance(value, str) else value
                 message = f"{key} {shown} is used by more than one backend; choose another"
-                problems.note(backend.place(key, "runtime"), message)
+                problems.note(backend.location_of(key, "runtime"), message)
     for backend in whole:
         if backend.extra in spec.package.extras:
             message = f"extra '{backend.extra}' is one of the package too, from {spec.package.location}; choose another"
-            problems.note(backend.place("extra", "runtime"), message)
+            problems.note(backend.location_of("extra", "runtime"), message)
     owners: dict[str, str] = {}
     for backend in spec.backends:
         for target, location in backend.code_objects.targets.items() if backend.code_objects else ():
@@ -190,7 +190,7 @@ def _check_targets(spec: Spec, problems: Problems) -> None:
     for backend in spec.backends:
         if backend.code_objects is not None and not backend.code_objects.targets:
             message = f"'code_objects' of {backend} have no targets; write 'targets', or the backend's"
-            problems.note(backend.place("code_objects"), f"{message} to spec/kernels/targets.yaml")
+            problems.note(backend.location_of("code_objects"), f"{message} to spec/kernels/targets.yaml")
     features = dict.fromkeys(feature for each in spec.targets.values() for target in each for feature in target.has)
     for family in spec.kernels:
         for feature, location in family.needs.items():
@@ -267,8 +267,8 @@ def _check_rules(spec: Spec, problems: Problems) -> None:
     from opgen.comparison.rules import RULES
 
     for rule, exceptions in spec.package.breaking.items():
-        for _, place in exceptions.values() if rule not in RULES else ():
-            problems.unknown(place, f"unknown rule '{rule}' in 'breaking' of the package", rule, RULES)
+        for _, location in exceptions.values() if rule not in RULES else ():
+            problems.unknown(location, f"unknown rule '{rule}' in 'breaking' of the package", rule, RULES)
 
 
 def _check_parameters(spec: Spec, method: Method, problems: Problems) -> None:
@@ -289,18 +289,18 @@ def _check_parameters(spec: Spec, method: Method, problems: Problems) -> None:
 def _check_method(spec: Spec, method: Method, problems: Problems) -> None:
     if method.is_broken:
         return
-    arguments, place = method.signature.arguments, method.location
+    arguments, location = method.signature.arguments, method.location
     if method.kind is not None and method.kind not in spec.functors:
         message = f"unknown functor kind '{method.kind}' of method '{method.name}'"
-        problems.unknown(place, message, method.kind, spec.functors)
+        problems.unknown(location, message, method.kind, spec.functors)
     if method.kind is not None and method.functor is None and "op" not in arguments:
         message = f"method '{method.name}' chooses between ops but has no parameter 'op'; add it to the signature"
-        problems.note(place, message)
+        problems.note(location, message)
     _check_parameters(spec, method, problems)
     for parameter in method.signature.parameters:
         if coercion(parameter.type) is None:
             message = f"unknown type '{parameter.type}' of parameter '{parameter.name}' of '{method.name}'"
-            problems.unknown(place, message, parameter.type, KNOWN_TYPES)
+            problems.unknown(location, message, parameter.type, KNOWN_TYPES)
     is_known = method.dtypes is None or are_known(spec, method.dtypes, (), problems)
     for position, operand in enumerate(method.operands):
         words = ["op"] if method.kind is not None and position == 0 else ["same"] if position else [*FORMAT_SETS]
@@ -315,4 +315,4 @@ def _check_method(spec: Spec, method: Method, problems: Problems) -> None:
     sets = [spec.resolve(each) for each in named if each.texts and each.texts not in (("same",), ("op",))]
     some_lack = any(set(dtypes) < {*spec.groups["all"]} or set(dtypes) < {*spec.sets[BLOCKS]} for dtypes in sets)
     if some_lack and is_known and method.unsupported is None:
-        problems.note(place, f"method '{method.name}' lacks some dtypes; say why in 'unsupported'")
+        problems.note(location, f"method '{method.name}' lacks some dtypes; say why in 'unsupported'")

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from opgen import __version__
-from opgen.commands.options import ROOT, ROOT_HELP, ROOT_KEY, Group, keep_root, tell_mistakes
+from opgen.commands.options import ROOT, ROOT_HELP, ROOT_KEY, Group, keep_root, print_errors
 from opgen.problem import Refusal, SpecError
 
 # By its name, the module and the name in it of each command, in the order of the help: only the one that runs is
@@ -35,7 +35,7 @@ _COMMANDS = {
 
 
 class _Command(Group):
-    """Prints the mistakes of a spec, and what cannot be written, as errors rather than as tracebacks."""
+    """Prints the errors of a spec, and what cannot be written, as errors rather than as tracebacks."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Run as a program, which ends without freeing each object that it has read: that takes a tenth of its time."""
@@ -66,7 +66,7 @@ class _Command(Group):
         try:
             return super().invoke(context)
         except SpecError as error:
-            tell_mistakes(error, context.meta.get(ROOT_KEY))
+            print_errors(error, context.meta.get(ROOT_KEY))
         except Refusal as error:
             click.secho(str(error), fg="red", err=True)
         except OSError as error:
@@ -119,7 +119,7 @@ def main() -> None:
     opgen lsp               what editors start to know the spec
     opgen reference         the pages of a reference for Sphinx
 
-    Exit code 0 if all is well, 1 if there are mistakes or something cannot be done, 2 if the command itself is wrong.
+    Exit code 0 if all is well, 1 if there are errors or something cannot be done, 2 if the command itself is wrong.
 
     Completion: eval "$(_OPGEN_COMPLETE=bash_source opgen)" (or zsh_source, fish_source).
     """  # noqa: D301 -- \b is the character that click reads

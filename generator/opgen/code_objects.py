@@ -88,21 +88,21 @@ def _read(file: Path) -> tuple[str, Sequence[str]] | None:
 
 def _header(folders: Sequence[Path], name: str) -> tuple[str, Sequence[str]] | None:
     """What `_read` finds of a header; None where no folder has it, which is the compiler's to complain about."""
-    return next((found for folder in reversed(folders) if (found := _read(folder / name)) is not None), None)
+    return next((header for folder in reversed(folders) if (header := _read(folder / name)) is not None), None)
 
 
 def _checksums(source: Path, header: Callable[[str], tuple[str, Sequence[str]] | None]) -> dict[str, str]:
     own = _read(source)
     if own is None:
         raise CompileError(f"{source} is missing; run 'opgen generate'")
-    found = {source.name: own[0]}
+    checksums = {source.name: own[0]}
     waiting = [*own[1]]
     while waiting:
         name = waiting.pop()
-        if name not in found and (text := header(name)) is not None:
-            found[name], included = text
+        if name not in checksums and (text := header(name)) is not None:
+            checksums[name], included = text
             waiting += included
-    return dict(sorted(found.items()))
+    return dict(sorted(checksums.items()))
 
 
 def checksum(content: bytes) -> str:
@@ -112,14 +112,14 @@ def checksum(content: bytes) -> str:
 
 def remove_orphans(every: Iterable[CodeObject], code: Path) -> None:
     """Remove from `code` what the spec no longer has, and what a killed run left, but nothing of other programs."""
-    kept = {file for code_object in every for file in (code_object.file, code_object.record)}
+    used = {file for code_object in every for file in (code_object.file, code_object.record)}
     for record in code.rglob(f"*{_RECORD}"):
         if _is_foreign(record):
-            kept |= {record, record.with_suffix(_CODE)}
+            used |= {record, record.with_suffix(_CODE)}
     for file in sorted(code.rglob("*"), reverse=True):
         if file.is_dir() and not any(file.iterdir()):
             file.rmdir()
-        elif file.is_file() and file not in kept:
+        elif file.is_file() and file not in used:
             file.unlink()
 
 

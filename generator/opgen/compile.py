@@ -33,21 +33,21 @@ def choose_compilers(
     """The compilers of the objects' targets, and for targets that have none what to install."""
     wanted = {code_object.target for code_object in objects}
     compilers: dict[str, Compiler] = {}
-    mends = []
+    fixes = []
     for backend in spec.backends:
         if backend.code_objects is None:
             continue
         targets = [target for target in backend.code_objects.targets if target in wanted]
         toolchains = backend.code_objects.toolchains
-        found, installed = choose(toolchains, targets, build, jobs)
-        compilers |= found
+        chosen, installed = choose(toolchains, targets, build, jobs)
+        compilers |= chosen
         missing: dict[str, list[str]] = {}
         for target in targets:
-            if target not in found:
+            if target not in chosen:
                 missing.setdefault(_advice(target, toolchains, installed), []).append(target)
         for advice, names in missing.items():
-            mends.append(f"no compiler here builds {', '.join(names)}; install one that does:{advice}")
-    return compilers, mends
+            fixes.append(f"no compiler here builds {', '.join(names)}; install one that does:{advice}")
+    return compilers, fixes
 
 
 def for_this_machine(

@@ -160,7 +160,7 @@ def locate(candidates: Sequence[str], environment: Mapping[str, str]) -> list[tu
 
     A variable leads a compiler to its own parts too, so one that was not found through it would look for them wrongly.
     """
-    found: dict[Path, tuple[str, AbstractSet[str]]] = {}
+    programs: dict[Path, tuple[str, AbstractSet[str]]] = {}
     # pip puts compilers beside its Python, whose environment need not be active.
     folders = os.pathsep.join([environment.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     variables = {_expanded(candidate, environment)[0] for candidate in candidates} - {""}
@@ -168,17 +168,17 @@ def locate(candidates: Sequence[str], environment: Mapping[str, str]) -> list[tu
         variable, wanted = _expanded(candidate, environment)
         path = shutil.which(wanted, path=folders) if wanted else None
         if path is not None:
-            found.setdefault(Path(path).resolve(), (path, variables - {variable}))
-    return list(found.values())
+            programs.setdefault(Path(path).resolve(), (path, variables - {variable}))
+    return list(programs.values())
 
 
 def _expanded(candidate: str, environment: Mapping[str, str]) -> tuple[str, str]:
     """The variable that a path begins with, if any, and the path; no path where the variable is not set."""
     if not candidate.startswith("$"):
         return "", candidate
-    variable, _, rest = candidate[1:].partition("/")
+    variable, _, path = candidate[1:].partition("/")
     folder = environment.get(variable)
-    return variable, str(Path(folder, rest)) if folder else ""
+    return variable, str(Path(folder, path)) if folder else ""
 
 
 def _library_folder(libraries: DeviceLibraries) -> Path | None:

@@ -31,10 +31,10 @@ def check_composed(spec: Spec, sources: Sources, problems: list[Problem]) -> Non
     known = tensor_methods(spec, sources)
     for method in spec.storage_methods():
         if not method.is_broken:
-            problems += _mistakes(method, known)
+            problems += _problems(method, known)
 
 
-def _mistakes(method: Method, known: Mapping[str, Callable | None]) -> Iterator[Problem]:
+def _problems(method: Method, known: Mapping[str, Callable | None]) -> Iterator[Problem]:
     what, body = f"method '{method.name}'", method.body
     if body is None:
         if method.let:
@@ -51,8 +51,8 @@ def _mistakes(method: Method, known: Mapping[str, Callable | None]) -> Iterator[
     if method.signature.returns not in ("Storage", "tuple[Storage, ...]"):
         yield Problem(method.location, f"{what} has a body and gives {method.signature.returns}; let it give Storage")
     elif len(body.results) != results:
-        given = f"{len(body.results)} tensors" if len(body.results) > 1 else "1 tensor"
-        yield Problem(body.location, f"'body' of {what} gives {given}, and its 'result' has {results}; write as many")
+        count = f"{len(body.results)} tensors" if len(body.results) > 1 else "1 tensor"
+        yield Problem(body.location, f"'body' of {what} gives {count}, and its 'result' has {results}; write as many")
     layouts = {operand.layout for operand in method.operands}
     names = ["self", *(name for name in method.signature.arguments if name not in layouts)]
     for name in method.let:
@@ -83,24 +83,24 @@ def _of_call(what: str, part: Part, call: ast.Call, known: Mapping[str, Callable
     is_open = any(isinstance(it, ast.Starred) for it in call.args) or any(it.arg is None for it in call.keywords)
     if function is None or is_open:
         return
-    given = [*(ast.unparse(it) for it in call.args), *(f"{it.arg}={ast.unparse(it.value)}" for it in call.keywords)]
+    arguments = [*(ast.unparse(it) for it in call.args), *(f"{it.arg}={ast.unparse(it.value)}" for it in call.keywords)]
     # An argument may have that sign too.
     count = len(call.args)
     if not function.fits(["_"] * count + [f"{it.arg}=_" for it in call.keywords]):
-        yield Problem(part.location, f"{what} calls '{name}' with ({', '.join(given)}), but it takes ({function})")
+        yield Problem(part.location, f"{what} calls '{name}' with ({', '.join(arguments)}), but it takes ({function})")
 
 
 def tensor_methods(spec: Spec, sources: Sources) -> Mapping[str, Callable | None]:
     """The public methods of tensors; None for those of ops that a template writes."""
-    found: dict[str, Callable | None] = {}
+    methods: dict[str, Callable | None] = {}
     for path in sources.below(RUNTIME / "tensor"):
-        found |= sources.methods_of_classes(path) if path.suffix == ".py" else {}
+        methods |= sources.methods_of_classes(path) if path.suffix == ".py" else {}
     for functor in spec.every_functor:
         if functor.has_front:
-            found.setdefault(functor.name, None)
+            methods.setdefault(functor.name, None)
     for method in spec.storage_methods():
         if (front := method.tensor) is not None:
             parameters = [str(it) for it in front.parameters]
             required = sum("=" not in it for it in parameters)
-            found[front.name] = Callable(tuple(front.arguments), required, False, {})
-    return found
+            methods[front.name] = Callable(tuple(front.arguments), required, False, {})
+    return methods

@@ -63,15 +63,15 @@ def defined_in(header: str) -> frozenset[str]:
     text = f"\n{header}"
     for pattern in _NO_CODE:
         text = pattern.sub("", text)
-    found: set[str] = set()
+    names: set[str] = set()
     for macro in macros:
         # What is defined through a macro is its argument.
         use = re.compile(rf"^{macro}\((\w+)\)", re.MULTILINE)
-        found.update(use.findall(text))
+        names.update(use.findall(text))
         text = use.sub("", text)
     for declaration in _declarations(text):
-        found.update(_declared(_TOKEN_TEXT.findall(declaration)))
-    return frozenset(found)
+        names.update(_declared(_TOKEN_TEXT.findall(declaration)))
+    return frozenset(names)
 
 
 def _declarations(text: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ with its place; of two types the last is for mappings. A class with `parse` is m
 file. `Annotated` holds the rules for the value, marks, and as text what the key means: editors show this text, and
 spec/README.md is made of it. What a rule says to a schema is its `schema`, or a `Form` next to it.
 
-Every mistake is noted, and something empty stands in the place of what cannot be read. A record says in `mistakes` what
+Every error is reported, and an empty value stands for what cannot be read. A record yields in `diagnostics` what
 is wrong between its keys, where each has a value.
 """
 
@@ -25,14 +25,14 @@ from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_orig
 
 from opgen.cache.memo import memoize, persistent
 from opgen.loader import Document, Value
-from opgen.notes import Choice, Entry, Example, Key, Mark, Of, Place, Using
+from opgen.notes import Choice, Entry, Example, Key, LocationOf, Mark, Of, Using
 from opgen.problem import Location, Problem, did_you_mean, nearest
 from opgen.yaml_errors import key_fix, mapping_fix, value_fix
 
 Found = TypeVar("Found")
-# Where a mistake of a record is, and what it is: in the value of a key, or in that to which a path of keys and
+# Where an error of a record is, and what it is: in the value of a key, or in that to which a path of keys and
 # positions leads; where the path ends with None in its key, so that (None,) is the key of the record; or anywhere.
-Mistakes: TypeAlias = Iterator[tuple[str | tuple[str | int | None, ...] | Location, str]]
+Diagnostics: TypeAlias = Iterator[tuple[str | tuple[str | int | None, ...] | Location, str]]
 Notes: TypeAlias = tuple[object, ...]
 Rule: TypeAlias = Callable[["Cursor", Any], Iterator[str]]
 
@@ -44,8 +44,8 @@ _SCALARS = {str: "text", int: "an integer", float: "a number", bool: "true or fa
 def decode(kind: type[Found], document: Document, problems: list[Problem], variant: str = "") -> Found:
     """The record that a file holds. It is called after the file where it has no Entry."""
     record: Found
-    record, mistakes = _decoded(kind, document, variant)  # type: ignore[arg-type]  # mypy takes a type for no Hashable
-    problems += mistakes
+    record, errors = _decoded(kind, document, variant)  # type: ignore[arg-type]  # mypy takes a type for no Hashable
+    problems += errors
     return record
 
 
@@ -74,11 +74,11 @@ class Cursor:
         return f"'{self.key}' of {self.owner}"
 
     def problem(self, message: str, location: Location | None = None) -> None:
-        """Note a mistake, in the value unless another place is given."""
+        """Note an error, in the value unless another place is given."""
         self.problems.append(Problem(location or self.value.location, message))
 
     def no_value(self, message: str) -> None:
-        """Note a mistake of which no value comes, so that nothing else can be said of what holds it."""
+        """Note an error of which no value comes, so that nothing else can be said of what holds it."""
         self.unreadable.append(self.value.location)
         self.problem(message)
 
@@ -94,18 +94,18 @@ class Cursor:
             return None
         hint, notes = split(options(hint)[-1 if isinstance(self.value.content, dict) else 0], notes)
         before = len(self.problems)
-        found = _decode(self, hint, notes)
-        return found if len(self.problems) > before else self.keep_rules(found, hint, notes)
+        record = _decode(self, hint, notes)
+        return record if len(self.problems) > before else self.keep_rules(record, hint, notes)
 
-    def keep_rules(self, found: Any, hint: Any, notes: Notes, place: Location | None = None) -> Any:
+    def keep_rules(self, record: Any, hint: Any, notes: Notes, location: Location | None = None) -> Any:
         """What was found, or something empty where it is none of the few that it may be; broken rules are noted."""
         for rule in notes:
-            for message in rule(self, found) if callable(rule) else ():
-                self.problem(message, place)
+            for message in rule(self, record) if callable(rule) else ():
+                self.problem(message, location)
                 if isinstance(rule, Choice):
                     self.unreadable.append(self.value.location)
-                    found = blank(hint, self.value.location)
-        return found
+                    record = blank(hint, self.value.location)
+        return record
 
     def elements(self, *notes: object) -> list["Cursor"]:
         """The elements of a list."""
@@ -120,9 +120,9 @@ class Cursor:
     def entries(self, hint: Any = str, *notes: object) -> dict[str, "Cursor"]:
         """The entries of a mapping, whose keys keep the rules of their type."""
         if not isinstance(self.value.content, dict):
-            mend = f"; write it like '{example.text}'" if (example := first(notes, Example)) else ""
-            mend = mapping_fix(self.value.content) or mend
-            self.no_value(f"{self.what} must be a mapping, not {self.value.type_name}{mend}")
+            fix = f"; write it like '{example.text}'" if (example := first(notes, Example)) else ""
+            fix = mapping_fix(self.value.content) or fix
+            self.no_value(f"{self.what} must be a mapping, not {self.value.type_name}{fix}")
             return {}
         entries = {key: self.inside(value, key) for key, value in self.value.content.items()}
         for key, entry in entries.items():
@@ -174,7 +174,7 @@ def _decode(cursor: Cursor, hint: Any, notes: Notes) -> Any:
     return _scalar(cursor, hint, notes)
 
 
-# By place, what tells the value that an entry had last, the record that was made of it, its mistakes, and what was
+# By place, what tells the value that an entry had last, the record that was made of it, its errors, and what was
 # unreadable.
 _KEPT: dict[Hashable, tuple[bytes, Any, list[Problem], list[Location]]] = persistent("entries", {})
 
@@ -185,24 +185,24 @@ def _kept(cursor: Cursor, hint: Any, holder: str) -> Any:
     `holder` is the key of the mapping that has the entry.
     """
     # All values of such a place have one type. Types of an earlier process are not equal to those of this one.
-    place = (cursor.value.location.path, cursor.variant, cursor.owner, holder, cursor.key)
-    if place not in _KEPT or _KEPT[place][0] != cursor.value.digest:
+    key = (cursor.value.location.path, cursor.variant, cursor.owner, holder, cursor.key)
+    if key not in _KEPT or _KEPT[key][0] != cursor.value.digest:
         own = dataclasses.replace(cursor, problems=[], unreadable=[])
-        _KEPT[place] = cursor.value.digest, own.decode(hint), own.problems, own.unreadable
-    _, record, problems, unreadable = _KEPT[place]
+        _KEPT[key] = cursor.value.digest, own.decode(hint), own.problems, own.unreadable
+    _, record, problems, unreadable = _KEPT[key]
     cursor.problems.extend(problems)
     cursor.unreadable.extend(unreadable)
     return record
 
 
 def _places(cursor: Cursor, hint: Any) -> dict[str, Location]:
-    places: dict[str, Location] = {}
+    locations: dict[str, Location] = {}
     for element in cursor.elements():
         text = element.decode(hint)
-        if text in places:
+        if text in locations:
             element.problem(f"{cursor.what} has '{text}' twice; keep one")
-        places[text] = element.value.location
-    return places
+        locations[text] = element.value.location
+    return locations
 
 
 def _scalar(cursor: Cursor, kind: Any, notes: Notes) -> Any:
@@ -260,13 +260,13 @@ class _Keys:
             }
         )
         if len(self.cursor.unreadable) == before and not self.missing():
-            self.note_mistakes(record)
+            self.note_diagnostics(record)
         return record
 
-    def note_mistakes(self, record: Any) -> None:
+    def note_diagnostics(self, record: Any) -> None:
         """Note what is wrong between the keys of a record."""
-        for at, message in record.mistakes(self.what) if hasattr(record, "mistakes") else ():
-            self.cursor.problem(message, self.place(at))
+        for at, message in record.diagnostics(self.what) if hasattr(record, "diagnostics") else ():
+            self.cursor.problem(message, self.location_of(at))
 
     def missing(self) -> list[str]:
         """Those that must be written and are not."""
@@ -281,10 +281,10 @@ class _Keys:
         cursor = self.at(key)
         if cursor.value.content in ([], {}) and not member.may_be_empty:
             cursor.problem(f"{cursor.what} is empty; write what it holds")
-        found = cursor.decode(hint, *notes)
+        record = cursor.decode(hint, *notes)
         if hint is bool and cursor.value.content is False:
             cursor.problem(f"{cursor.what} is false without the key; remove it")
-        return found
+        return record
 
     def other(self, hint: Any, notes: Notes, members: Iterable["Member"]) -> Any:
         """What a field holds that is no key."""
@@ -298,15 +298,17 @@ class _Keys:
                     return {key: value.key_location for key, value in self.written.items()}
                 case Mark.OTHERS:
                     known = {member.key for member in members}
-                    rest = {key: value for key, value in self.written.items() if key not in known}
-                    self.asked.update(dict.fromkeys(rest, False))
-                    entries = self.cursor.inside(dataclasses.replace(self.cursor.value, content=rest), owner=self.what)
+                    others = {key: value for key, value in self.written.items() if key not in known}
+                    self.asked.update(dict.fromkeys(others, False))
+                    entries = self.cursor.inside(
+                        dataclasses.replace(self.cursor.value, content=others), owner=self.what
+                    )
                     return entries.decode(hint)
-                case Place(key) if hint is Location:
-                    return self.place(key)
-                case Place(key) if hint is bool:
+                case LocationOf(key) if hint is Location:
+                    return self.location_of(key)
+                case LocationOf(key) if hint is bool:
                     return key in self.written
-                case Place(key):
+                case LocationOf(key):
                     content = self.written[key].content if key in self.written else None
                     return {name: each.location for name, each in content.items()} if isinstance(content, dict) else {}
                 case Mark.INLINE:
@@ -325,8 +327,8 @@ class _Keys:
         self.asked[key] = False
         return self.record(other)
 
-    def place(self, at: str | tuple[str | int | None, ...] | Location) -> Location:
-        """Where a mistake is."""
+    def location_of(self, at: str | tuple[str | int | None, ...] | Location) -> Location:
+        """Where an error is."""
         if isinstance(at, str):
             return self.written.get(at, self.cursor.value).location
         if isinstance(at, Location):
@@ -334,8 +336,8 @@ class _Keys:
         value: Any = self.cursor.value
         for step in at:
             value = value if step is None else value.content[step]
-        place: Location = value.key_location if at[-1] is None else value.location
-        return place
+        location: Location = value.key_location if at[-1] is None else value.location
+        return location
 
 
 @cache
@@ -383,12 +385,12 @@ class Member:
 def members(kind: Hashable, variant: str) -> Mapping[str, Member]:
     """The keys of a record of a variant, by their fields; the other fields are none."""
     no_keys = {Mark.LATER, Mark.VARIANT, Mark.KEYS, Mark.OTHERS, Mark.INLINE}
-    found = {}
+    keys = {}
     for name, (hint, notes) in _fields(kind).items():
-        is_key = hint not in (Location, Path) and not any(isinstance(note, Entry | Place) for note in notes)
+        is_key = hint not in (Location, Path) and not any(isinstance(note, Entry | LocationOf) for note in notes)
         if is_key and no_keys.isdisjoint(note for note in notes if isinstance(note, Mark)) and _is_of(variant, notes):
-            found[name] = Member((first(notes, Key) or Key(name)).name, hint, notes)
-    return found
+            keys[name] = Member((first(notes, Key) or Key(name)).name, hint, notes)
+    return keys
 
 
 def others(kind: Any, variant: str, mark: Mark) -> Iterator[tuple[Any, Notes]]:

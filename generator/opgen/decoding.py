@@ -112,32 +112,32 @@ def parse_decoding(text: str, let: Mapping[str, str]) -> ast.expr:
     return parts[""]
 
 
-def decode(text: str, let: Mapping[str, str], known: Known, place: str, count: int) -> Decoding:
+def decode(text: str, let: Mapping[str, str], known: Known, index: str, count: int) -> Decoding:
     """The expression `text` over fields and tables, and over a place below `count`.
 
     ValueError where it is none, names what there is not, reaches outside a field, or may not be exact.
     """
     tree = parse_decoding(text, let)
-    translator = Translator(known, place, count)
+    translator = Translator(known, index, count)
     part = translator.part(tree)
     if translator.highest > _NARROW:
-        part = Translator(known, place, count, is_wide=True).part(tree)
+        part = Translator(known, index, count, is_wide=True).part(tree)
         if not part.bits:
             part = part._replace(numpy=_converted(part.numpy, "int16"))
     numpy, cpp = ast.unparse(part.numpy), bare(part.cpp)
     return Decoding(text, numpy, cpp, part.exact_bits, part.bits > 0, part.has_place, part.low, part.high)
 
 
-def place_values(node: ast.expr, place: str, count: int) -> Sequence[int] | None:
-    """Return what an expression of the place alone is at each; None where it has fields, or a mistake."""
-    return _values(ast.unparse(node), place, count)
+def place_values(node: ast.expr, index: str, count: int) -> Sequence[int] | None:
+    """Return what an expression of the place alone is at each; None where it has fields, or an error."""
+    return _values(ast.unparse(node), index, count)
 
 
 @lru_cache(4096)
-def _values(text: str, place: str, count: int) -> Sequence[int] | None:
+def _values(text: str, index: str, count: int) -> Sequence[int] | None:
     try:
         code = compile(text, "<place>", "eval")
-        return tuple(int(eval(code, {"__builtins__": {}}, {place: i})) for i in range(count))
+        return tuple(int(eval(code, {"__builtins__": {}}, {index: i})) for i in range(count))
     except (ArithmeticError, NameError):
         return None
 
@@ -157,9 +157,9 @@ def _converted(numpy: ast.expr, kind: str) -> ast.expr:
 class Translator:
     """Translates parts of expressions; `highest` is the largest magnitude of an integer so far."""
 
-    def __init__(self, known: Known, place: str, count: int, *, is_wide: bool = False) -> None:
+    def __init__(self, known: Known, index: str, count: int, *, is_wide: bool = False) -> None:
         self._known = known
-        self._place = place
+        self._place = index
         self._count = count
         self._is_wide = is_wide
         self.highest = 0
@@ -211,9 +211,9 @@ class Translator:
         facts = self._known[name]
         sizes = _sizes(facts)
         if len(indices) != len(sizes):
-            mend = f"'{name}'" if not sizes else f"'{name}[{', '.join(['row', self._place][-len(sizes) :])}]'"
+            fix = f"'{name}'" if not sizes else f"'{name}[{', '.join(['row', self._place][-len(sizes) :])}]'"
             what = ("no array", "an array", "a grid")[len(sizes)]
-            raise ValueError(f"'{name}' is {what}; write {mend}{'' if sizes else ' alone'}")
+            raise ValueError(f"'{name}' is {what}; write {fix}{'' if sizes else ' alone'}")
         for index, length in zip(indices, sizes, strict=True):
             if not 0 <= index.low <= index.high < length:
                 reached = f"its index is from {index.low} to {index.high}"

@@ -19,8 +19,8 @@ def docstring_of(thing: type | Callable[..., Any]) -> str:
 @cache
 def _docstrings(file: str) -> Mapping[str, str]:
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    found = (node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
-    return {node.name: ast.get_docstring(node) or "" for node in found}
+    definitions = (node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
+    return {node.name: ast.get_docstring(node) or "" for node in definitions}
 
 
 def sentence(text: str) -> str:

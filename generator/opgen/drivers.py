@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from opgen.declarations import CallForm, Declared, by_name
-from opgen.decoder import Cursor, Mistakes
+from opgen.decoder import Cursor, Diagnostics
 from opgen.expression import ExpressionError, parse_expression
 from opgen.notes import Choice, Entry, Example, Key, Mark, Name, Pattern
 from opgen.problem import Location, did_you_mean
@@ -153,7 +153,7 @@ class DriverTable:
         }
         return tuple(sorted({*called, self.launch, self.launch_cooperative, *filter(None, [self.after_error])}))
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note that no status says that there is not enough memory."""
         if OUT_OF_MEMORY not in self.statuses:
             yield "statuses", f"'statuses' of {what} lacks '{OUT_OF_MEMORY}', at which tensors give memory back; add it"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Final, NamedTuple
 
-from opgen.decoder import Mistakes
+from opgen.decoder import Diagnostics
 from opgen.names import Names
-from opgen.notes import Choice, Entry, Key, Mark, Name, Place, Range, defines, names_of
+from opgen.notes import Choice, Entry, Key, LocationOf, Mark, Name, Range, defines, names_of
 from opgen.problem import Location
 
 MOST_BYTES = 8
@@ -126,7 +126,7 @@ class DType:
         "their parts, truth values as bytes, others converted. Dtypes that the libraries have lack the key, and so do "
         "floats of 8 or 16 bits without a 'multiplicand', which are joined in their compute dtype.",
     ]
-    may_index: Annotated[bool, Place("index_mark")]
+    may_index: Annotated[bool, LocationOf("index_mark")]
     index_mark: Annotated[
         int | None,
         Mark.NULL,
@@ -227,10 +227,10 @@ class DType:
         least, most = self.bounds
         return math.isfinite(number) and number == int(number) and least <= number <= most
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note facts of another kind or of no known format, an index that is no integer, and a mark that is none."""
         if self.kind == "float":
-            yield from self._mistakes_of_format(what)
+            yield from self._format_diagnostics(what)
         elif self.kind:
             keys = ("exponent", "fraction", "bias", "specials", "multiplicand")
             for key in (key for key in keys if getattr(self, key) is not None):
@@ -250,7 +250,7 @@ class DType:
         elif self.index_mark is not None and not least <= self.index_mark <= most:
             yield "index_mark", f"'index_mark' of {what} must be from {least} to {most}, not {self.index_mark}"
 
-    def _mistakes_of_format(self, what: str) -> Mistakes:
+    def _format_diagnostics(self, what: str) -> Diagnostics:
         if self.size is not None:
             yield "bytes", f"'bytes' of {what} follows from the bits of its exponent and its fraction; remove it"
         if self.format is None:
@@ -259,17 +259,17 @@ class DType:
         if self.bias == self.format.usual_bias:
             yield "bias", f"'bias' of {what} is {self.bias} without the key; remove it"
         if self.format.bits not in (8, 16) and self.format.name not in _CPP:
-            mend = (
+            fix = (
                 "write an exponent and a fraction of 7 or 15 bits together, or of 8 and 23 as f32, or 11 and 52 as f64"
             )
-            yield "exponent", f"{what} has {self.format.bits} bits with its sign; {mend}"
+            yield "exponent", f"{what} has {self.format.bits} bits with its sign; {fix}"
         elif self.is_short and not (1 <= self.format.bias <= _F32_BIAS and self.format.max <= _F32_MAX):
             key = "exponent" if self.bias is None else "bias"
             yield key, f"{what} has normal numbers that f32 lacks, in which it is computed; change its {key}"
         if self.multiplicand and self.format.name != _MULTIPLICANDS.get(self.multiplicand):
-            fix = next((name for name, each in _MULTIPLICANDS.items() if each == self.format.name), None)
-            mend = f"write {fix}" if fix else "remove it"
-            yield "multiplicand", f"'multiplicand' of {what}, which is {self.format.name}, is another float; {mend}"
+            own = next((name for name, each in _MULTIPLICANDS.items() if each == self.format.name), None)
+            fix = f"write {own}" if own else "remove it"
+            yield "multiplicand", f"'multiplicand' of {what}, which is {self.format.name}, is another float; {fix}"
 
 
 @dataclass(frozen=True)

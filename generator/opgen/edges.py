@@ -32,12 +32,12 @@ class Edge:
     @classmethod
     def decode(cls, cursor: Cursor) -> "Edge":
         """The edge that a key and its value say."""
-        value, place = str(cursor.value.content), cursor.value.key_location
+        value, location = str(cursor.value.content), cursor.value.key_location
         function, arguments = _called(cursor.key) or ("", ())
         if not function or isinstance(cursor.value.content, bool | dict | list):
-            cursor.problem(f"'{cursor.key}: {value}' is no edge of {cursor.owner}; {_FORM}", place)
+            cursor.problem(f"'{cursor.key}: {value}' is no edge of {cursor.owner}; {_FORM}", location)
             function = ""
-        return cls(cursor.key, function, arguments, value, place)
+        return cls(cursor.key, function, arguments, value, location)
 
     def flaw(self, name: str, operands: Iterable[str], parameters: Mapping[str, float | None] | None) -> str | None:
         """What is wrong with it as one of the functor `name`; its arguments are elements where `parameters` is None."""
@@ -48,14 +48,14 @@ class Edge:
         if parameters is not None and not least <= len(self.arguments) <= len(names):
             return f"'{self.call}' lacks a number for one of {', '.join(names)}, or has too many; {_FORM}"
         # A name stands where the operand or the parameter of this name does, so that it cannot be mistaken.
-        places = [""] * len(self.arguments) if parameters is None else names
-        for argument, place in zip(self.arguments, places, strict=False):
-            if argument != place and not _is_number(argument, ()):
+        known = [""] * len(self.arguments) if parameters is None else names
+        for argument, operand in zip(self.arguments, known, strict=False):
+            if argument != operand and not _is_number(argument, ()):
                 number = constant(argument)
-                mend = f"write {number}" if number is not None else "write one"
-                mend += f", or '{place}' for every finite one" if place else ""
-                return f"'{argument}' in '{self.call}' is no number; {mend}"
-        free = [place for place, argument in zip(places, self.arguments, strict=False) if argument == place]
+                fix = f"write {number}" if number is not None else "write one"
+                fix += f", or '{operand}' for every finite one" if operand else ""
+                return f"'{argument}' in '{self.call}' is no number; {fix}"
+        free = [operand for operand, argument in zip(known, self.arguments, strict=False) if argument == operand]
         if not _is_number(self.value, free):
             number = constant(self.value) or "a number, or a product or sum with its names"
             return f"'{self.value}' is no result of '{self.call}'; write {number}"

@@ -12,7 +12,7 @@ from opgen.cache.memo import memoize, persistent
 from opgen.folders import RUNTIME, TEMPLATES
 from opgen.plan import Output
 from opgen.problem import Location, Problem, SpecError
-from opgen.sources import Sources, place
+from opgen.sources import Sources, location_of
 
 _PACKAGE = "__init__"
 _WORD = re.compile(r"\w+")
@@ -63,7 +63,7 @@ def _syntax(output: Output, text: str, sources: Sources) -> Iterator[Problem]:
     from opgen.provenance import template_line
 
     where = template_line(output, sources, line)
-    message = f"generated/{output.path} would be no Python ({reason}); mend the template"
+    message = f"generated/{output.path} would be no Python ({reason}); fix the template"
     yield Problem(where, f"{message} or its view")
 
 
@@ -91,7 +91,7 @@ class _Whole:
         """Where the text of a file that begins at `start` is written."""
         line = text.count("\n", 0, start) + 1
         if path not in self._made_by:
-            return place(self._source(path), line)
+            return location_of(self._source(path), line)
         from opgen.provenance import template_line
 
         output = self._made_by[path]
@@ -136,7 +136,7 @@ class _Whole:
             reason, _, position = str(error).partition(" (at ")
             line = re.search(r"line (\d+)", position)
             start = sum(map(len, text.splitlines(keepends=True)[: int(line[1]) - 1])) if line is not None else 0
-            message = f"generated/{path} would be no TOML ({reason}); mend the template or its view"
+            message = f"generated/{path} would be no TOML ({reason}); fix the template or its view"
             yield Problem(self._place(path, text, start), message)
             return
         project, setuptools = settings.get("project", {}), settings.get("tool", {}).get("setuptools", {})

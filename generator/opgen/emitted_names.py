@@ -23,14 +23,14 @@ def emitted_text(project: Project, path: PurePosixPath) -> str:
 @lru_cache(maxsize=1)
 def emitted_modules(project: Project) -> dict[PurePosixPath, ast.Module]:
     """The emitted modules of Python."""
-    found = {}
+    modules = {}
     for output in project.outputs:
         if output.path.suffix == ".py":
             try:
-                found[output.path] = ast.parse(emitted_text(project, output.path))
+                modules[output.path] = ast.parse(emitted_text(project, output.path))
             except SyntaxError:  # of a file that somebody edited
                 continue
-    return found
+    return modules
 
 
 def _defined(owner: str, node: ast.stmt, path: PurePosixPath) -> Iterator[tuple[str, str, str, Location]]:
@@ -69,13 +69,13 @@ def definitions(project: Project) -> Iterator[tuple[str, str, str, Location]]:
 
 def defined(project: Project, name: str, module: str = "", folder: str = "") -> Location | None:
     """Where a class or a function is defined in a folder of generated/, or a method in the classes of a module."""
-    found = (
+    matches = (
         where
         for holder, own, kind, where in definitions(project)
         if own == name and kind != "value" and (where.path.stem == module if module else not holder)
         if not folder or folder in where.path.parts
     )
-    return next(found, None)
+    return next(matches, None)
 
 
 def assigned(project: Project, name: str, owner: str) -> Location | None:

@@ -216,8 +216,8 @@ def _dtype(name: str, kind: str | None, size: int | None) -> Iterator[str]:
         yield f"  real: f{bits // 2}  # the dtype of its parts"
     if is_integer:
         mark = (1 << bits - (kind == "signed")) - 1
-        kept = "" if bits == 8 * MOST_BYTES else "# "
-        yield f"  {kept}index_mark: {mark}  # of a dtype that may index: the number that means no row"
+        comment = "" if bits == 8 * MOST_BYTES else "# "
+        yield f"  {comment}index_mark: {mark}  # of a dtype that may index: the number that means no row"
 
 
 def _quoted(text: str) -> str:

@@ -51,9 +51,9 @@ def examples_of(method: Method) -> Sequence[Example]:
     needed = {name: _type_of(method, name) for name in (_needed(method) if method.functor is not None else ())}
     is_along_dim = "int" in needed.values()
     defaults: Mapping[str, Literal] = {"bool": False, "int": 1, _DIMS: (0,)}
-    given = {name: defaults.get(type_text, 1.0) for name, type_text in needed.items()}
+    values = {name: defaults.get(type_text, 1.0) for name, type_text in needed.items()}
     shapes = ROWS if is_along_dim else [(length,) for length in LENGTHS]
-    smallest, largest = (Example.of({owner: shape, **given}, method.location) for shape in shapes)
+    smallest, largest = (Example.of({owner: shape, **values}, method.location) for shape in shapes)
     # Along another dim than the last one too, and with each switch on.
     others = {name: 0 for name, type_text in needed.items() if type_text == "int"}
     changes = [others] * is_along_dim + [{name: True} for name, type_text in needed.items() if type_text == "bool"]
@@ -112,13 +112,13 @@ def _check(spec: Spec, method: Method, example: Example, problems: Problems) -> 
             problems.note(example.location, f"{what} lacks '{name}'; write its value")
     for name, value in example.arguments.items():
         wanted = _type_of(method, name)
-        place = example.places[name]
+        location = example.locations[name]
         if name not in known:
-            problems.unknown(place, f"{what} has '{name}', which is no parameter", name, known)
+            problems.unknown(location, f"{what} has '{name}', which is no parameter", name, known)
         elif wanted in _FOLLOWING or _OP.fullmatch(wanted):
-            problems.note(place, f"{what} has '{name}', which follows from the call; remove it")
+            problems.note(location, f"{what} has '{name}', which follows from the call; remove it")
         elif (form := _form(spec, wanted, value, is_shape=name in operands or wanted in SHAPED)) is not None:
-            problems.note(place, f"'{name}' of {what} must be {form}")
+            problems.note(location, f"'{name}' of {what} must be {form}")
 
 
 def _form(spec: Spec, type_text: str, value: Literal, *, is_shape: bool) -> str | None:

@@ -75,13 +75,13 @@ def explain(project: Project, name: str, scope: Scope) -> list[Fact]:
     # The methods of the front are told as what they are in the spec.
     holder, _, tail = name.rpartition(".")
     asked = tail if holder in _FRONT else name
-    found = [make(asked) for known, make in explainer.things() if asked in known]
-    found = found or [*explainer.symbols(name)]
-    if not found:
+    facts = [make(asked) for known, make in explainer.things() if asked in known]
+    facts = facts or [*explainer.symbols(name)]
+    if not facts:
         known = dict.fromkeys(each for names, _ in explainer.things() for each in names)
-        mend = "give a name of the spec or of generated/, or FILE:LINE"
-        raise Refusal(f"nothing is called '{name}'{did_you_mean(name, known, mend)}")
-    return found
+        fix = "give a name of the spec or of generated/, or FILE:LINE"
+        raise Refusal(f"nothing is called '{name}'{did_you_mean(name, known, fix)}")
+    return facts
 
 
 class Explainer:
@@ -106,8 +106,8 @@ class Explainer:
             yield (backend.name,), partial(self.backend, backend)
         for family in spec.kernels:
             for kernel in family.kernels:
-                made = [row.name for row in kernel_rows(spec, kernel)]
-                yield tuple(dict.fromkeys((kernel.name, *made))), partial(self.kernel, family, kernel)
+                names = [row.name for row in kernel_rows(spec, kernel)]
+                yield tuple(dict.fromkeys((kernel.name, *names))), partial(self.kernel, family, kernel)
         for subject, record in records(spec, _TOLD).items():
             facts = tuple(
                 Fact(".".join(path), _shown(leaf.value), leaf.location)
@@ -196,17 +196,17 @@ class Explainer:
             used = [self.spec.primitives[name] for name in self._primitives(functor)]
             primitives = []
             for primitive in used:
-                made = [
+                ops = [
                     Fact(f"in {language}", text, implementation.location)
                     for language in ("array", "kernel")
                     for implementation in [primitive.implementation(language)]
                     for text in implementation.texts
                 ]
                 primitives.append(
-                    Fact("primitive", f"{primitive.call}: {primitive.doc}", primitive.location, tuple(made))
+                    Fact("primitive", f"{primitive.call}: {primitive.doc}", primitive.location, tuple(ops))
                 )
-            place = functor.written.location
-            yield Fact("formula", text_of(functor.computed.node), place, tuple(primitives))
+            location = functor.written.location
+            yield Fact("formula", text_of(functor.computed.node), location, tuple(primitives))
 
     def _primitives(self, functor: Functor) -> list[str]:
         """The primitives of an op's formula."""
@@ -221,16 +221,16 @@ class Explainer:
             return
         for name, node in saved_numbers(self.spec, op_of_rows or functor).items():
             yield Fact("number of each row", f"{name} is {text_of(readable(node))}", functor.location)
-        found = second_gradients(self.spec, op_of_rows) if op_of_rows else derivatives(self.spec, functor)
-        for operand, node in found.items():
+        gradients = second_gradients(self.spec, op_of_rows) if op_of_rows else derivatives(self.spec, functor)
+        for operand, node in gradients.items():
             written = functor.gradient.get(operand) or functor.computed or functor
             how = "" if operand in functor.gradient else ", which follows from the formula"
             parts, whole = shared(readable(node))
             known = op_of(functor, node, by_size(self.spec.every_functor))
             facts = [Fact(f"where {name} is", text_of(part)) for name, part in parts.items()]
             if known is not None:
-                op, given = known
-                facts.insert(0, Fact("one op", f"{op.name}({', '.join(given)})", op.location))
+                op, arguments = known
+                facts.insert(0, Fact("one op", f"{op.name}({', '.join(arguments)})", op.location))
             yield Fact("gradient", f"of {operand}, {text_of(whole)}{how}", written.location, tuple(facts))
 
     # Cells.
@@ -263,7 +263,7 @@ class Explainer:
                 yield Fact("launch", f"{op.struct} of {op.family.name}", op.location, parts)
                 continue
             path, node = self._function(backend, call)
-            where = None if node is None else self.project.sources.place(path, node.lineno)
+            where = None if node is None else self.project.sources.location_of(path, node.lineno)
             yield Fact("function", f"{path.parts[2]}.ops.{call.module}.{call.function}", where)
             libraries = [library for library in backend.libraries if library.name == call.library]
             yield from (Fact("library", f"{each.name}, {each.opener}", each.location) for each in libraries)
@@ -334,8 +334,8 @@ class Explainer:
             if kernel in op.kernels:
                 parts.append(Fact("launched by", op.name, op.location))
         if row is None:
-            made = [each.name for each in kernel_rows(self.spec, kernel)]
-            parts.append(Fact("makes", f"{len(made)}: {', '.join(made[:4])}{', ...' if len(made) > 4 else ''}"))
+            names = [each.name for each in kernel_rows(self.spec, kernel)]
+            parts.append(Fact("makes", f"{len(names)}: {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"))
         else:
             parts.append(Fact("emitted", row.name, self._kernel_line(family, row.name)))
         return Fact("kernel", name, kernel.location, tuple(parts))
@@ -364,8 +364,8 @@ class Explainer:
         for path in sources.below(HEADERS):
             if function in sources.defined(path):
                 lines = enumerate(lines_of(sources.text(path) or ""), 1)
-                found = (number for number, line in lines if pattern.search(line) and "return" not in line)
-                yield from (sources.place(path, number) for number in islice(found, 1))
+                numbers = (number for number, line in lines if pattern.search(line) and "return" not in line)
+                yield from (sources.location_of(path, number) for number in islice(numbers, 1))
 
     def _kernel_line(self, family: KernelFamily, name: str) -> Location | None:
         pattern = re.compile(rf"\b{re.escape(name)}\b")
@@ -402,15 +402,15 @@ class Explainer:
         """Where tests say a name first, each file once; what defines it, or has it as a key, comes first."""
         word = re.compile(rf"\b{re.escape(name)}\b")
         key = re.compile(rf"^\s*(?:def {re.escape(name)}\b|[\"']?{re.escape(name)}[\"']?\s*[:=])")
-        found: list[tuple[bool, Location, str]] = []
+        matches: list[tuple[bool, Location, str]] = []
         for file in sorted((self.project.root / _TESTS).rglob("*.py")):
             lines = list(enumerate(lines_of(file.read_text(encoding="utf-8", errors="replace")), 1))
             matching = [(number, line) for number, line in lines if word.search(line)]
             defining = [(number, line) for number, line in matching if key.search(line)]
             for number, line in (defining or matching)[:1]:
                 where = Location(file.relative_to(self.project.root), number)
-                found.append((not defining, where, line.strip()))
-        yield from (Fact("test", text, where) for _, where, text in sorted(found)[:_MAX_TESTS])
+                matches.append((not defining, where, line.strip()))
+        yield from (Fact("test", text, where) for _, where, text in sorted(matches)[:_MAX_TESTS])
 
     # Dtypes and backends.
 
@@ -445,14 +445,14 @@ class Explainer:
         parts = [Fact("is", backend.doc, Location(backend.path))]
         parts += [Fact("extends", str(owner), Location(owner.path)) for owner in spec.chain(backend)[1:]]
         if backend.missing is not None:
-            parts.append(Fact("runtime", f"missing: {backend.missing}", backend.place("runtime")))
+            parts.append(Fact("runtime", f"missing: {backend.missing}", backend.location_of("runtime")))
         else:
             folders = ", ".join(str(BACKENDS / package) for package in spec.packages[backend.name])
-            parts.append(Fact("runtime", folders, backend.place("runtime")))
+            parts.append(Fact("runtime", folders, backend.location_of("runtime")))
         parts += [Fact("library", f"{each.name}: {each.opener}", each.location) for each in backend.libraries]
         if backend.code_objects is not None:
             targets = " ".join(backend.code_objects.targets)
-            parts.append(Fact("compiled for", targets, backend.place("code_objects")))
+            parts.append(Fact("compiled for", targets, backend.location_of("code_objects")))
         prefix = backend.class_prefix
         for suffix in ("Device", "Storage"):
             # A dummy has classes of the same names.
@@ -467,7 +467,7 @@ class Explainer:
     def symbols(self, name: str) -> Iterator[Fact]:
         """What is emitted under a name: `name`, or `Class.name`."""
         holder, _, own = name.rpartition(".")
-        in_cpp = [("", *found) for found in defined_in_cpp(self.project, own)]
+        in_cpp = [("", *definition) for definition in defined_in_cpp(self.project, own)]
         for owner, known, kind, where in (*definitions(self.project), *in_cpp):
             if known == own and holder in ("", owner):
                 line = explain_line(self.project, where.path, where.line)

@@ -14,7 +14,7 @@ from opgen.problem import Location, Problems, Refusal, did_you_mean, lines_of
 from opgen.project import Project
 from opgen.provenance import Origin, Source, marked
 from opgen.render import with_banners
-from opgen.sources import place
+from opgen.sources import location_of
 
 
 def explain_line(project: Project, path: Path, number: int) -> Fact:
@@ -35,17 +35,17 @@ def explain_line(project: Project, path: Path, number: int) -> Fact:
 def emitted_lines(project: Project, outputs: Iterable[Output]) -> dict[PurePosixPath, tuple[list[str], list[Origin]]]:
     """The lines of outputs as they are written, and where each comes from."""
     outputs = list(outputs)
-    made = {output.path: marked(output, project.sources) for output in outputs}
-    bodies = {path: body for path, (body, _) in made.items()}
+    marked_texts = {output.path: marked(output, project.sources) for output in outputs}
+    bodies = {path: body for path, (body, _) in marked_texts.items()}
     laid_out = formatted(bodies)
     texts = with_banners(outputs, laid_out)
-    found = {}
+    lines_of_outputs = {}
     for output in outputs:
-        body, origins = made[output.path]
+        body, origins = marked_texts[output.path]
         lines = lines_before(body, laid_out[output.path]) if output.path.suffix == ".py" else range(len(origins))
-        banner = Origin(place(output.template))
-        found[output.path] = (texts[output.path].split("\n"), [banner, *(origins[line] for line in lines)])
-    return found
+        banner = Origin(location_of(output.template))
+        lines_of_outputs[output.path] = (texts[output.path].split("\n"), [banner, *(origins[line] for line in lines)])
+    return lines_of_outputs
 
 
 def _output_at(project: Project, path: Path) -> tuple[Output, PurePosixPath]:
@@ -69,17 +69,17 @@ def _output_at(project: Project, path: Path) -> tuple[Output, PurePosixPath]:
 def _line_fact(project: Project, where: Location, text: str, origin: Origin) -> Fact:
     """What is said of a line."""
 
-    def read(label: str, place: Location) -> Fact:
-        return Fact(label, _line_of(project, place), place)
+    def read(label: str, location: Location) -> Fact:
+        return Fact(label, _line_of(project, location), location)
 
     entries = _Entries(project)
-    values = dict.fromkeys(map(entries.place, origin.values))
-    around = [place for place in dict.fromkeys(map(entries.place, origin.around)) if place not in values]
+    values = dict.fromkeys(map(entries.location_of, origin.values))
+    around = [location for location in dict.fromkeys(map(entries.location_of, origin.around)) if location not in values]
     parts = [
         read("template", origin.template),
-        *(read("called by", place) for place in origin.callers),
-        *(read("made of", place) for place in values),
-        *(read("for", place) for place in around),
+        *(read("called by", location) for location in origin.callers),
+        *(read("made of", location) for location in values),
+        *(read("for", location) for location in around),
     ]
     if not values and not around:
         parts.append(Fact("made of", "the template alone, or of all of the spec"))
@@ -103,7 +103,7 @@ class _Entries:
         for inner in content.values() if isinstance(content, dict) else content if isinstance(content, list) else ():
             self._add(inner)
 
-    def place(self, source: Source) -> Location:
+    def location_of(self, source: Source) -> Location:
         """Where the value of a source stands: that of the keys which the template names, as far as they are keys."""
         value = self._values.get(source.location) or self._roots.get(source.location.path)
         location = source.location
@@ -115,17 +115,17 @@ class _Entries:
         return location
 
 
-def _line_of(project: Project, place: Location) -> str:
+def _line_of(project: Project, location: Location) -> str:
     """The text of a line of the spec or of a template."""
-    path = PurePosixPath(place.path.as_posix())
+    path = PurePosixPath(location.path.as_posix())
     if path.is_relative_to(TEMPLATES):
         text = project.sources.text(path) or ""
     else:
         try:
-            text = (project.root / place.path).read_text(encoding="utf-8")
+            text = (project.root / location.path).read_text(encoding="utf-8")
         except OSError:  # of the package that the project stands on
             return ""
     lines = lines_of(text)
-    if place == Location(place.path):
+    if location == Location(location.path):
         return "the whole file"
-    return lines[place.line - 1].strip() if place.line <= len(lines) else ""
+    return lines[location.line - 1].strip() if location.line <= len(lines) else ""

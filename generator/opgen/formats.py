@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Final
 
-from opgen.decoder import Mistakes
+from opgen.decoder import Diagnostics
 from opgen.decoding import FIELD_TYPES, Decoding, FieldFacts, FieldType, Known, TableFacts, decode, parse_decoding
 from opgen.names import Names
 from opgen.notes import Choice, Entry, Key, Mark, Name, Pattern, Range, defines
@@ -44,7 +44,7 @@ class BlockField:
         """Where the next field begins."""
         return self.offset + self.facts.bytes * (1 if self.count is None else self.count)
 
-    def mistakes(self, _: str) -> Mistakes:
+    def diagnostics(self, _: str) -> Diagnostics:
         """Note a name that something else has."""
         if self.name in _TAKEN_NAMES:
             yield (None,), f"'{self.name}' cannot be a field, the name is taken; choose another one"
@@ -74,7 +74,7 @@ class Table:
         """Those of all rows."""
         return "".join((self.rows or "").split())
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note rows that are none of the grid."""
         if (self.rows is None) != (self.columns is None):
             yield (None,), f"{what} has one of 'rows' and 'columns'; a grid has both, and a list has neither"
@@ -113,7 +113,7 @@ class Rounding:
     error: Annotated[str | None, Choice(("magnitude", "square")), "What trials add up; by default squares."]
     location: Location = field(compare=False)
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note a search without its three numbers."""
         if len(self.search) not in (0, 3):
             yield "search", f"'search' of {what} must be a first number, a last one and a step"
@@ -169,12 +169,12 @@ class Format:
 
     @cached_property
     def decodings(self) -> Mapping[str, Decoding]:
-        """What is written of quant, scale and offset; ValueError where it is a mistake."""
+        """What is written of quant, scale and offset; ValueError where it is an error."""
         return {key: self._decoding(key) for key in _PARTS if getattr(self, key) is not None}
 
     def _decoding(self, key: str) -> Decoding:
-        place, count = ("i", self.elements) if key == "quant" else ("g", self.elements // self.group)
-        return decode(getattr(self, key), self.let, self.known, place, count)
+        index, count = ("i", self.elements) if key == "quant" else ("g", self.elements // self.group)
+        return decode(getattr(self, key), self.let, self.known, index, count)
 
     @cached_property
     def quads(self) -> Quads:
@@ -183,14 +183,14 @@ class Format:
         tree = parse_decoding(self.quant, self.let)
         return quads_of(tree, self.known, alignments, self.elements)
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note sizes that do not fit each other, and weights that are rounded more than once."""
         is_whole = self.elements > 0 and all(field.type for field in self.fields)
-        is_whole &= not any([*table.mistakes("")] for table in self.table)
-        mistakes = [] if not is_whole else [*self._sizes(what)] or [*self._flaws(what)] or [*self._roundings(what)]
-        yield from mistakes or (() if not is_whole else self._layout(what))
+        is_whole &= not any([*table.diagnostics("")] for table in self.table)
+        errors = [] if not is_whole else [*self._sizes(what)] or [*self._flaws(what)] or [*self._roundings(what)]
+        yield from errors or (() if not is_whole else self._layout(what))
 
-    def _flaws(self, what: str) -> Mistakes:
+    def _flaws(self, what: str) -> Diagnostics:
         for key in _PARTS:
             try:
                 if getattr(self, key) is not None:
@@ -198,7 +198,7 @@ class Format:
             except ValueError as error:
                 yield key, f"'{key}' of {what}: {error}"
 
-    def _sizes(self, what: str) -> Mistakes:
+    def _sizes(self, what: str) -> Diagnostics:
         end = 0
         for part in self.fields:
             begin = f"field '{part.name}' of {what}"
@@ -213,7 +213,7 @@ class Format:
         if self.group < 1 or self.elements % self.group:
             yield "group", f"'group' of {what} must divide its {self.elements} elements"
 
-    def _roundings(self, what: str) -> Mistakes:
+    def _roundings(self, what: str) -> Diagnostics:
         quant, scale, offset = map(self.decodings.get, _PARTS)
         assert quant is not None
         if scale is None and (offset is not None or not quant.is_float):
@@ -230,7 +230,7 @@ class Format:
         if self.shared is not None and not any(part is not None and part.has_place for part in (scale, offset)):
             yield ("group", None), f"no scale or offset of {what} depends on g; remove 'group'"
 
-    def _layout(self, what: str) -> Mistakes:
+    def _layout(self, what: str) -> Diagnostics:
         """Note blocks that kernels cannot read: they hold one number, or runs of quants, four in a word of 32 bits."""
         if self.scale is None:
             if self.elements != 1:

@@ -31,13 +31,13 @@ def check_formulas(spec: Spec, problems: Problems) -> bool:
 
     Whether nothing is wrong with formulas, so that they can be computed.
     """
-    mistakes, used = _checked_formulas(spec)
-    problems += mistakes
-    # What a mistake stands in may be what it is for.
+    errors, used = _checked_formulas(spec)
+    problems += errors
+    # What an error stands in may be what it is for.
     for name, primitive in () if problems else spec.primitives.items():
         if name not in used and not primitive.location.is_of_base:
             problems.note(primitive.location, f"primitive '{name}' is in no formula; remove it")
-    return not mistakes
+    return not errors
 
 
 @memoize(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
@@ -117,14 +117,14 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
     if other is None or monoid.element is None:
         return
     what, reductions = f"'element' of op '{functor.name}'", {it.name for it in kind.functors}
-    found = {call for call in calls(monoid.element.node) if call.primitive in reductions}
-    if len({call.primitive for call in found}) > 1:
-        several = " and ".join(sorted({call.primitive for call in found}))
+    called = {call for call in calls(monoid.element.node) if call.primitive in reductions}
+    if len({call.primitive for call in called}) > 1:
+        several = " and ".join(sorted({call.primitive for call in called}))
         message = (
             f"{what} has several other reductions, {several}; write one, or a reduction that has the other in turn"
         )
         problems.note(monoid.element.location, message)
-    elif found != {Call(other.name, (Name("x"),))}:
+    elif called != {Call(other.name, (Name("x"),))}:
         message = f"{what} may have the reduction of its elements alone; write {other.name}(x)"
         problems.note(monoid.element.location, message)
     elif monoid.state is None:
@@ -159,7 +159,7 @@ def _check_gradient(spec: Spec, functor: Functor, problems: Problems) -> Collect
             message = f"unknown operand '{operand}' in 'gradient' of op '{functor.name}'"
             problems.unknown(formula.location, message, operand, functor.operands)
     try:
-        found = derivatives(spec, functor)
+        gradients = derivatives(spec, functor)
     except FormulaError as error:
         problems.note(functor.location, f"op '{functor.name}': {error}")
         return ()
@@ -170,9 +170,9 @@ def _check_gradient(spec: Spec, functor: Functor, problems: Problems) -> Collect
             message = f"'gradient' of '{operand}' of op '{functor.name}' follows from its formula; remove it"
             problems.note(formula.location, message)
     if functor.is_of_rows:
-        found = {operand: written_out(spec, node) for operand, node in found.items()}
+        gradients = {operand: written_out(spec, node) for operand, node in gradients.items()}
     numbers = {*functor.parameters, COUNT}
-    parts = (part for node in found.values() for part in calls(node))
+    parts = (part for node in gradients.values() for part in calls(node))
     return {part.primitive for part in parts if not {*names(part)} <= numbers}
 
 

@@ -59,35 +59,35 @@ def _reduced(functor: Functor) -> Extras:
 
 def _of_row(functor: Functor) -> Extras:
     dim = () if functor.last_dim else (Parameter("dim", "int"),)
-    place = "-1" if functor.last_dim else "dim"
+    dim_text = "-1" if functor.last_dim else "dim"
     front = () if functor.last_dim else (Parameter("dim", "int = REQUIRED"), Parameter("axis", "int | None = None"))
     if functor.per_row or functor.numbers:
-        return _with_numbers(functor, dim, place, front)
+        return _with_numbers(functor, dim, dim_text, front)
     vectors = [f"{name}_layout" for name in functor.vectors]
     has_dim = () if functor.last_dim else (Call("dim_in_range", ("layout", "dim")),)
-    checks = (*has_dim, *(Call("along_dim", ("layout", it, place)) for it in vectors))
+    checks = (*has_dim, *(Call("along_dim", ("layout", it, dim_text)) for it in vectors))
     asked = tuple(Parameter(f"of_{name}", "bool") for name in functor.totals)
     has_several = len(functor.results) > 1 or functor.adds_residual
     own = "self.dtype[self.shape]"
     results = [own] * (len(functor.results) - len(asked))
-    results += [f"self.dtype[self.shape[{place}]] if {it.name} else null" for it in asked]
+    results += [f"self.dtype[self.shape[{dim_text}]] if {it.name} else null" for it in asked]
     results += [f"{own} if {RESIDUAL} else null"] * functor.adds_residual
     returns = STORAGES if has_several else "Storage"
     return Extras((*dim, *asked), front, checks, returns, tuple(results), None, tuple(_row_examples(functor)))
 
 
-def _with_numbers(functor: Functor, dim: Sequence[Parameter], place: str, front: Sequence[Parameter]) -> Extras:
+def _with_numbers(functor: Functor, dim: Sequence[Parameter], dim_text: str, front: Sequence[Parameter]) -> Extras:
     """What an op has that gives or takes numbers of rows, in the compute dtype."""
     layouts = [f"{name}_layout" for name in (*functor.numbers, *filter(None, [functor.index]))]
     has_dim = () if functor.last_dim else (Call("dim_in_range", ("layout", "dim")),)
-    checks = [*has_dim, *(Call("has_each_row", ("layout", layout, place)) for layout in layouts)]
+    checks = [*has_dim, *(Call("has_each_row", ("layout", layout, dim_text)) for layout in layouts)]
     checks += [Call("in_compute_dtype", ("self.inner.dtype", f"{name}.inner.dtype")) for name in functor.numbers]
     numbers = Names(("bf16", "f16", "f32", "f64"), (functor.location,) * 4, listed=True)
     operands = [Operand(name, f"{name}_layout", numbers, None, functor.location) for name in functor.numbers]
     parameters = [*dim]
     example: dict[str, int | float | bool | tuple[int, ...]] = {} if functor.last_dim else {"dim": 1}
     if functor.index is not None:
-        bound = Values(None, Expression(f"layout.shape[{place}]", functor.location), functor.location)
+        bound = Values(None, Expression(f"layout.shape[{dim_text}]", functor.location), functor.location)
         index = Names(("index",), (functor.location,), listed=False)
         operands.append(Operand(functor.index, f"{functor.index}_layout", index, bound, functor.location))
         parameters.append(Parameter("ignore_index", "int"))
@@ -111,7 +111,7 @@ def _with_numbers(functor: Functor, dim: Sequence[Parameter], place: str, front:
         ]
     )
     count = len(functor.results) + (functor.index is not None) if functor.per_row else 0
-    checks += [Call("along_dim", ("layout", f"{name}_layout", place)) for name in functor.vectors]
+    checks += [Call("along_dim", ("layout", f"{name}_layout", dim_text)) for name in functor.vectors]
     results = [number_of_row(functor)] * count or ["self.dtype[self.shape]"]
     returns = STORAGES if functor.per_row else "Storage"
     return Extras(
@@ -139,9 +139,9 @@ def _row_examples(functor: Functor) -> Iterator[Example]:
     numbers |= dict.fromkeys(functor.parameters, 1.0)
     for shape, is_full in ((ROWS[0], True), (ROWS[0], False), (ROWS[1], True)):
         left_out = () if is_full else (*functor.optional, RESIDUAL)
-        given = {name: shape[1:] if name in functor.vectors else shape for name in names if name not in left_out}
+        shapes = {name: shape[1:] if name in functor.vectors else shape for name in names if name not in left_out}
         asked = {f"of_{name}": is_full for name in functor.totals}
-        yield Example.of({"self": shape, **given, **asked, **numbers}, functor.location)
+        yield Example.of({"self": shape, **shapes, **asked, **numbers}, functor.location)
 
 
 def _scanned(functor: Functor) -> Extras:
@@ -157,7 +157,7 @@ def _scanned(functor: Functor) -> Extras:
 
 def _of_scan(functor: Functor, options: Sequence[str]) -> Gradient:
     """Return the gradient of a scan: of the elements that were found, or of all that joined."""
-    place, none = functor.location, None
+    location, none = functor.location, None
     rule = f"rules.scanned(g, {functor.member}, self, dim, {', '.join(options)})"
     if is_plain_sum(functor):
         others = ", ".join(["not reverse", *options[1:]])
@@ -166,8 +166,8 @@ def _of_scan(functor: Functor, options: Sequence[str]) -> Gradient:
         rule = "rules.at_positions(g, others[0], layout, dim)"
     if not functor.keeps_kind:
         none = f"the results are of {functor.result}"
-    functions = {} if none else {"self": Expression(rule, place)}
-    return Gradient(None, {}, none, None, functions, place)
+    functions = {} if none else {"self": Expression(rule, location)}
+    return Gradient(None, {}, none, None, functions, location)
 
 
 _EXTRAS: Mapping[str, Callable[[Functor], Extras]] = {

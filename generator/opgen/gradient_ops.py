@@ -79,7 +79,7 @@ def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
             kinds[name] = replace(kinds[name], functors=tuple(own))
     if ROW in kinds and ROW_GRADIENT in kinds:
         whole = kinds[ROW_GRADIENT]
-        of_rows = [found for functor in kinds[ROW].functors for found in _of_row(spec, functor)]
+        of_rows = [gradient for functor in kinds[ROW].functors for gradient in _of_row(spec, functor)]
         of_rows += [op for functor in spec.reductions for op in _of_reduction(spec, kinds[ROW], functor)]
         kinds[ROW_GRADIENT] = replace(whole, functors=tuple(of_rows))
     return kinds
@@ -90,23 +90,25 @@ def row_gradient_sources(spec: Spec, functor: Functor) -> Mapping[str, int | str
 
     None where the gradient is 0.
     """
-    places = {operand: place for place, operand in enumerate(row_results(spec, functor))}
+    indexes = {operand: index for index, operand in enumerate(row_results(spec, functor))}
     return {
-        operand: places.get(operand, INCOMING if node == Name(INCOMING) else None)
+        operand: indexes.get(operand, INCOMING if node == Name(INCOMING) else None)
         for operand, node in _found(spec, functor).items()
     }
 
 
 def row_results(spec: Spec, functor: Functor) -> dict[str, Node]:
     """By operand of an op of rows, the results of its gradient op: those of elements, then the sums over all rows."""
-    found = _found(spec, functor)
-    of_elements = {name: node for name, node in found.items() if name not in functor.vectors and isinstance(node, Call)}
+    gradients = _found(spec, functor)
+    of_elements = {
+        name: node for name, node in gradients.items() if name not in functor.vectors and isinstance(node, Call)
+    }
     if functor.adds_residual and functor.operands[0] in of_elements:
         first = functor.operands[0]
         of_elements[first] = Call(ADD, (of_elements[first], Name(RESIDUAL)))
     # Kernels with numbers of rows have no sums over rows.
     vectors = () if functor.per_row else functor.vectors
-    totals = {name: total_of(node, name) for name, node in found.items() if name in vectors and not is_zero(node)}
+    totals = {name: total_of(node, name) for name, node in gradients.items() if name in vectors and not is_zero(node)}
     return {**of_elements, **totals}
 
 
@@ -120,12 +122,12 @@ def saved_numbers(spec: Spec, functor: Functor) -> Mapping[str, Node]:
     if not functor.per_row:
         return {}
     varying = (*functor.elements, POSITION)
-    found = [
+    nodes = [
         constant
         for node in row_results(spec, functor).values()
         for constant in row_constants(node, varying, (INCOMING,))
     ]
-    return {f"saved_{number}": node for number, node in enumerate(dict.fromkeys(found), 1)}
+    return {f"saved_{number}": node for number, node in enumerate(dict.fromkeys(nodes), 1)}
 
 
 def op_of_numbers(spec: Spec, functor: Functor) -> Functor | None:
@@ -141,9 +143,9 @@ def second_gradients(spec: Spec, functor: Functor) -> Mapping[str, Node]:
     operands = (*functor.operands, GRADIENT)
     (node,) = row_results(spec, functor).values()
     varying = (*functor.elements, POSITION, INCOMING)
-    found = row_gradients(inlined(node, {INCOMING: Name(GRADIENT)}), operands, primitives_of_rows(spec), varying)
+    gradients = row_gradients(inlined(node, {INCOMING: Name(GRADIENT)}), operands, primitives_of_rows(spec), varying)
     # The op is linear in it, and all elements of the row share it.
-    return {**found, GRADIENT: simplified(Call(SUM, (found[GRADIENT],)))}
+    return {**gradients, GRADIENT: simplified(Call(SUM, (gradients[GRADIENT],)))}
 
 
 def row_gradient_name(functor: Functor) -> str:
@@ -154,12 +156,12 @@ def row_gradient_name(functor: Functor) -> str:
 @memoize(lambda spec, functor: decisive(spec, functor))
 def _of_row(spec: Spec, functor: Functor) -> Sequence[Functor]:
     """The op that gives the gradients of an op of rows, all in one kernel."""
-    found = row_results(spec, functor)
-    if not found:
+    results = row_results(spec, functor)
+    if not results:
         return ()
-    node: Node = Call(BOTH, tuple(found.values())) if len(found) > 1 else next(iter(found.values()))
-    doc = f"the gradient of {' and '.join(found)} in {functor.name}, of `gradient`, which is that of its result"
-    computed: Node = Call(BOTH, tuple(map(without_total, found.values())))
+    node: Node = Call(BOTH, tuple(results.values())) if len(results) > 1 else next(iter(results.values()))
+    doc = f"the gradient of {' and '.join(results)} in {functor.name}, of `gradient`, which is that of its result"
+    computed: Node = Call(BOTH, tuple(map(without_total, results.values())))
     takes = [*_taken(functor, computed), *[RESIDUAL] * functor.adds_residual]
     name = row_gradient_name(functor)
     if functor.per_row:
@@ -203,7 +205,7 @@ def row_gradients_of_reductions(spec: Spec) -> list[tuple[str, str]]:
 
 def rows_of(node: Node, operand: str, reductions: Collection[str]) -> tuple[dict[str, Node], Node]:
     """What the gradient of a reduction has for each result alone, by the names by which the rest has it."""
-    found: dict[Node, str] = {}
+    rows: dict[Node, str] = {}
 
     def is_of_rows(node: Node) -> bool:
         if isinstance(node, Call):
@@ -214,11 +216,11 @@ def rows_of(node: Node, operand: str, reductions: Collection[str]) -> tuple[dict
         if not isinstance(node, Call):
             return node
         if is_of_rows(node):
-            return Name(found.setdefault(node, f"row_{len(found) + 1}"))
+            return Name(rows.setdefault(node, f"row_{len(rows) + 1}"))
         return replace(node, arguments=tuple(map(rest_of, node.arguments)))
 
-    rest = rest_of(node)
-    return {name: part for part, name in found.items()}, rest
+    remainder = rest_of(node)
+    return {name: part for part, name in rows.items()}, remainder
 
 
 def primitives_by_ops(spec: Spec) -> Primitives:
@@ -229,28 +231,28 @@ def primitives_by_ops(spec: Spec) -> Primitives:
 
 @memoize(lambda primitives, gradients: (primitives, *gradients), size=1)
 def _by_ops(primitives: Primitives, gradients: Sequence[Functor]) -> Primitives:
-    found, ops = dict(primitives), by_size(gradients)
+    inlinable, ops = dict(primitives), by_size(gradients)
     for primitive in primitives.values():
         node = primitive.gradient_of(primitive.parameters[0]) if len(primitive.parameters) == 1 else None
         op = None if node is None or is_step(node) else computing(simplified(node), ops, ())
         if op is not None:
-            found[primitive.name] = _by_op(primitive, *op)
-    return Primitives(found)
+            inlinable[primitive.name] = _by_op(primitive, *op)
+    return Primitives(inlinable)
 
 
 @memoize(lambda primitive, functor, given: (primitive, functor, *given))
-def _by_op(primitive: Primitive, functor: Functor, given: Sequence[str]) -> Primitive:
+def _by_op(primitive: Primitive, functor: Functor, operands: Sequence[str]) -> Primitive:
     """A primitive whose gradient is an op, of what is given."""
-    formula = Formula(Call(functor.name, tuple(map(Name, given))), functor.location)
+    formula = Formula(Call(functor.name, tuple(map(Name, operands))), functor.location)
     return replace(primitive, gradient={primitive.parameters[0]: formula}, let={})
 
 
 def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: dict[int, Sequence[Functor]]) -> Iterator[Functor]:
     """The gradients of a functor that no step, and none of `ops`, computes; `ops` has them afterwards."""
-    for node, found in _of_several_steps(spec, kind.name, kind.unsupported, functor):
+    for node, step in _of_several_steps(spec, kind.name, kind.unsupported, functor):
         if computing(node, ops, functor.parameters) is None:
-            ops[size(node)] = [*ops.get(size(node), ()), found]
-            yield found
+            ops[size(node)] = [*ops.get(size(node), ()), step]
+            yield step
 
 
 def _joint(spec: Spec, kind: FunctorKind, functor: Functor) -> Iterator[Functor]:
@@ -261,11 +263,11 @@ def _joint(spec: Spec, kind: FunctorKind, functor: Functor) -> Iterator[Functor]
 @memoize(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)))
 def _of_both(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Sequence[Functor]:
     """The op of both gradients, if there is one."""
-    found = _found(spec, functor)
+    gradients = _found(spec, functor)
     # No kernel writes 0, or what is there already.
-    if [type(node) for node in found.values()] != [Call, Call]:
+    if [type(node) for node in gradients.values()] != [Call, Call]:
         return ()
-    both: Node = Call(BOTH, tuple(found.values()))
+    both: Node = Call(BOTH, tuple(gradients.values()))
     room = len(functor.operands)
     if len(_taken(functor, both)) > room and functor.formula is not None:
         # To compute the result again takes less time than to read it.
@@ -273,7 +275,7 @@ def _of_both(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Seque
     takes = _taken(functor, both)
     if not functor.is_method:
         takes = _padded(functor, takes, room)
-    doc = f"the gradients of {' and '.join(found)} in {functor.name}, of `gradient`, which is that of its result"
+    doc = f"the gradients of {' and '.join(gradients)} in {functor.name}, of `gradient`, which is that of its result"
     return (_op(spec, functor, f"{functor.name}{JOINT}", kind, unsupported, both, takes, {}, doc),)
 
 
@@ -295,21 +297,21 @@ def _of_elements(
         (node,) = derivatives(spec, functor).values()
     except FormulaError:
         return
-    rows, rest = rows_of(node, functor.operands[0], [it.name for it in spec.reductions])
+    rows, remainder = rows_of(node, functor.operands[0], [it.name for it in spec.reductions])
     of_gradient = [name for name, row in rows.items() if INCOMING in names(row)]
     others = [name for name in rows if name not in of_gradient]
     takes = [*functor.operands, *(others or [RESULT])]
     # As one op it is no launch fewer where it is one besides what the rows have too.
-    own_calls = {*calls(rest)}.difference(*map(calls, rows.values()))
-    is_left = {*names(rest)} == {*of_gradient, *takes} and len(own_calls) > 1
-    if len(of_gradient) == 1 and len(others) < 2 and is_left and computing(rest, ops, ()) is None:
-        own = inlined(rest, {of_gradient[0]: Name(INCOMING), **dict.fromkeys(others, Name(_ROW))})
+    own_calls = {*calls(remainder)}.difference(*map(calls, rows.values()))
+    is_left = {*names(remainder)} == {*of_gradient, *takes} and len(own_calls) > 1
+    if len(of_gradient) == 1 and len(others) < 2 and is_left and computing(remainder, ops, ()) is None:
+        own = inlined(remainder, {of_gradient[0]: Name(INCOMING), **dict.fromkeys(others, Name(_ROW))})
         takes = [*functor.operands, _ROW if others else RESULT]
         doc = f"the gradient of {functor.operands[0]} in {functor.name}, of what `gradient` is for each result"
         gradients = {GRADIENT: _renamed(functor, own, INCOMING)}
-        found = _op(spec, functor, f"{functor.name}_gradient", kind.name, kind.unsupported, own, takes, gradients, doc)
-        ops[size(rest)] = [*ops.get(size(rest), ()), found]
-        yield found
+        op = _op(spec, functor, f"{functor.name}_gradient", kind.name, kind.unsupported, own, takes, gradients, doc)
+        ops[size(remainder)] = [*ops.get(size(remainder), ()), op]
+        yield op
 
 
 def _padded(functor: Functor, takes: Sequence[str], room: int) -> list[str]:
@@ -320,7 +322,7 @@ def _padded(functor: Functor, takes: Sequence[str], room: int) -> list[str]:
 @memoize(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)))
 def _of_several_steps(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Sequence[tuple[Node, Functor]]:
     """The gradients of a functor that are no step, each as a formula and as a functor."""
-    found, room = [], len(functor.operands)
+    steps, room = [], len(functor.operands)
     for operand, node in _found(spec, functor).items():
         takes = _taken(functor, node)
         if is_step(node) or len(takes) > room:
@@ -330,8 +332,8 @@ def _of_several_steps(spec: Spec, kind: str, unsupported: str, functor: Functor)
         # It is linear.
         own = {GRADIENT: _renamed(functor, node, INCOMING)}
         doc = f"the gradient of {operand} in {functor.name}, of `gradient`, which is that of its result"
-        found.append((node, _op(spec, functor, name, kind, unsupported, node, takes, own, doc)))
-    return found
+        steps.append((node, _op(spec, functor, name, kind, unsupported, node, takes, own, doc)))
+    return steps
 
 
 def _renamed(functor: Functor, node: Node, incoming: str) -> Node:
@@ -403,20 +405,20 @@ def _found(spec: Spec, functor: Functor) -> Mapping[str, Node]:
     if problems or not is_differentiable(spec, functor):
         return {}
     try:
-        found = derivatives(spec, functor)
+        gradients = derivatives(spec, functor)
         known = (*functor.operands, *functor.parameters, INCOMING, RESULT, COUNT, POSITION)
         has_rows = functor.is_of_rows or functor.reduction is not None
         primitives = primitives_of_rows(spec) if has_rows else spec.primitives
         kinds: dict[str, Kind] = dict.fromkeys(known, "float")
-        for node in found.values():
+        for node in gradients.values():
             kind_of(node, {**kinds, **row_kinds(functor)} if functor.is_of_rows else kinds, primitives)
     except FormulaError:
         return {}
     if functor.per_row:
         # The gradient reads numbers of the row that are saved, of which the result may be made.
         formula, *_ = joined_results(spec, functor)
-        return {name: inlined(node, {RESULT: formula}) for name, node in found.items()}
-    return found
+        return {name: inlined(node, {RESULT: formula}) for name, node in gradients.items()}
+    return gradients
 
 
 def _floats(spec: Spec, functor: Functor) -> Names:

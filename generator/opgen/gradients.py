@@ -27,14 +27,14 @@ _KNOWN = (RULES_NAME, "node", "BinaryOp", "MethodOp", "Layout", "list", "len", "
 def differentiable(spec: Spec, method: Method) -> tuple[Operand, ...]:
     """The operands of a method that may have gradients: those of floats, in the order of the signature."""
     floats = {*spec.groups["float"]}
-    found: list[Operand] = []
+    operands: list[Operand] = []
     if spec.package.without_gradients:
         return ()
     for operand in method.operands:
         names = method.operands[0].dtypes if operand.dtypes.texts == ("same",) else operand.dtypes
         if not operand.is_of_blocks and (names.texts == ("op",) or floats & {*spec.resolve(names)}):
-            found.append(operand)
-    return tuple(in_order(method, found))
+            operands.append(operand)
+    return tuple(in_order(method, operands))
 
 
 def in_order(method: Method, operands: Iterable[Operand]) -> list[Operand]:
@@ -80,10 +80,10 @@ def check_gradients(spec: Spec, sources: Sources, problems: list[Problem]) -> No
             message = f"'gradient' of method '{method.name}' says what it cannot have: {reason}; remove it"
             problems.append(Problem(gradient.location, message))
         elif gradient is not None and takes:
-            problems += _mistakes(method, gradient, [operand.name for operand in operands], functions)
+            problems += _problems(method, gradient, [operand.name for operand in operands], functions)
 
 
-def _mistakes(
+def _problems(
     method: Method, gradient: Gradient, operands: list[str], functions: Mapping[str, object] | None
 ) -> Iterator[Problem]:
     what = f"'gradient' of method '{method.name}'"
@@ -98,8 +98,8 @@ def _mistakes(
             yield Problem(expression.location, message + did_you_mean(name, operands))
     always = any(not is_optional(method.signature.type_of(name)) for name in gradient.instead)
     for name in operands:
-        given = name in gradient.functions or name in gradient.instead
-        if gradient.functions and not always and not given:
+        is_written = name in gradient.functions or name in gradient.instead
+        if gradient.functions and not always and not is_written:
             yield Problem(gradient.location, f"{what} lacks operand '{name}'; write an expression for it")
     signature = method.signature
     # Of several operands there is no one tensor.

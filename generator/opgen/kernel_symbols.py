@@ -16,7 +16,7 @@ from opgen.model.reductions import Monoid
 from opgen.model.spec import Spec
 from opgen.problem import Problem, Problems
 from opgen.scopes import decisive, scopes, state_scopes
-from opgen.sources import Sources, package_folders, place
+from opgen.sources import Sources, location_of, package_folders
 
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _PLACEHOLDER = re.compile(r"{\w+}")
@@ -46,8 +46,8 @@ def check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
         before = len(problems)
         for header, location in family.headers.items():
             if header not in headers:
-                mend = f"write a header to {HEADERS}"
-                problems.unknown(location, f"unknown header '{header}'", header, headers, mend)
+                fix = f"write a header to {HEADERS}"
+                problems.unknown(location, f"unknown header '{header}'", header, headers, fix)
         defined_there, flaws = reached(tuple(family.headers), folders, sources)
         problems += flaws
         # A header that is missing would have defined something.
@@ -61,8 +61,8 @@ def check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
             for name in names_in(_PLACEHOLDER.sub("", kernel.call)):
                 if name not in known:
                     message = f"unknown name '{name}' in 'call' of kernel '{kernel.name}'"
-                    mend = f"define it in a header of {family.path.as_posix()}"
-                    problems.unknown(kernel.call_location, message, name, known, mend)
+                    fix = f"define it in a header of {family.path.as_posix()}"
+                    problems.unknown(kernel.call_location, message, name, known, fix)
         _check_functor_names(spec, family, defined_there, problems)
         for primitive in _primitives_of(spec, family):
             texts = primitive.implementation("kernel").texts
@@ -75,16 +75,16 @@ def check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
     for (primitive_name, name, key), families in unknown.items():
         parameters = spec.primitives[primitive_name].parameters
         message = f"unknown name '{name}' in '{key}' of primitive '{primitive_name}'"
-        mend = f"write one of {', '.join(parameters)}, or define it in a header of {' and '.join(families)}"
+        fix = f"write one of {', '.join(parameters)}, or define it in a header of {' and '.join(families)}"
         location = spec.primitives[primitive_name].implementation("kernel").location
-        problems.unknown(location, message, name, {*defined_anywhere, *parameters}, mend)
+        problems.unknown(location, message, name, {*defined_anywhere, *parameters}, fix)
     # Kernels name the types of all widths, so that what one header defines is enough.
     defined = {name for path in headers.values() for name in sources.defined(path)}
     for width, (text, location) in spec.widths.items() if is_whole else ():
         for name in names_in(text):
             if name not in defined:
-                mend = f"define it in a header of {HEADERS}"
-                problems.unknown(location, f"unknown name '{name}' in width '{width}'", name, defined, mend)
+                fix = f"define it in a header of {HEADERS}"
+                problems.unknown(location, f"unknown name '{name}' in width '{width}'", name, defined, fix)
 
 
 def _check_functor_names(spec: Spec, family: KernelFamily, defined: Collection[str], problems: Problems) -> None:
@@ -124,11 +124,11 @@ def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
 @memoize(decisive)
 def _primitives_of_functor(spec: Spec, functor: Functor) -> Sequence[str]:
     """The primitives that a functor and its state have."""
-    found = [*scopes(spec, functor).values()]
+    used = [*scopes(spec, functor).values()]
     if isinstance(functor.reduction, Monoid):
         own = (state_scopes(spec, it) for name, it in spec.states.items() if name == functor.reduction.state)
-        found += [scope for formulas in own for scope in formulas.values()]
-    return list(dict.fromkeys(name for scope in found for name in scope.used()))
+        used += [scope for formulas in own for scope in formulas.values()]
+    return list(dict.fromkeys(name for scope in used for name in scope.used()))
 
 
 @memoize(lambda headers, folders, sources: (*headers, *folders, sources), size=1024)
@@ -150,7 +150,7 @@ def reached(
             if match[1] in known:
                 waiting.append(match[1])
             else:
-                where = place(known[header], text.count("\n", 0, match.start()) + 1)
+                where = location_of(known[header], text.count("\n", 0, match.start()) + 1)
                 message = f"it includes an unknown header, '{match[1]}'"
                 problems.unknown(where, message, match[1], known, "write it, or remove the include")
     return frozenset(name for header in seen for name in sources.defined(known[header])), problems

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
 from opgen.cache.memo import memoize
-from opgen.decoder import Cursor, Mistakes
+from opgen.decoder import Cursor, Diagnostics
 from opgen.launches import Launch
 from opgen.notes import (
     Choice,
     Entry,
     Form,
+    LocationOf,
     Mark,
     Name,
     Pattern,
-    Place,
     Placeholders,
     Range,
     Using,
@@ -207,14 +207,14 @@ class Kernel:
     ]
     waves: Annotated[int, Range(1), Mark.OPTIONAL, "The same of the waves that a SIMD of CDNA 3 holds."]
     location: Location = field(compare=False)
-    call_location: Annotated[Location, Place("call")] = field(compare=False)
-    over_locations: Annotated[Mapping[str, Location], Place("over")] = field(compare=False)
+    call_location: Annotated[Location, LocationOf("call")] = field(compare=False)
+    over_locations: Annotated[Mapping[str, Location], LocationOf("over")] = field(compare=False)
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note placeholders of no axis."""
         # What a functor gives is known where its op and dtype are.
-        given = ("result", "sources", "sources_but_last") if {"op", "dtype"} <= {*self.over} else ()
-        for key, text, known in (("name", self.name, ()), ("call", self.call, given)):
+        implied = ("result", "sources", "sources_but_last") if {"op", "dtype"} <= {*self.over} else ()
+        for key, text, known in (("name", self.name, ()), ("call", self.call, implied)):
             yield from ((key, flaw) for flaw in Placeholders((*self.over, *known)).flaws(f"'{key}' of {what}", text))
         if isinstance(self.resident, Mapping):
             if "dtype" not in self.over:
@@ -303,7 +303,7 @@ def _needs(
 def with_structs(
     family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup]
 ) -> tuple[KernelFamily, Sequence[Problem]]:
-    """A family with its structs, and mistakes; tensors have `rank` dims at most, functors of a kind need `rooms`."""
+    """A family with its structs, and errors; tensors have `rank` dims at most, functors of a kind need `rooms`."""
     problems: list[Problem] = []
     lengths = {"rank": rank, **_lengths([rooms[kind] for kind in family.kinds if kind in rooms])}
     structs = []
@@ -315,14 +315,14 @@ def with_structs(
             most = max((rooms[kind].parameters for kind in kinds if kind in rooms), default=0)
             members.append(Member(_PARAMETERS, (Field(_PARAMETERS, "u64", most),) * bool(most)))
         taken = set[str]()
-        for (_, place), member in zip(fields.values(), members, strict=False):
+        for (_, location), member in zip(fields.values(), members, strict=False):
             twice = [field.name for field in member.fields if field.name in taken]
             problems += [
-                Problem(place, f"struct '{name}' has field '{field}' already; rename one") for field in twice[:1]
+                Problem(location, f"struct '{name}' has field '{field}' already; rename one") for field in twice[:1]
             ]
             taken |= {field.name for field in member.fields}
-        place = next((place for _, place in fields.values()), Location(family.path))
-        structs.append(Struct(name, tuple(members), place))
+        location = next((location for _, location in fields.values()), Location(family.path))
+        structs.append(Struct(name, tuple(members), location))
     for kernel in family.kernels:
         if kernel.arguments not in family.arguments:
             hint = did_you_mean(kernel.arguments, family.arguments)
@@ -347,7 +347,7 @@ def _lengths(rooms: Sequence[Room]) -> dict[str, int]:
 def _members(
     written: _Fields, lengths: Mapping[str, int], groups: Mapping[str, _Fields], problems: list[Problem]
 ) -> Iterator[Member]:
-    for name, (text, place) in written.items():
+    for name, (text, location) in written.items():
         match = _FIELD_TYPE.fullmatch(text)
         kind, times = (match[1], match[2] or "1") if match else (text, "")
         if kind in groups and times.isdecimal():
@@ -356,13 +356,13 @@ def _members(
             continue
         if kind not in FIELD_TYPES:
             hint = did_you_mean(kind, (*FIELD_TYPES, *groups))
-            problems.append(Problem(place, f"unknown type '{text}' of field '{name}'{hint}"))
+            problems.append(Problem(location, f"unknown type '{text}' of field '{name}'{hint}"))
             kind, times = "u32", "1"
         length = 1
         for word in times.split():
             if not word.isdecimal() and word not in lengths:
                 message = f"unknown length '{word}' of field '{name}'{did_you_mean(word, lengths)}"
-                problems.append(Problem(place, message))
+                problems.append(Problem(location, message))
             length *= int(word) if word.isdecimal() else lengths.get(word, 1)
         yield Member(name, (Field(name, kind, length if match and match[2] else None),))
 
@@ -400,13 +400,13 @@ class TupleTypes:
 
     tuples: Annotated[tuple[TupleType, ...], "The tuples by name."]
 
-    def mistakes(self, _what: str) -> Mistakes:
+    def diagnostics(self, _what: str) -> Diagnostics:
         """Note items of unknown types: tuples hold those that are described above them."""
         known = list(ITEM_TYPES)
         for described in self.tuples:
-            for name, (kind, place) in described.items.items():
+            for name, (kind, location) in described.items.items():
                 if kind not in known:
-                    yield place, f"unknown type '{kind}' of item '{name}'{did_you_mean(kind, known)}"
+                    yield location, f"unknown type '{kind}' of item '{name}'{did_you_mean(kind, known)}"
             known.append(f"[{described.name}]")
 
 

@@ -55,7 +55,7 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[s
     """The ops of all launches by their modules and methods; what is wrong goes to `problems`."""
     methods = {method.name: method for method in (*spec.storage_methods(), *spec.device_methods)}
     packages = launch_packages(spec)
-    found: dict[tuple[str, str], LaunchOp] = {}
+    ops: dict[tuple[str, str], LaunchOp] = {}
     last: dict[tuple[str, str], tuple[_Planner, Writer]] = {}
     planners: list[_Planner] = []
     for family in spec.kernels:
@@ -79,23 +79,23 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[s
                 if name not in methods:
                     planner.note(location, f" has unknown method '{name}'{did_you_mean(name, methods)}")
                     continue
-                earlier = found.get((module, name))
+                earlier = ops.get((module, name))
                 if earlier is not None and earlier.family.name != family.name:
                     planner.note(location, f" has op '{name}' of launch '{earlier.struct}'; remove one")
                     continue
                 _, before = last.get((module, name), (None, None))
                 planned = planner.op(methods[name], kernel, location, earlier, before)
                 if planned is not None:
-                    found[module, name], last[module, name] = planned[0], (planner, planned[1])
+                    ops[module, name], last[module, name] = planned[0], (planner, planned[1])
             planner.check_keys()
             planners.append(planner)
-    for key, op in found.items():
+    for key, op in ops.items():
         planner, writer = last[key]
         planner.check_arguments(op, writer)
     for planner in planners:
         planner.check_unused()
         problems += planner.noted
-    return {key: op.pruned() for key, op in found.items()}
+    return {key: op.pruned() for key, op in ops.items()}
 
 
 class _Planner:
@@ -112,7 +112,7 @@ class _Planner:
         self._read: set[str] = set()
 
     def note(self, location: Location, message: str) -> None:
-        """Note a mistake of the launch, once for all of its ops."""
+        """Note an error of the launch, once for all of its ops."""
         self.noted[Problem(location, f"launch '{self._launch.struct}'{message}")] = None
 
     def op(
@@ -235,14 +235,14 @@ class _Planner:
         """Note what no op of the launch needs."""
         launch, fields = self._launch, [member.name for member in self._struct.members]
         terms = {**launch.fields, **launch.scratch}
-        places = {name: term.location for name, term in terms.items()}
+        locations = {name: term.location for name, term in terms.items()}
         # Of an op of several launches, the first one names the results of all.
         structs = {each.struct for each in self._family.launches if not each.ops.keys().isdisjoint(launch.ops)}
         written = {member.name for each in self._family.structs if each.name in structs for member in each.members}
         results = {name: location for text, location in launch.results.items() for name in result_names(text)}
-        places |= {name: location for name, location in results.items() if name not in written}
-        places |= {name: term.location for name, term in launch.offsets.items()}
-        for name, location in places.items():
+        locations |= {name: location for name, location in results.items() if name not in written}
+        locations |= {name: term.location for name, term in launch.offsets.items()}
+        for name, location in locations.items():
             if name not in fields:
                 self.note(location, f" has '{name}', which is no field{did_you_mean(name, fields)}")
         for name, location in launch.zero.items():
@@ -292,8 +292,8 @@ class _Planner:
         if name not in functions:
             known = [f"{module}.{each}" for each in functions] if functions else self._modules
             side = "host's backend" if self._family.host else "devices' backends"
-            mend = did_you_mean(f"{module}.{name}", known, f"write it to the package of the {side}")
-            return f"unknown function '{module}.{name}'{mend}"
+            fix = did_you_mean(f"{module}.{name}", known, f"write it to the package of the {side}")
+            return f"unknown function '{module}.{name}'{fix}"
         function = functions[name]
         if function.fits(["_"] * (count + appends_steps(function))):
             return None

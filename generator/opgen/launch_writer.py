@@ -69,7 +69,7 @@ _RESERVED: Final = frozenset({BUILDER, "kernels", "kernel", "packed", _PART, "ma
 
 
 class Writer:
-    """Writes the parts of one op of a launch; mistakes go to `note`."""
+    """Writes the parts of one op of a launch; errors go to `note`."""
 
     def __init__(
         self,
@@ -181,8 +181,8 @@ class Writer:
         """The buffers of the results."""
         if not self._method.operands:
             return self._outputs_of_fields()
-        made = {name: Typed(call("build.output", self._types[name]), kind) for name, kind in self.kinds.items()}
-        return tuple([self._local(name, value, self._results[name]) for name, value in made.items()])
+        outputs = {name: Typed(call("build.output", self._types[name]), kind) for name, kind in self.kinds.items()}
+        return tuple([self._local(name, value, self._results[name]) for name, value in outputs.items()])
 
     def _outputs_of_fields(self) -> tuple[Part, ...]:
         """Those of a device method, whose types stand in the launch."""
@@ -253,8 +253,8 @@ class Writer:
         is_address = member.is_number and member.fields[0].type == "address"
         if is_address and value.kind.startswith((OPERAND, ARRAY)):
             offset = launch.offsets.get(name)
-            place = None if offset is None else self.typed(offset, NUMBER)
-            return Part(name, _address(self._contiguous(name, value, location), place), location)
+            start = None if offset is None else self.typed(offset, NUMBER)
+            return Part(name, _address(self._contiguous(name, value, location), start), location)
         wanted = (OPERAND, NULL) if is_address else (NUMBER, FLAG) if member.is_number else (DIMS,)
         if value.kind not in (*wanted, ANY):
             self._note(location, f" has {value.kind} for field '{name}'; write {wanted[0]}")
@@ -309,11 +309,11 @@ class Writer:
     def zeroed(self) -> tuple[Part, ...]:
         """The buffers that are set to 0, each with the condition under which there is one."""
         locations = self._launch.zero
-        found = [(self.values[name], location) for name, location in locations.items() if name in self.kinds]
+        buffers = [(self.values[name], location) for name, location in locations.items() if name in self.kinds]
         return tuple(
             [
                 Part(value.text, f"if {value.text} is not None: " * value.kind.endswith(OPTIONAL), location)
-                for value, location in found
+                for value, location in buffers
             ]
         )
 

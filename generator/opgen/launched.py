@@ -62,17 +62,17 @@ def launched(
 
 def _text(sources: Sources, path: PurePosixPath, function: str) -> str:
     """A function of a module, with what it needs of the module and of those beside it; empty where it is not there."""
-    found: dict[tuple[PurePosixPath, str], str] = {}
+    sources_of: dict[tuple[PurePosixPath, str], str] = {}
     waiting = [(path, function)]
     while waiting:
-        module, name = place = waiting.pop()
+        module, name = source = waiting.pop()
         node = _defined(sources, module).get(name)
         if isinstance(node, ast.ImportFrom):
             waiting.append((module.with_name(f"{node.module}.py"), name))
-        elif node is not None and place not in found:
-            found[place] = ast.unparse(node)
-            waiting += ((module, word) for word in re.findall(r"\w+", found[place]))
-    return "\n".join(found.values())
+        elif node is not None and source not in sources_of:
+            sources_of[source] = ast.unparse(node)
+            waiting += ((module, word) for word in re.findall(r"\w+", sources_of[source]))
+    return "\n".join(sources_of.values())
 
 
 @lru_cache(maxsize=256)

@@ -63,18 +63,18 @@ class Value:
     @cached_property
     def digest(self) -> bytes:
         """What tells it from all others of its file: places, texts and types. 1 is neither true nor 1.0."""
-        found = hashlib.sha256(f"{self.location.line} {self.location.column} {self.is_quoted} ".encode())
+        hasher = hashlib.sha256(f"{self.location.line} {self.location.column} {self.is_quoted} ".encode())
         match self.content:
             case dict() as entries:
-                found.update(b"{")
+                hasher.update(b"{")
                 for key, value in entries.items():
-                    place = value.key_location
-                    found.update(f"{key!r} {place.line} {place.column} ".encode() + value.digest)
+                    location = value.key_location
+                    hasher.update(f"{key!r} {location.line} {location.column} ".encode() + value.digest)
             case list() as elements:
-                found.update(b"[" + b"".join(element.digest for element in elements))
+                hasher.update(b"[" + b"".join(element.digest for element in elements))
             case scalar:
-                found.update(repr(scalar).encode())
-        return found.digest()
+                hasher.update(repr(scalar).encode())
+        return hasher.digest()
 
     @property
     def type_name(self) -> str:
@@ -154,8 +154,8 @@ def load_file(file: Path, shown: Path, problems: list[Problem]) -> Document | No
 
 
 def _parsed(text: str, shown: Path, problems: list[Problem]) -> Document | None:
-    document, mistakes = parsed(text, shown)
-    problems += mistakes
+    document, errors = parsed(text, shown)
+    problems += errors
     return document
 
 
@@ -181,15 +181,15 @@ def read_text(file: Path, shown: Path, problems: list[Problem]) -> str | None:
         problems += [problem] if problem is not None else []
         return text if problem is None else None
     except UnicodeDecodeError as error:
-        place = _place_after(content[: error.start].decode("utf-8"), shown)
-        problems.append(Problem(place, "cannot be read: it is not UTF-8; save it as a text in UTF-8"))
+        location = _place_after(content[: error.start].decode("utf-8"), shown)
+        problems.append(Problem(location, "cannot be read: it is not UTF-8; save it as a text in UTF-8"))
     except OSError as error:
         problems.append(Problem(Location(shown), unreadable(error)))
     return None
 
 
 def unreadable(error: OSError) -> str:
-    """The message of a mistake: what the system said of a file or a folder."""
+    """The message of an error: what the system said of a file or a folder."""
     return f"cannot be read: {error.strerror}; let it be read or remove it"
 
 
@@ -235,9 +235,9 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
         problems.append(Problem(_location(node, path), message))
         return None
     try:
-        place = _location(node, path)
-        _count(node, path, place, {})
-        return _value(node, path, place, problems)
+        position = _location(node, path)
+        _count(node, path, position, {})
+        return _value(node, path, position, problems)
     except _AliasError as error:
         problems.append(error.problem)
         return None
@@ -270,7 +270,7 @@ def _count(node: yaml.Node, path: Path, key_location: Location, counts: dict[int
         return known
     counts[id(node)] = None
     inner = [(pair[0], pair[1]) if isinstance(pair, tuple) else (pair, pair) for pair in node.value]
-    count = 1 + sum(_count(value, path, _location(place, path), counts) for place, value in inner)
+    count = 1 + sum(_count(value, path, _location(key, path), counts) for key, value in inner)
     if count > _MAX_VALUES:
         message = f"it holds more than {_MAX_VALUES} values with its aliases written out; write fewer"
         raise _AliasError(_location(node, path), message)
@@ -287,15 +287,15 @@ def _value(node: yaml.Node, path: Path, key_location: Location, problems: list[P
     if isinstance(node, yaml.MappingNode):
         items: dict[str, Value] = {}
         for key_node, value_node in node.value:
-            place = _location(key_node, path)
+            key_at = _location(key_node, path)
             key = key_node.value
             if not isinstance(key_node, yaml.ScalarNode):
-                problems.append(Problem(place, "a key must be a word; put it in quotes"))
+                problems.append(Problem(key_at, "a key must be a word; put it in quotes"))
             elif key in items:
                 first = items[key].key_location
-                problems.append(Problem(place, f"key '{key}' stands twice, first at line {first.line}; keep one"))
+                problems.append(Problem(key_at, f"key '{key}' stands twice, first at line {first.line}; keep one"))
             else:
-                items[key] = _value(value_node, path, place, problems)
+                items[key] = _value(value_node, path, key_at, problems)
         return Value(location, items, key_location)
     if isinstance(node, yaml.SequenceNode):
         elements = [_value(element, path, _location(element, path), problems) for element in node.value]

@@ -37,7 +37,7 @@ class _Subject(NamedTuple):
 
 
 def lower(spec: Spec, problems: Problems) -> Spec:
-    """The spec with the lowering of every op on every backend; mistakes of cells go to `problems`."""
+    """The spec with the lowering of every op on every backend; errors of cells go to `problems`."""
     for family in spec.backend_families:
         path = next((backend.path for backend in spec.backends if backend.name == family.name), None)
         if path is not None:
@@ -63,10 +63,12 @@ def lower(spec: Spec, problems: Problems) -> Spec:
         lowerings[backend.name] = _lowered(spec, owners, backend, subjects, *noted)
         named = tuple(owner.package for owner in owners if owner.package is not None)
         packages[backend.name] = named if is_whole else ()
-    for (whose, place, dtypes), names in lacking.items():
+    for (whose, location, dtypes), names in lacking.items():
         of = f" of {', '.join(dtypes)}" if dtypes else ""
         shown = ", ".join(f"'{name}'" for name in _shortened(spec, names))
-        problems.note(place, f"{whose} has no cell{of} for {shown}; write what it calls, or '{{unsupported: reason}}'")
+        problems.note(
+            location, f"{whose} has no cell{of} for {shown}; write what it calls, or '{{unsupported: reason}}'"
+        )
     return replace(spec, lowerings=lowerings, packages=packages)
 
 
@@ -77,23 +79,23 @@ def _extended(spec: Spec) -> dict[str, Owner]:
 
 def _check_extends(spec: Spec, owners: Sequence[Owner], backend: Backend, problems: Problems) -> None:
     """Note what is wrong with what a backend extends; not again what is wrong further on in its chain."""
-    name, place = backend.extends, backend.place("extends")
+    name, location = backend.extends, backend.location_of("extends")
     if name is None:
         return
     known = _extended(spec)
     names = [owner.name for owner in owners]
     message = f"{backend} extends '{name}'"
     if backend.missing is not None:
-        problems.note(place, f"{message} but has no runtime; remove 'extends', or name its package")
+        problems.note(location, f"{message} but has no runtime; remove 'extends', or name its package")
     elif name not in known:
         others = [other.name for other in known.values() if other.missing is None]
-        problems.unknown(place, f"{message}, which is neither a family nor a backend", name, others)
+        problems.unknown(location, f"{message}, which is neither a family nor a backend", name, others)
     elif known[name].missing is not None:
-        problems.note(place, f"{message}, which has no runtime and no cells; write its own cells")
+        problems.note(location, f"{message}, which has no runtime and no cells; write its own cells")
     elif owners[-1].extends == backend.name == min(names):
         # A ring is noted once, at the first of its backends.
         ring = " -> ".join([*names, backend.name])
-        problems.note(place, f"backends extend each other: {ring}; write the cells of one of them out")
+        problems.note(location, f"backends extend each other: {ring}; write the cells of one of them out")
 
 
 def _lowered(
@@ -105,10 +107,10 @@ def _lowered(
     problems: Problems,
 ) -> Lowerings:
     """By method and op, then by dtype, what a backend does; the names of cells that are not there go to `lacking`."""
-    found: dict[tuple[str, str | None], Mapping[str | None, Lowering]] = {}
+    lowerings: dict[tuple[str, str | None], Mapping[str | None, Lowering]] = {}
     for subject in subjects:
         done = _of_op(spec, owners, backend, subject)
-        found[subject.method.name, subject.op] = done.lowerings
+        lowerings[subject.method.name, subject.op] = done.lowerings
         problems += done.problems
         if done.missing:
             lack = (*_place_of_lack(owners, subject.keys), done.missing if done.is_written else ())
@@ -117,8 +119,8 @@ def _lowered(
             if name not in names:
                 names.append(name)
     for method in (subject.method for subject in subjects if subject.method.body is not None):
-        found[method.name, None] = _without_parts(spec, method, found[method.name, None], found)
-    return found
+        lowerings[method.name, None] = _without_parts(spec, method, lowerings[method.name, None], lowerings)
+    return lowerings
 
 
 @dataclass(frozen=True)
@@ -146,13 +148,13 @@ def _of_op(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subj
     wanted = spec.op_dtypes(method, op)
     dtypes: tuple[str | None, ...] = (None,) if wanted is None else wanted
     if backend.missing is not None:
-        reason = Lowering((), None, None, backend.missing, None, backend.place("runtime"))
+        reason = Lowering((), None, None, backend.missing, None, backend.location_of("runtime"))
         return _Done(dict.fromkeys(dtypes, reason))
     if method.body is not None:
         composed = Lowering((), None, None, None, None, method.location, called_methods(method))
         of_library = [*_unsupported(spec, backend, method, op), composed]
-        found = _of_dtypes(spec, backend, of_library, dtypes)
-        return _Done(MappingProxyType({dtype: each for dtype, each in found.items() if each}))
+        each_dtype = _of_dtypes(spec, backend, of_library, dtypes)
+        return _Done(MappingProxyType({dtype: each for dtype, each in each_dtype.items() if each}))
     cells = (owner.cells.get(key) for owner in owners for key in keys)
     own = [lowering for cell in cells if cell is not None for lowering in cell.lowerings]
     every = [*_unsupported(spec, backend, method, op), *own, *_default(spec, owners, method, module)]
@@ -172,12 +174,16 @@ def _of_op(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subj
 def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -> Iterator[Lowering]:
     """What the backend lacks because its library lacks a dtype: that of the elements, or that of the results."""
     functor, gives_complex = spec.functor(method, op), any(result.is_complex for result in method.results)
-    for name, (reason, place) in backend.lacking.items():
+    for name, (reason, location) in backend.lacking.items():
         is_result = functor is not None and functor.result == name
-        yield Lowering((), None, None, reason, None if is_result else Names((name,), (place,), listed=True), place)
+        yield Lowering(
+            (), None, None, reason, None if is_result else Names((name,), (location,), listed=True), location
+        )
         parts = (dtype.real for dtype in spec.dtypes if dtype.name == name and gives_complex)
         yield from (
-            Lowering((), None, None, reason, Names((part,), (place,), listed=True), place) for part in parts if part
+            Lowering((), None, None, reason, Names((part,), (location,), listed=True), location)
+            for part in parts
+            if part
         )
 
 
@@ -193,11 +199,11 @@ def _without_words(
 
 
 def _without_parts(
-    spec: Spec, method: Method, own: Mapping[str | None, Lowering], found: Lowerings
+    spec: Spec, method: Method, own: Mapping[str | None, Lowering], lowerings: Lowerings
 ) -> Mapping[str | None, Lowering]:
     """The lowerings of a composed method, refused where one of its parts is an op that the backend lacks."""
     ops = {(op or (each.tensor.name if each.tensor else None)): (each.name, op) for each, op in _ops(spec)}
-    parts = [found[ops[name]] for name in called_methods(method) if name in ops and ops[name] in found]
+    parts = [lowerings[ops[name]] for name in called_methods(method) if name in ops and ops[name] in lowerings]
     lowered = {}
     for dtype, lowering in own.items():
         lacking = (part[dtype] for part in parts if dtype in part and part[dtype].unsupported is not None)
@@ -272,8 +278,8 @@ def _joined(lowerings: Iterable[Lowering]) -> Lowering | None:
 def _place_of_lack(owners: Sequence[Owner], keys: Sequence[Key]) -> tuple[str, Location]:
     """Whose cell lacks something, and where: the first that has one at all, or else what all others extend."""
     written = ((owner, owner.cells[key].location) for owner in owners for key in keys if key in owner.cells)
-    owner, place = next(written, (owners[-1], owners[-1].place(keys[0][0])))
-    return str(owner), place
+    owner, location = next(written, (owners[-1], owners[-1].location_of(keys[0][0])))
+    return str(owner), location
 
 
 def _shortened(spec: Spec, names: Sequence[str]) -> list[str]:
@@ -327,20 +333,20 @@ def _check_cells(spec: Spec, owner: Owner, subjects: Mapping[Key, Sequence[_Subj
             _check_lowerings(spec, f"'{name}' of {owner}", subjects[part, name], cell.lowerings, problems)
         elif not cell.location.is_of_base and not _is_noted(spec, part, name):
             message = f"unknown {nouns[part]} '{name}' in {owner}"
-            problems.note(cell.location, message + _mend(spec, part, name, list(subjects)))
+            problems.note(cell.location, message + _fix(spec, part, name, list(subjects)))
 
 
 def _is_noted(spec: Spec, part: str, name: str) -> bool:
-    """Whether a mistake elsewhere, which is noted there, is why a cell belongs to no op."""
-    broken = [(place, method) for place, method, _ in _methods(spec) if method.is_broken]
+    """Whether an error elsewhere, which is noted there, is why a cell belongs to no op."""
+    broken = [(location, method) for location, method, _ in _methods(spec) if method.is_broken]
     if part != "functors":
-        return (part, name) in [(place, method.name) for place, method in broken]
+        return (part, name) in [(location, method.name) for location, method in broken]
     kind = name.partition(".")[0]
     misnamed = any(method.kind not in (None, *spec.functors) for method in spec.methods)
     return misnamed or kind in [method.kind for _, method in broken] or kind in {*FUNCTOR_KINDS} - {*spec.functors}
 
 
-def _mend(spec: Spec, part: str, name: str, keys: Sequence[Key]) -> str:
+def _fix(spec: Spec, part: str, name: str, keys: Sequence[Key]) -> str:
     """The end of the message about a cell that belongs to no op."""
     functors = [other for table, other in keys if table == "functors"]
     known = [other for table, other in keys if table == part]
@@ -372,10 +378,10 @@ def _check_lowerings(
     )
     taken: dict[str | None, Lowering] = {}  # by what takes everything of it
     for lowering in lowerings:
-        place, names = lowering.location, lowering.dtypes
+        location, names = lowering.location, lowering.dtypes
         _check_form(what, subjects, lowering, problems)
         if names is not None and named[0] is None:
-            problems.note(place, f"{what} has no dtype; remove 'dtypes'")
+            problems.note(location, f"{what} has no dtype; remove 'dtypes'")
             continue
         if names is not None and not are_known(spec, names, (), problems):
             continue
@@ -383,16 +389,16 @@ def _check_lowerings(
         is_listed = names is not None and names.listed
         own = [dtype for dtype in dtypes if dtype in wanted]
         if names is not None and is_sure and dtypes and not own and not is_listed:
-            problems.note(place, f"{what} is for {' '.join(names.texts)}, which the op does not have; remove it")
+            problems.note(location, f"{what} is for {' '.join(names.texts)}, which the op does not have; remove it")
         elif is_sure and own and not is_listed and all(dtype in taken for dtype in own):
             earlier = taken[own[0]]
             message = f"{what} goes on after '{earlier.via or earlier.unsupported}', which takes everything"
-            problems.note(place, f"{message}; move that to the end of the list, or give it 'dtypes'")
+            problems.note(location, f"{message}; move that to the end of the list, or give it 'dtypes'")
         for dtype in dtypes if is_listed else ():
             if dtype not in wanted and is_sure:
-                problems.note(place, f"{what} lists {dtype}, which the op does not have; remove it")
+                problems.note(location, f"{what} lists {dtype}, which the op does not have; remove it")
             elif dtype in taken:
-                problems.note(place, f"{what} has two cells for {dtype}; keep one")
+                problems.note(location, f"{what} has two cells for {dtype}; keep one")
         if not lowering.is_open:
             taken = {**dict.fromkeys(dtypes, lowering), **taken}
 

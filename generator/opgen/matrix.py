@@ -78,15 +78,15 @@ def cells(spec: Spec) -> list[Cell]:
 def op_cells(spec: Spec, method: Method, op: str | None) -> Iterator[Cell]:
     """The cells of one op, on each backend a cell for each dtype."""
     floats = {*spec.groups["float"]}
-    found: dict[tuple[str, str | None], Cell] = {}
+    cells: dict[tuple[str, str | None], Cell] = {}
     for own in alike(spec, method, op):
         for dtype, source in zip(own.dtypes, own.sources, strict=True):
             gradient = own.differentiable and (method.holds_blocks or dtype in floats)
-            found[own.backend, dtype] = Cell(
+            cells[own.backend, dtype] = Cell(
                 own.method, own.op, own.backend, dtype, own.status, own.via, own.reason, gradient, source
             )
     dtypes: tuple[str | None, ...] = (None,) if spec.op_names(method, op) is None else spec.kinds(method)
-    return (found[backend.name, dtype] for backend in spec.backends for dtype in dtypes)
+    return (cells[backend.name, dtype] for backend in spec.backends for dtype in dtypes)
 
 
 # Several outputs have them.
@@ -109,9 +109,9 @@ def alike(spec: Spec, method: Method, op: str | None) -> Sequence[Alike]:
 
 
 @cache
-def _one_of_equals(found: Sequence[Alike]) -> Sequence[Alike]:
+def _one_of_equals(groups: Sequence[Alike]) -> Sequence[Alike]:
     """Cells that stay one object while they are equal, so that what is kept by them stays too."""
-    return found
+    return groups
 
 
 def _on_backend(spec: Spec, method: Method, op: str | None, backend: Backend) -> Iterator[Alike]:
@@ -119,7 +119,7 @@ def _on_backend(spec: Spec, method: Method, op: str | None, backend: Backend) ->
     has = spec.op_dtypes(method, op)
     lacking = op_reason(spec, method, op), (spec.functor(method, op) or method).location
     has_gradient = _has_gradient(spec, method, op)
-    found: dict[tuple[str, str | None, str | None], tuple[list[str | None], list[Location]]] = {}
+    groups: dict[tuple[str, str | None, str | None], tuple[list[str | None], list[Location]]] = {}
     for dtype in (None,) if has is None else spec.kinds(method):
         if has is None or dtype in has:
             lowering = lowerings[dtype]
@@ -128,12 +128,12 @@ def _on_backend(spec: Spec, method: Method, op: str | None, backend: Backend) ->
         else:
             of_library = backend.lacking.get(dtype or "") if method.operands else None
             status, via, (reason, source) = "unsupported", None, of_library or lacking
-        dtypes, sources = found.setdefault((status, via, reason), ([], []))
+        dtypes, sources = groups.setdefault((status, via, reason), ([], []))
         dtypes.append(dtype)
         sources.append(source)
-    for (status, via, reason), (own, places) in found.items():
+    for (status, via, reason), (own, locations) in groups.items():
         is_one = has_gradient and status == "supported"
-        yield Alike(method.name, op, backend.name, status, via, reason, tuple(own), tuple(places), is_one)
+        yield Alike(method.name, op, backend.name, status, via, reason, tuple(own), tuple(locations), is_one)
 
 
 def _has_gradient(spec: Spec, method: Method, op: str | None) -> bool:
@@ -154,11 +154,11 @@ def op_reason(spec: Spec, method: Method, op: str | None) -> str | None:
 Rows = list[list[str]]
 
 
-def counts(found: Sequence[Cell]) -> tuple[list[str], Rows]:
+def counts(cells: Sequence[Cell]) -> tuple[list[str], Rows]:
     """A title and a row for each op: of how many of its dtypes each backend has it, and whether it has gradients."""
-    backends = [*dict.fromkeys(cell.backend for cell in found)]
+    backends = [*dict.fromkeys(cell.backend for cell in cells)]
     by_op: dict[str, dict[str, list[Cell]]] = {}
-    for cell in found:
+    for cell in cells:
         by_op.setdefault(cell.name, {}).setdefault(cell.backend, []).append(cell)
     rows = []
     for name, columns in by_op.items():
@@ -167,18 +167,18 @@ def counts(found: Sequence[Cell]) -> tuple[list[str], Rows]:
     return ["op", *backends, "gradient"], rows
 
 
-def _count(found: Sequence[Cell]) -> str:
-    supported = sum(cell.status == "supported" for cell in found)
-    if found[0].dtype is None:
+def _count(cells: Sequence[Cell]) -> str:
+    supported = sum(cell.status == "supported" for cell in cells)
+    if cells[0].dtype is None:
         return "yes" if supported else "no"
-    return f"{supported} of {len(found)}"
+    return f"{supported} of {len(cells)}"
 
 
-def ways(found: Sequence[Cell]) -> tuple[list[str], Rows]:
+def ways(cells: Sequence[Cell]) -> tuple[list[str], Rows]:
     """A title and a row for each op, backend and way in which it does some dtypes, or why it does not."""
     dtypes: dict[tuple[str, str, str], list[str | None]] = {}
     every: dict[str, list[str | None]] = {}
-    for cell in found:
+    for cell in cells:
         how = cell.via if cell.via is not None else f"unsupported: {cell.reason}"
         dtypes.setdefault((cell.name, cell.backend, how), []).append(cell.dtype)
         every.setdefault(f"{cell.name} {cell.backend}", []).append(cell.dtype)

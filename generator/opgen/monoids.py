@@ -43,8 +43,8 @@ def reads_unit(monoid: Monoid) -> bool:
 
 def reductions_behind(kind: FunctorKind, functor: Functor | None) -> list[Functor]:
     """A reduction, that whose result its elements depend on, and so on."""
-    found: list[Functor] = []
-    while functor is not None and functor not in found:
-        found.append(functor)
+    chain: list[Functor] = []
+    while functor is not None and functor not in chain:
+        chain.append(functor)
         functor = given(kind, functor.reduction) if isinstance(functor.reduction, Monoid) else None
-    return found
+    return chain

@@ -30,5 +30,5 @@ class Names:
             cursor.no_value(f"{cursor.what} {wrong}")
             return cls((), (), listed=True)
         elements = cursor.elements(Mark.ONE_OR_MORE)
-        places = tuple(element.value.location for element in elements)
-        return cls(tuple(element.scalar(str) or "" for element in elements), places, isinstance(content, list))
+        locations = tuple(element.value.location for element in elements)
+        return cls(tuple(element.scalar(str) or "" for element in elements), locations, isinstance(content, list))

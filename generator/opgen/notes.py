@@ -64,7 +64,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Place:
+class LocationOf:
     """No key: where the value of a key stands; of a mapping, each value that it holds; of a bool, whether it stands."""
 
     key: str

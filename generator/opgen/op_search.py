@@ -23,11 +23,11 @@ def is_step(node: Node) -> bool:
 @memoize(tuple, size=4)
 def by_size(functors: Sequence[Functor]) -> Ops:
     """Elementwise ops by how many parts their formulas have, in which those that compute the same agree."""
-    found: dict[int, list[Functor]] = {}
+    ops: dict[int, list[Functor]] = {}
     for functor in functors:
         if functor.formula is not None:
-            found.setdefault(size(functor.formula.node), []).append(functor)
-    return found
+            ops.setdefault(size(functor.formula.node), []).append(functor)
+    return ops
 
 
 def computing(node: Node, ops: Ops, numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
@@ -45,14 +45,14 @@ def _computing(node: Node, ops: Sequence[Functor], numbers: Collection[str]) -> 
         own = [name for name in (*functor.operands, *functor.parameters) if name in read]
         if len(own) != len(known):
             continue
-        for given in permutations(known):
-            found = dict(zip(own, given, strict=True))
-            if any((name in functor.parameters) != (other in numbers) for name, other in found.items()):
+        for arguments in permutations(known):
+            bindings = dict(zip(own, arguments, strict=True))
+            if any((name in functor.parameters) != (other in numbers) for name, other in bindings.items()):
                 continue
-            if _form(inlined(functor.formula.node, {name: Name(other) for name, other in found.items()})) == form:
+            if _form(inlined(functor.formula.node, {name: Name(other) for name, other in bindings.items()})) == form:
                 # What an operand is that the formula does not have, is all the same.
-                rest = found[functor.operands[0]]
-                return functor, tuple(found.get(name, rest) for name in (*functor.operands, *functor.parameters))
+                operand = bindings[functor.operands[0]]
+                return functor, tuple(bindings.get(name, operand) for name in (*functor.operands, *functor.parameters))
     return None
 
 

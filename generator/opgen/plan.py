@@ -11,7 +11,7 @@ from opgen.cache.views import ViewCache
 from opgen.folders import BACKENDS, TEMPLATES
 from opgen.model.spec import Spec
 from opgen.problem import Location, Problems
-from opgen.sources import Sources, package_folders, place
+from opgen.sources import Sources, location_of, package_folders
 from opgen.views import MEMBERS, PLACEHOLDER, View, view_of
 
 _TEMPLATE_ENDING = ".j2"
@@ -70,7 +70,7 @@ def plan(spec: Spec, sources: Sources, problems: Problems, views: ViewCache | No
             is_double = _has_placeholder(template) == _has_placeholder(first.template) and sources.is_own(template)
             if first is not output and is_double:
                 message = f"generated/{output.path} comes from {first.template} too; rename one of the two"
-                problems.note(place(template), f"{message}, or what it is made for in spec/")
+                problems.note(location_of(template), f"{message}, or what it is made for in spec/")
     _check_made(spec, sources, outputs, problems)
     return sorted(outputs.values(), key=lambda output: output.path)
 
@@ -90,7 +90,7 @@ def _check_made(spec: Spec, sources: Sources, outputs: Collection[PurePosixPath]
         if placeholder not in used and members.folder is not None and [*members.of(spec)]:
             message = f"no template makes anything of its files; write one with {{{placeholder}}} in its path"
             problems.note(Location(Path(members.folder)), message)
-    # A file with a mistake of its own may not say what it means to.
+    # A file with an error of its own may not say what it means to.
     torn = problems.torn
     for backend in spec.backends:
         if backend.package is None or backend.path in torn:
@@ -99,8 +99,8 @@ def _check_made(spec: Spec, sources: Sources, outputs: Collection[PurePosixPath]
         if folder / "__init__.py" not in outputs:
             known = [path.parent.name for path in outputs if path.name == "__init__.py"]
             message = f"no template makes generated/{folder}/__init__.py, the runtime of {backend}"
-            mend = "write it, or why the runtime is 'missing'"
-            problems.unknown(backend.place("runtime"), message, backend.package, known, mend)
+            fix = "write it, or why the runtime is 'missing'"
+            problems.unknown(backend.location_of("runtime"), message, backend.package, known, fix)
 
 
 class _Templates:
@@ -121,19 +121,21 @@ class _Templates:
         target = str(path).removesuffix(_TEMPLATE_ENDING)
         if target == str(path):
             message = f"the name of a template ends in {_TEMPLATE_ENDING}; add it, or move code that the spec does not"
-            self._problems.note(place(template), f"{message} change to runtime/")
+            self._problems.note(location_of(template), f"{message} change to runtime/")
             return
         if PurePosixPath(target).suffix not in COMMENTS:
             message = f"the name of a template ends in one of {', '.join(COMMENTS)} before {_TEMPLATE_ENDING}"
-            self._problems.note(place(template), f"{message}; rename it")
+            self._problems.note(location_of(template), f"{message}; rename it")
             return
         placeholders = list(dict.fromkeys(PLACEHOLDER.findall(target)))
         unknown = [placeholder for placeholder in placeholders if placeholder not in MEMBERS]
         for placeholder in unknown:
             message = f"unknown placeholder '{{{placeholder}}}' in a template's path"
-            self._problems.unknown(place(template), message, placeholder, MEMBERS)
+            self._problems.unknown(location_of(template), message, placeholder, MEMBERS)
         if len(placeholders) > 1:
-            self._problems.note(place(template), "a template's path has one placeholder at most; remove the others")
+            self._problems.note(
+                location_of(template), "a template's path has one placeholder at most; remove the others"
+            )
         if unknown or len(placeholders) > 1:
             return
         if not placeholders:
@@ -161,15 +163,15 @@ class _Templates:
             return False
         return any(self._sources.below(BACKENDS / path.parts[1]))
 
-    def _of_member(self, made: PurePosixPath, template: PurePosixPath, kind: str, name: str, member: Any) -> Output:
+    def _of_member(self, path: PurePosixPath, template: PurePosixPath, kind: str, name: str, member: Any) -> Output:
         """The output of a template for a member of what a placeholder stands for."""
-        return self._output(made, template, (kind, name), member, lambda spec: MEMBERS[kind].view(spec, member))
+        return self._output(path, template, (kind, name), member, lambda spec: MEMBERS[kind].view(spec, member))
 
     def _output(
-        self, made: PurePosixPath, template: PurePosixPath, key: Hashable, member: object, view: View
+        self, path: PurePosixPath, template: PurePosixPath, key: Hashable, member: object, view: View
     ) -> Output:
         views = self._views
-        return Output(made, template, partial(views.view, key, member, view), partial(views.find, key, member))
+        return Output(path, template, partial(views.view, key, member, view), partial(views.find, key, member))
 
     def _without_members(self, made: PurePosixPath, template: PurePosixPath) -> Output:
         """The output of a template without a placeholder."""
@@ -183,5 +185,5 @@ class _Templates:
             return self._output(made, template, view, None, view)
         if _VIEW.search(self._sources.text(template) or ""):
             message = f"no view is made for this template; write the function '{name}' in a module of"
-            self._problems.note(place(template), f"{message} generator/opgen/views")
+            self._problems.note(location_of(template), f"{message} generator/opgen/views")
         return Output(made, template, nothing, lambda: nothing)

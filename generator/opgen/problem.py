@@ -1,4 +1,4 @@
-"""Where a mistake in a spec is, and what it is."""
+"""Where an error in a spec is, and what it is."""
 
 import difflib
 import re
@@ -37,7 +37,7 @@ class Location:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One mistake, printed as `path:line:column: message` on one line, whatever the message quotes."""
+    """One error, printed as `path:line:column: message` on one line, whatever the message quotes."""
 
     location: Location
     message: str
@@ -50,7 +50,7 @@ class Problem:
 
 
 class SpecError(Exception):
-    """The spec has mistakes: all of them, in the order of their places."""
+    """The spec has errors: all of them, in the order of their places."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(set(problems)))
@@ -93,14 +93,14 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     return match[0] if match else None
 
 
-def did_you_mean(word: str, choices: Iterable[str], mend: str = "") -> str:
-    """The end of a message about an unknown word: the nearest known one, or else `mend`, or else all of them."""
+def did_you_mean(word: str, choices: Iterable[str], fix: str = "") -> str:
+    """The end of a message about an unknown word: the nearest known one, or else `fix`, or else all of them."""
     known = list(choices)
     near = nearest(word, known)
     if near is not None:
         return f"; did you mean '{near}'?"
-    if mend:
-        return f"; {mend}"
+    if fix:
+        return f"; {fix}"
     return f"; known are {', '.join(known)}" if known else "; remove it"
 
 
@@ -112,17 +112,17 @@ def unknown_dtype(word: str, known: Iterable[str]) -> str:
 
 
 class Problems(list[Problem]):
-    """The mistakes that were found so far."""
+    """The errors that were found so far."""
 
     def note(self, location: Location, message: str) -> None:
-        """Note a mistake."""
+        """Note an error."""
         self.append(Problem(location, message))
 
-    def unknown(self, location: Location, message: str, name: str, known: Iterable[str], mend: str = "") -> None:
-        """Note a name that nothing answers to; the end of the message is the nearest known one, or else `mend`."""
-        self.note(location, message + did_you_mean(name, known, mend))
+    def unknown(self, location: Location, message: str, name: str, known: Iterable[str], fix: str = "") -> None:
+        """Note a name that nothing answers to; the end of the message is the nearest known one, or else `fix`."""
+        self.note(location, message + did_you_mean(name, known, fix))
 
     @property
     def torn(self) -> frozenset[Path]:
-        """The files with a mistake, which may not say what they mean to: what they lack is noted later."""
+        """The files with an error, which may not say what they mean to: what they lack is noted later."""
         return frozenset(problem.location.path for problem in self)

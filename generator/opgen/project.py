@@ -57,14 +57,14 @@ class Project:
         except FormatError:
             check_syntax(self.outputs, bodies, self.sources)
             raise
-        found = changes(with_banners(self.outputs, bodies), output, mounts)
+        changed = changes(with_banners(self.outputs, bodies), output, mounts)
         if self.is_new:
             state.save(self.root, State(self.documents, self.sources, self.views))
-        return found
+        return changed
 
 
 def read_project(root: Path) -> Project:
-    """The project below `root`; SpecError lists every mistake in it."""
+    """The project below `root`; SpecError lists every error in it."""
     problems = Problems()
     return compose(root, *read_files(root, problems), problems)
 
@@ -94,7 +94,7 @@ def compose(
     problems: Iterable[Problem],
     views: ViewCache | None = None,
 ) -> Project:
-    """The project of files that are loaded; SpecError lists `problems`, and every mistake in the files."""
+    """The project of files that are loaded; SpecError lists `problems`, and every error in the files."""
     views = views or ViewCache()
     noted = Problems(problems)
     spec, outputs = examine(root, documents, sources, noted, views)
@@ -110,25 +110,27 @@ def examine(
     problems: Problems,
     views: ViewCache | None = None,
 ) -> tuple[Spec, Sequence[Output]]:
-    """The spec of files that are loaded, and its outputs, as far as they are right; mistakes go to `problems`."""
+    """The spec of files that are loaded, and its outputs, as far as they are right; errors go to `problems`."""
     is_whole = _is_whole(documents, problems)
     spec = _checked(documents, sources, problems)
-    for folder, place in spec.package.shared.items() if is_whole else ():
+    for folder, location in spec.package.shared.items() if is_whole else ():
         # One whose name cannot be is noted already.
         if folder.isidentifier() and not (root / folder).is_dir():
-            problems.note(place, f"'shared' names the folder '{folder}', which is not here; make it or remove the name")
+            problems.note(
+                location, f"'shared' names the folder '{folder}', which is not here; make it or remove the name"
+            )
     outputs = plan(spec, sources, problems, views) if is_whole else ()
     problems += sources.problems
     return spec, outputs
 
 
 def _is_whole(documents: Mapping[Path, Document], problems: Problems) -> bool:
-    """Whether each file could be read: a missing one would cause many mistakes between files."""
+    """Whether each file could be read: a missing one would cause many errors between files."""
     return not problems and all(path in documents for path in SINGLE_FILES)
 
 
 def _checked(documents: Mapping[Path, Document], sources: Sources, problems: Problems) -> Spec:
-    """The spec of files that are loaded; every mistake in it goes to `problems`."""
+    """The spec of files that are loaded; every error in it goes to `problems`."""
     is_whole = _is_whole(documents, problems)
     spec = build(documents, problems)
     if is_whole:
@@ -146,7 +148,7 @@ def _checked(documents: Mapping[Path, Document], sources: Sources, problems: Pro
 
 
 def read_spec_alone(root: Path) -> Spec:
-    """The checked spec of the project below `root`, whatever its templates are; SpecError lists every mistake in it."""
+    """The checked spec of the project below `root`, whatever its templates are; SpecError lists every error in it."""
     problems = Problems()
     documents, sources = read_files(root, problems)
     spec = _checked(documents, sources, problems)
@@ -157,5 +159,5 @@ def read_spec_alone(root: Path) -> Spec:
 
 
 def read_spec(root: Path) -> Spec:
-    """The checked spec of the project below `root`; SpecError lists every mistake in it."""
+    """The checked spec of the project below `root`; SpecError lists every error in it."""
     return read_project(root).spec

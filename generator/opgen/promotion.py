@@ -59,8 +59,8 @@ def promotions(spec: Spec) -> Iterator[tuple[str, dict[str, str]]]:
         return first if first in yielded[other] else _join(reached, {first, other})
 
     for first in dtypes:
-        found = {other: joined(first, other) for other in dtypes if other != first}
-        yield first, {other: name for other, name in found.items() if name is not None}
+        joins = {other: joined(first, other) for other in dtypes if other != first}
+        yield first, {other: name for other, name in joins.items() if name is not None}
 
 
 def _yielded(spec: Spec) -> Mapping[str, tuple[str, ...]]:
@@ -72,14 +72,14 @@ def _reached(dtypes: Mapping[str, DType]) -> _Above:
     """The dtypes that can be reached from each, in one step or more."""
     reached: dict[str, frozenset[str]] = {}
     for name, dtype in dtypes.items():
-        found: set[str] = set()
+        names: set[str] = set()
         ahead = [*dtype.promotes_to]
         while ahead:
             step = ahead.pop()
-            if step in dtypes and step not in found:
-                found.add(step)
+            if step in dtypes and step not in names:
+                names.add(step)
                 ahead += dtypes[step].promotes_to
-        reached[name] = frozenset(found)
+        reached[name] = frozenset(names)
     return reached
 
 

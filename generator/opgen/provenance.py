@@ -22,7 +22,7 @@ from opgen.folders import TEMPLATES
 from opgen.plan import Output
 from opgen.problem import Location
 from opgen.render import environment
-from opgen.sources import Sources, place
+from opgen.sources import Sources, location_of
 
 # What stands around what a mark is of: the text of an expression ends, that of a template goes on to the next mark.
 _TEXT, _EXPRESSION, _END = "\x00", "\x01", "\x02"
@@ -57,9 +57,9 @@ class _Mark:
     reads: tuple[Read, ...]
 
     @cached_property
-    def place(self) -> Location:
+    def location(self) -> Location:
         """The line of the template."""
-        return place(TEMPLATES / self.template, self.line)
+        return location_of(TEMPLATES / self.template, self.line)
 
     @cached_property
     def around(self) -> tuple[Source, ...]:
@@ -72,7 +72,7 @@ def marked(output: Output, sources: Sources) -> tuple[str, list[Origin]]:
     marking = _marking(sources)
     marking.marks.clear()
     text = marking.get_template(str(output.template.relative_to(TEMPLATES))).render(view=output.view())
-    return _MARK.sub("", text), [*_origins(text, marking.marks, place(output.template))]
+    return _MARK.sub("", text), [*_origins(text, marking.marks, location_of(output.template))]
 
 
 def template_line(output: Output, sources: Sources, line: int) -> Location:
@@ -201,21 +201,21 @@ def _origin(levels: Sequence[_Level]) -> Origin:
     """What made the text at some depth of macros."""
     marks = [levels[-1].text, *(level.call for level in reversed(levels))]
     chain = [mark for mark in marks if mark is not None]
-    places = [mark.place for mark in chain]
+    locations = [mark.location for mark in chain]
     around = dict.fromkeys(source for mark in chain for source in mark.around)
-    return Origin(places[0], tuple(dict.fromkeys(places[1:])), (), tuple(around))
+    return Origin(locations[0], tuple(dict.fromkeys(locations[1:])), (), tuple(around))
 
 
 def _values(mark: _Mark) -> Iterator[Source]:
     """The entries that an expression reads: the last records on its way, and the keys of these that it names."""
     for name, *attributes in mark.reads:
         value = mark.rows.get(name)
-        found = [Source(location, tuple(attributes)) for location in _locations(value)]
+        sources = [Source(location, tuple(attributes)) for location in _locations(value)]
         for number, attribute in enumerate(attributes, 1):
             value = getattr(value, attribute, None)
             inner = [Source(location, tuple(attributes[number:])) for location in _locations(value)]
-            found = inner or found
-        yield from found
+            sources = inner or sources
+        yield from sources
 
 
 def _locations(row: object) -> Iterator[Location]:

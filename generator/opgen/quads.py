@@ -106,9 +106,9 @@ class _Words:
     @property
     def runs(self) -> tuple[int, int]:
         """How many quants share words, and how far these are from each other."""
-        places = sorted(self._places)
-        apart = places[1] if len(places) > 1 else self._count
-        return (len(places), apart) if apart % _RUN == 0 or apart == _HALF_RUN else (1, self._count)
+        indexes = sorted(self._places)
+        apart = indexes[1] if len(indexes) > 1 else self._count
+        return (len(indexes), apart) if apart % _RUN == 0 or apart == _HALF_RUN else (1, self._count)
 
     def joined(self, tree: ast.expr) -> _Word:
         """Quants that are decoded one by one; ValueError where they are no bytes."""
@@ -177,9 +177,9 @@ class _Words:
         values = self._values(index)
         if FIELD_TYPES[facts.type].bytes != 1 or self._steps(values) != {1}:
             raise _ApartError
-        self._places &= {place for place in range(self._count) if values[place] == values[0]}
+        self._places &= {offset for offset in range(self._count) if values[offset] == values[0]}
         # So many quants from a multiple of it on are bytes from a multiple of it on.
-        whole = [n for n in (4, 8, 16) if all(values[place] % n == 0 for place in range(0, self._count, n))]
+        whole = [n for n in (4, 8, 16) if all(values[offset] % n == 0 for offset in range(0, self._count, n))]
         aligned = min(self._alignments[name], max(whole, default=1))
         if all(values[i + 1] - values[i] == 1 for i in range(self._count - 1) if (i + 1) % _HALF_RUN):
             cpp = self._loaded(f"load_words<{aligned}, N>({name} + {self._cpp(index, 'first')})")
@@ -198,11 +198,11 @@ class _Words:
                 raise _ApartError
             assert facts.columns is not None
             words = facts.columns // 4
-            place = (
+            offset = (
                 self._scalar(row).cpp if words == 1 else f"{words} * {self._scalar(row).cpp} + {self._cpp(column)} / 4"
             )
             high = max(facts.numbers) - facts.bias
-            cpp = self._gathered(f"{facts.name}[{bare(place) if words == 1 else place}]")
+            cpp = self._gathered(f"{facts.name}[{bare(offset) if words == 1 else offset}]")
             return _fitting(_Word(cpp, high, facts.bias))
         word = self.word(index).in_bytes
         if word.high >= _LISTED or _no_bias(word):
@@ -246,10 +246,10 @@ class _Words:
     def _spread(self, value: ast.expr, shift: ast.expr) -> _Word:
         """Bits of a number that follow each other."""
         if isinstance(value, ast.Subscript) and isinstance(self._known[ast.unparse(value.value)], FieldFacts):
-            places = self._place_values(value.slice)
+            indexes = self._place_values(value.slice)
             # The host reads bytes that follow each other.
             eights = range(0, self._count - 8, 8)
-            if places is not None and all(places[i + 8] - places[i] == 1 for i in eights if (i + 8) % _RUN):
+            if indexes is not None and all(indexes[i + 8] - indexes[i] == 1 for i in eights if (i + 8) % _RUN):
                 return _Word(
                     f"spread_bits<N>({ast.unparse(value.value)}, {self._cpp(value.slice)}, {self._cpp(shift)})", 1
                 )
@@ -316,9 +316,9 @@ class _Words:
         """From each place to the next of the same four."""
         return {values[i + 1] - values[i] for i in range(self._count - 1) if i % 4 != 3}
 
-    def _cpp(self, node: ast.expr, place: str = _PLACE) -> str:
-        named = _Renamed(_PLACE, place).visit(copy.deepcopy(node))
-        return Translator({}, place, self._count).part(named).cpp
+    def _cpp(self, node: ast.expr, index: str = _PLACE) -> str:
+        named = _Renamed(_PLACE, index).visit(copy.deepcopy(node))
+        return Translator({}, index, self._count).part(named).cpp
 
 
 def _no_bias(word: _Word) -> int:

@@ -11,7 +11,7 @@ from opgen.cache.views import ViewCache
 from opgen.folders import TEMPLATES
 from opgen.plan import COMMENTS, Output
 from opgen.problem import Problem, SpecError
-from opgen.sources import Sources, place
+from opgen.sources import Sources, location_of
 from opgen.views.python import comment, cpp_comment, docstring, quoted
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def render(outputs: Iterable[Output], sources: Sources, views: ViewCache | None 
                 views.keep(output.path, output.find_view(), sources, text)
             texts[output.path] = text
         except Exception as error:  # a template's expression may raise anything
-            problems.append(_mistake(error, output))
+            problems.append(_problem(error, output))
     if problems or sources.problems:
         raise SpecError([*problems, *sources.problems])
     return texts
@@ -55,7 +55,7 @@ def environment(sources: Sources) -> "jinja2.Environment":
     # Where all texts are kept from before there is nothing to render, and to import this would take longest.
     import jinja2
 
-    found = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: _source(sources, name)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -64,8 +64,8 @@ def environment(sources: Sources) -> "jinja2.Environment":
         autoescape=False,  # the output is source code, not HTML
         bytecode_cache=_bytecode_cache(),
     )
-    found.filters.update(comment=comment, cpp_comment=cpp_comment, docstring=docstring, quoted=quoted)
-    return found
+    templates.filters.update(comment=comment, cpp_comment=cpp_comment, docstring=docstring, quoted=quoted)
+    return templates
 
 
 def _bytecode_cache() -> "jinja2.BytecodeCache | None":
@@ -96,23 +96,23 @@ def _source(sources: Sources, name: str) -> tuple[str, str, None] | None:
     return None if text is None else (text, str(path), None)
 
 
-def _mistake(error: Exception, output: Output) -> Problem:
-    """A mistake of a template or of one that it includes, at its line."""
+def _problem(error: Exception, output: Output) -> Problem:
+    """An error of a template or of one that it includes, at its line."""
     import jinja2
 
-    where = place(output.template)
+    where = location_of(output.template)
     for frame, line in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename.startswith(_FRAME):
-            where = place(PurePosixPath(frame.f_code.co_filename), line)
+            where = location_of(PurePosixPath(frame.f_code.co_filename), line)
     if isinstance(error, jinja2.TemplateSyntaxError):
-        where = place(TEMPLATES / error.name if error.name else output.template, error.lineno)
+        where = location_of(TEMPLATES / error.name if error.name else output.template, error.lineno)
     if isinstance(error, jinja2.TemplateNotFound):
         reason = f"there is no template '{error.name}'"
     elif isinstance(error, jinja2.TemplateError):
         reason = str(error)
     else:
         reason = f"{type(error).__name__}: {error}"
-    return Problem(where, f"{reason}; mend the template or its view")
+    return Problem(where, f"{reason}; fix the template or its view")
 
 
 def _banner(template: PurePosixPath, path: PurePosixPath, body: str) -> str:

@@ -1,4 +1,4 @@
-"""How mistakes are shown: to people with the line that each is in, and to machines in the format that each takes."""
+"""How errors are shown: to people with the line that each is in, and to machines in the format that each takes."""
 
 import json
 import re
@@ -29,10 +29,10 @@ class Rule:
     text: str
 
 
-MISTAKE = Rule("mistake", "The spec, a template or the runtime has a mistake.")
+ERROR = Rule("error", "The spec, a template or the runtime has an error.")
 DIFFERENCE = Rule("difference", "A generated file is not what the spec says.")
 BREAK = Rule("breaking-change", "A change of the spec breaks callers, and spec/package.yaml does not say why.")
-_RULES = (MISTAKE, DIFFERENCE, BREAK)
+_RULES = (ERROR, DIFFERENCE, BREAK)
 Findings = Sequence[tuple[Rule, Problem]]
 
 
@@ -49,24 +49,24 @@ def end_column(line: str, column: int) -> int:
 
 
 def with_source(problem: Problem, lines: Sequence[str]) -> str:
-    """A mistake with the line that it is in, and what it means there marked; for a terminal."""
-    place = problem.location
+    """An error with the line that it is in, and what it means there marked; for a terminal."""
+    location = problem.location
     text = f"{click.style('error', fg='red', bold=True)}: {click.style(problem.message, bold=True)}\n"
-    margin = " " * len(str(place.line))
+    margin = " " * len(str(location.line))
     arrow, bar = click.style("-->", fg="blue"), click.style("|", fg="blue")
-    text += f"{margin}{arrow} {place}\n"
-    if place.line > len(lines):
+    text += f"{margin}{arrow} {location}\n"
+    if location.line > len(lines):
         return text
     # A tab is as wide as the terminal likes.
-    line = one_line(lines[place.line - 1].expandtabs(1))
-    marks = "^" * (end_column(line, place.column) - place.column)
-    number = click.style(str(place.line), fg="blue")
-    mark = click.style(f"{' ' * (place.column - 1)}{marks}", fg="red", bold=True)
+    line = one_line(lines[location.line - 1].expandtabs(1))
+    marks = "^" * (end_column(line, location.column) - location.column)
+    number = click.style(str(location.line), fg="blue")
+    mark = click.style(f"{' ' * (location.column - 1)}{marks}", fg="red", bold=True)
     return f"{text}{margin} {bar}\n{number} {bar} {line}\n{margin} {bar} {mark}\n"
 
 
 def with_sources(problems: Sequence[Problem], root: Path) -> Iterator[str]:
-    """Each mistake with its line."""
+    """Each error with its line."""
     texts: dict[Path, Sequence[str]] = {}
     for problem in problems:
         path = problem.location.path
@@ -107,8 +107,8 @@ def as_sarif(findings: Findings) -> str:
 
 
 def _result(rule: Rule, problem: Problem) -> Mapping[str, Any]:
-    place = problem.location
-    region = {"startLine": place.line, "startColumn": place.column}
+    start = problem.location
+    region = {"startLine": start.line, "startColumn": start.column}
     location = {"artifactLocation": {"uri": quote(path_of(problem))}, "region": region}
     return {
         "ruleId": rule.id,
@@ -120,7 +120,7 @@ def _result(rule: Rule, problem: Problem) -> Mapping[str, Any]:
 
 
 def path_of(problem: Problem) -> str:
-    """The path of a mistake's file, below the project."""
+    """The path of an error's file, below the project."""
     return problem.location.path.as_posix()
 
 

@@ -61,15 +61,15 @@ class Usage:
 
 def read_report(text: str) -> tuple[Usage, ...]:
     """The kernels that a compiler reports."""
-    found: list[Usage] = []
+    usages: list[Usage] = []
     for name, value in _REMARK.findall(text):
         if name == _NAME:
-            found.append(Usage(value))
-        elif name in _NUMBERS and found:
+            usages.append(Usage(value))
+        elif name in _NUMBERS and usages:
             field = _NUMBERS[name]
             number: dict[str, Any] = {field: int(value)}
-            found[-1] = replace(found[-1], **number)
-    return (*found, *(_entry(section[1], section[0]) for section in _ENTRY.finditer(text)))
+            usages[-1] = replace(usages[-1], **number)
+    return (*usages, *(_entry(section[1], section[0]) for section in _ENTRY.finditer(text)))
 
 
 def _entry(kernel: str, text: str) -> Usage:

@@ -101,10 +101,10 @@ def check_results(spec: Spec, sources: Sources, problems: list[Problem]) -> None
 
     for method in spec.storage_methods():
         if not method.is_broken and (method.kind is None or method.kind in spec.functors):
-            problems += _mistakes(spec, method, flaw_of_call)
+            problems += _problems(spec, method, flaw_of_call)
 
 
-def _mistakes(spec: Spec, method: Method, flaw_of_call: FlawOfCall) -> Iterator[Problem]:
+def _problems(spec: Spec, method: Method, flaw_of_call: FlawOfCall) -> Iterator[Problem]:
     what, returns = f"'result' of method '{method.name}'", method.signature.returns
     gives_several = returns == "tuple[Storage, ...]"
     if not gives_several and returns != "Storage":

@@ -127,8 +127,8 @@ def _choice(test: ast.expr, body: ast.expr, other: ast.expr) -> ast.expr:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return _choice(operand, other, body)
         case ast.Compare(left=left, ops=[first_sign, second_sign, *signs], comparators=[middle, *others]):
-            rest = ast.Compare(middle, [second_sign, *signs], others)
-            return _choice(ast.Compare(left, [first_sign], [middle]), _choice(rest, body, other), other)
+            comparison = ast.Compare(middle, [second_sign, *signs], others)
+            return _choice(ast.Compare(left, [first_sign], [middle]), _choice(comparison, body, other), other)
         case ast.Compare() | ast.Call():
             return _call("where", test, body, other)
     return _call("where", ast.Compare(test, [ast.NotEq()], [ast.Constant(0)]), body, other)

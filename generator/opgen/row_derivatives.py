@@ -38,7 +38,7 @@ def row_gradients(
     """
     node = simplified(node)
     joins = list(joins_of(node))
-    symbols: dict[Node, Node] = {join: Name(f"join_{place}") for place, join in enumerate(joins)}
+    symbols: dict[Node, Node] = {join: Name(f"join_{index}") for index, join in enumerate(joins)}
     back = {name.text: join for join, name in symbols.items() if isinstance(name, Name)}
     whole = replaced(node, symbols)
     wanted = [*operands, *back]
@@ -52,8 +52,8 @@ def row_gradients(
         return part
 
     sums = {
-        f"join_{place}": replaced(join.arguments[0], symbols)
-        for place, join in enumerate(joins)
+        f"join_{index}": replaced(join.arguments[0], symbols)
+        for index, join in enumerate(joins)
         if join.primitive == SUM
     }
     # Differences from a mean have the sum 0.
@@ -64,13 +64,13 @@ def row_gradients(
 
     # The gradient of a number of the row is one number too.
     totals = {name: summed(of[name]) if INCOMING in varying else of[name] for name in back}
-    for place in reversed(range(len(joins))):
-        name, join = f"join_{place}", joins[place]
+    for index in reversed(range(len(joins))):
+        name, join = f"join_{index}", joins[index]
         total = totals[name]
         if is_zero(total):
             continue
         contribution = replaced(join.arguments[0], symbols)
-        partials = primitives.gradients(contribution, [*operands, *(f"join_{i}" for i in range(place))])
+        partials = primitives.gradients(contribution, [*operands, *(f"join_{i}" for i in range(index))])
         for other, partial in partials.items():
             if is_zero(partial):
                 continue
@@ -140,12 +140,12 @@ class _Factors:
     @property
     def node(self) -> Node:
         """The formula."""
-        found: Node = self.above[0] if self.above else Number(1)
+        product: Node = self.above[0] if self.above else Number(1)
         for factor in self.above[1:]:
-            found = Call(MULTIPLY, (found, factor))
+            product = Call(MULTIPLY, (product, factor))
         for divisor in self.below:
-            found = Call(DIVIDE, (found, divisor))
-        return simplified(Call(NEGATE, (found,)) if self.sign < 0 else found)
+            product = Call(DIVIDE, (product, divisor))
+        return simplified(Call(NEGATE, (product,)) if self.sign < 0 else product)
 
     def with_result(self, result: "_Factors") -> "_Factors | None":
         """Return the factors with `result` by its name where all of its factors are among them; else None."""
@@ -187,10 +187,10 @@ def _with_result(gradient: Node, formula: Node, result: _Factors) -> Node:
         if not isinstance(node, Call) or size(node) < size(formula):
             return node
         if node.primitive in (MULTIPLY, DIVIDE, NEGATE) and (result.below or len(result.above) > 1):
-            found = _Factors.of(node).with_result(result)
-            if found is not None:
-                above, below = ([rewritten(part) for part in parts] for parts in found.parts)
-                return _Factors(found.sign, above, below).node
+            factors = _Factors.of(node).with_result(result)
+            if factors is not None:
+                above, below = ([rewritten(part) for part in parts] for parts in factors.parts)
+                return _Factors(factors.sign, above, below).node
         return Call(node.primitive, tuple(map(rewritten, node.arguments)), node.offset)
 
     gradient = simplified(gradient)

@@ -42,7 +42,7 @@ def _of_numbers(functor: Functor, gradient: Functor | None) -> Gradient:
         repr(gradient.name),
         "self",
         _tuple(gradient.vectors),
-        _tuple([*(f"others[{first + place}]" for place in range(len(gradient.numbers) - 1)), *index]),
+        _tuple([*(f"others[{first + offset}]" for offset in range(len(gradient.numbers) - 1)), *index]),
         _tuple(numbers),
         _tuple(gradient.parameters),
         "node",

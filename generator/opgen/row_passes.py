@@ -122,26 +122,26 @@ def _is_multiple(node: Node, maximum: str) -> bool:
 
 def passes_of(nodes: Sequence[Node], elements: Collection[str]) -> Passes:
     """Order rewritten row formulas into passes; `elements` are the names that differ between elements of a row."""
-    found: dict[Call, Name] = {}
+    parts: dict[Call, Name] = {}
     depths: dict[str, int] = {}
     joins: dict[str, Join] = {}
 
     def named(node: Node) -> Node:
         if not isinstance(node, Call):
             return node
-        if node in found:
-            return found[node]
+        if node in parts:
+            return parts[node]
         arguments = tuple(map(named, node.arguments))
         if node.primitive == DETACH:
             return arguments[0]
         if node.primitive not in JOINS:
             return Call(node.primitive, arguments, node.offset)
         name = f"join_{len(joins) + 1}"
-        found[node] = Name(name)
+        parts[node] = Name(name)
         (contribution,) = arguments
         depths[name] = 1 + max((depths[other] for other in names(contribution) if other in depths), default=0)
         joins[name] = Join(name, node.primitive, contribution)
-        return found[node]
+        return parts[node]
 
     results = [named(node) for node in nodes]
     count = max(depths.values(), default=0)

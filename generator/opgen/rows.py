@@ -108,10 +108,10 @@ def joined(node: Node, reductions: Mapping[str, Functor]) -> Node:
     contribution = argument
     if monoid.element is not None:
         contribution = joined(inlined(monoid.element.node, {"x": argument}), reductions)
-    found: Node = Call(join, (contribution,), node.offset)
+    row: Node = Call(join, (contribution,), node.offset)
     if monoid.finish is not None:
-        found = inlined(monoid.finish.node, {"x": found, UNIT: Number(1)})
-    return simplified(found)
+        row = inlined(monoid.finish.node, {"x": row, UNIT: Number(1)})
+    return simplified(row)
 
 
 def with_sums_of_constants(node: Node, varying: Collection[str]) -> Node:
@@ -186,16 +186,16 @@ def is_of_row(node: Node, varying: Collection[str]) -> bool:
     return not _varies(node, varying)
 
 
-def row_constants(node: Node, varying: Collection[str], given: Collection[str]) -> list[Node]:
+def row_constants(node: Node, varying: Collection[str], known: Collection[str]) -> list[Node]:
     """Return the largest parts of a rewritten row formula that are one number for each row, of reductions.
 
     Those that depend on the names `given` are none.
     """
     if not isinstance(node, Call):
         return []
-    if any(joins_of(node)) and not _varies(node, varying) and not {*names(node)} & {*given}:
+    if any(joins_of(node)) and not _varies(node, varying) and not {*names(node)} & {*known}:
         return [node]
-    parts = [part for argument in node.arguments for part in row_constants(argument, varying, given)]
+    parts = [part for argument in node.arguments for part in row_constants(argument, varying, known)]
     return [*dict.fromkeys(parts)]
 
 

@@ -52,14 +52,14 @@ def scan_gradients(spec: Spec, functor: Functor) -> dict[str, Node]:
     read = {name for node in slopes.values() for name in names(node)}
     # Only what joined before it was finished is joined again, of which the result does not tell.
     joins = monoid.finish is not None and not read.isdisjoint(("x", RESULT))
-    found = {
+    gradients = {
         # Without a formula it is the element.
         "element": element if element != x and (joins or "y" in read) else Number(0),
         "combine": combine if joins else Number(0),
         **slopes,
         "contribution": spec.primitives.gradients(element, ["x"])["x"],
     }
-    return {name: simplified(inlined(node, {COUNT: Name(NUMBER)})) for name, node in found.items()}
+    return {name: simplified(inlined(node, {COUNT: Name(NUMBER)})) for name, node in gradients.items()}
 
 
 def explained(spec: Spec, functor: Functor) -> "Mapping[str, Node | str]":
@@ -70,21 +70,21 @@ def explained(spec: Spec, functor: Functor) -> "Mapping[str, Node | str]":
         return {"x": "`g` of each result, added up at its position"}
     if is_plain_sum(functor):
         return {"x": "`g`, summed from the other end"}
-    found = scan_gradients(spec, functor)
-    return {"x, the elements before": found["before"], "y, the next contribution": found["own"]}
+    gradients = scan_gradients(spec, functor)
+    return {"x, the elements before": gradients["before"], "y, the next contribution": gradients["own"]}
 
 
 def check_scans(spec: Spec, problems: Problems) -> None:
     """Note scans that no prefix has the results of, and gradients that do not follow or that tensors cannot compute."""
     ops = {*OPERATORS, WHERE, *tensor_methods(spec)}
     for functor in spec.scans:
-        problems += _mistakes(spec, functor)
-        problems += _gradient_mistakes(spec, functor, ops)
+        problems += _problems(spec, functor)
+        problems += _gradient_problems(spec, functor, ops)
 
 
-def _mistakes(spec: Spec, functor: Functor) -> Iterator[Problem]:
+def _problems(spec: Spec, functor: Functor) -> Iterator[Problem]:
     """Yield what is wrong with the reduction of a scan."""
-    op, place, monoid = f"op '{functor.name}'", functor.location, functor.reduction
+    op, location, monoid = f"op '{functor.name}'", functor.location, functor.reduction
     assert isinstance(monoid, Monoid)
     of = functor.scan.of if isinstance(functor.scan, Prefixes) else ""
     reductions = {other.name: other for other in spec.reductions}
@@ -92,23 +92,23 @@ def _mistakes(spec: Spec, functor: Functor) -> Iterator[Problem]:
     other = None if kind is None else given(kind, monoid)
     if other is not None:
         message = f"{op} joins what depends on '{other.name}' of all elements, of which those up to each know nothing"
-        yield Problem(place, f"{message}; write another reduction")
+        yield Problem(location, f"{message}; write another reduction")
     elif reads_unit(monoid) or (of and reductions[of].parameters):
         message = f"{op} is of a reduction with a 'unit' or parameters, which no scan has"
-        yield Problem(place, f"{message}; write another one, or 'element', 'combine' and 'finish'")
+        yield Problem(location, f"{message}; write another one, or 'element', 'combine' and 'finish'")
     elif functor.positions and not (monoid.identity in BOUNDS and monoid.element is None and monoid.finish is None):
         message = f"{op} has 'positions', but its results are no elements that it finds"
-        yield Problem(place, f"{message}; remove them, or write a reduction like 'of: max'")
+        yield Problem(location, f"{message}; remove them, or write a reduction like 'of: max'")
     elif of and of == functor.name:
-        yield Problem(place, f"{op} has the name of its reduction; give it another one")
+        yield Problem(location, f"{op} has the name of its reduction; give it another one")
 
 
-def _gradient_mistakes(spec: Spec, functor: Functor, ops: Collection[str]) -> Iterator[Problem]:
+def _gradient_problems(spec: Spec, functor: Functor, ops: Collection[str]) -> Iterator[Problem]:
     """Yield what is wrong with the gradient of a scan."""
-    op, place = f"op '{functor.name}'", functor.location
+    op, location = f"op '{functor.name}'", functor.location
     if functor.gradient and (functor.positions or not is_differentiable(spec, functor)):
         reason = "goes to the positions" if functor.positions else "is none, as it has no floats or gives none"
-        yield Problem(place, f"the gradient of {op} {reason}; remove it")
+        yield Problem(location, f"the gradient of {op} {reason}; remove it")
         return
     if functor.positions or not is_differentiable(spec, functor):
         return
@@ -116,11 +116,11 @@ def _gradient_mistakes(spec: Spec, functor: Functor, ops: Collection[str]) -> It
         if name not in ("x", "y"):
             yield Problem(formula.location, f"unknown operand '{name}' in 'gradient' of {op}; write x or y")
     try:
-        found = scan_gradients(spec, functor)
+        gradients = scan_gradients(spec, functor)
     except FormulaError as error:
-        yield Problem(place, f"{op}: {error}")
+        yield Problem(location, f"{op}: {error}")
         return
-    computed = {call.primitive for node in found.values() for call in calls(node)}
+    computed = {call.primitive for node in gradients.values() for call in calls(node)}
     for name in sorted(computed - {*ops}):
         message = f"the gradient of {op} has '{name}', which is no op"
-        yield Problem(place, f"{message}; add the op, or write 'gradient'")
+        yield Problem(location, f"{message}; add the op, or write 'gradient'")

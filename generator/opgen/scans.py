@@ -16,11 +16,11 @@ _REDUCTIONS: Final = "reduce"
 
 def with_scans(kinds: Mapping[str, FunctorKind], problems: list[Problem]) -> dict[str, FunctorKind]:
     """Return the kinds of functors with the reductions of scans; what is wrong goes to `problems`."""
-    found = dict(kinds)
+    completed = dict(kinds)
     if SCAN in kinds:
-        found[SCAN], noted = _with_reductions(kinds[SCAN], kinds.get(_REDUCTIONS))
+        completed[SCAN], noted = _with_reductions(kinds[SCAN], kinds.get(_REDUCTIONS))
         problems += noted
-    return found
+    return completed
 
 
 @memoize(lambda kind, reductions: (kind, reductions), size=4)
@@ -33,8 +33,8 @@ def _with_reductions(kind: FunctorKind, reductions: FunctorKind | None) -> tuple
         if isinstance(functor.scan, Prefixes) and whole.reduction is None:
             names = [name for name, other in known.items() if isinstance(other.reduction, Monoid)]
             message = f"op '{functor.name}' is of unknown reduction '{functor.scan.of}'"
-            mend = did_you_mean(functor.scan.of, names, "write one of spec/functors/reduce.yaml")
-            problems.append(Problem(functor.location, message + mend))
+            fix = did_you_mean(functor.scan.of, names, "write one of spec/functors/reduce.yaml")
+            problems.append(Problem(functor.location, message + fix))
         functors.append(whole)
     return replace(kind, functors=tuple(functors)), problems
 

@@ -124,12 +124,12 @@ class _Records:
 
     def _add_inline(self, schema: Schema, either: Any, other: Any) -> None:
         """Add the keys of the one of two records whose first key is there."""
-        own, rest = self.record(either), self.record(other)
-        schema["properties"] |= own["properties"] | rest["properties"]
+        own, alternative = self.record(either), self.record(other)
+        schema["properties"] |= own["properties"] | alternative["properties"]
         schema["if"] = {"required": [next(iter(own["properties"]))]}
-        refused = [key for key in rest["properties"] if key not in own["properties"]]
+        refused = [key for key in alternative["properties"] if key not in own["properties"]]
         schema["then"] = {"required": own["required"], "properties": dict.fromkeys(refused, False)}
-        schema["else"] = {"required": rest["required"]}
+        schema["else"] = {"required": alternative["required"]}
 
     def _member(self, member: Member) -> Schema:
         schema = self._of(member.hint, member.notes)
@@ -144,8 +144,8 @@ class _Records:
         if using is not None:
             hint, notes = split(using.form, tuple(note for note in notes if note is not using))
         if Mark.NULL in notes:
-            rest = tuple(note for note in notes if note is not Mark.NULL)
-            return {"anyOf": [self._of(hint, rest), {"type": "null"}]}
+            others = tuple(note for note in notes if note is not Mark.NULL)
+            return {"anyOf": [self._of(hint, others), {"type": "null"}]}
         parts = [self._type(hint, notes), *(note.schema() for note in notes if hasattr(note, "schema"))]
         if Mark.ONE_OR_MORE in notes:
             one = self._of(get_args(hint)[0])
@@ -200,15 +200,15 @@ class _Records:
 def _joined(parts: Iterable[Mapping[str, Any]]) -> Schema:
     """What several schemas say together; a form may have another type than the value."""
     joined: Schema = {}
-    rest: list[Mapping[str, Any]] = []
+    others: list[Mapping[str, Any]] = []
     for part in parts:
         # A form that takes no blank text says all that the pattern of any text does.
         is_said = joined.get("pattern") == _TEXT and "pattern" in part and not re.search(part["pattern"], " ")
         if is_said or "type" in part or joined.keys().isdisjoint(part):
             joined |= part
         else:
-            rest.append(part)
-    return {**joined, "allOf": rest} if rest else joined
+            others.append(part)
+    return {**joined, "allOf": others} if others else joined
 
 
 def _unspaced(rule: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -118,15 +118,15 @@ class Scope:
     ) -> Mapping[Kind, tuple[dict[str, str], str]]:
         """What the formula has more than once, by the names by which the rest has it, and the rest, for each kind."""
         parts, whole = shared(self.formula.node)
-        found = {}
+        steps = {}
         for kind, kinds in self.kinds.items():
             known: dict[str, Kind] = dict(kinds)
             bodies: dict[str, str] = {}
             for name, part in parts.items():
                 bodies[name] = lowered(part, language, known, self.primitives, literal, brief)
                 known[name] = kind_of(part, known, self.primitives) or kind
-            found[kind] = bodies, lowered(whole, language, known, self.primitives, literal, brief)
-        return found
+            steps[kind] = bodies, lowered(whole, language, known, self.primitives, literal, brief)
+        return steps
 
     def used(self) -> Iterator[str]:
         """The primitives that it is made of."""
@@ -167,9 +167,9 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
     primitives = spec.primitives.behind(functor.nodes)
     if len(functor.results) > 1:
         primitives = with_both(primitives)
-    found = {}
+    by_key = {}
     if functor.formula is not None:
-        found["formula"] = Scope(
+        by_key["formula"] = Scope(
             f"'formula' of {op}",
             functor.formula,
             {kind: _operands(functor, kind) for kind in _dtype_kinds(spec, functor)},
@@ -178,23 +178,23 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
             _has_complex(spec, functor),
         )
     elif isinstance(reduction, Monoid):
-        found.update(_of_monoid(spec, functor, reduction, primitives))
+        by_key.update(_of_monoid(spec, functor, reduction, primitives))
     elif functor.row is not None:
-        found.update(_of_row(spec, functor, functor.row))
+        by_key.update(_of_row(spec, functor, functor.row))
     for operand, formula in functor.gradient.items():
         if functor.is_of_rows:
             kinds: dict[str, Kind] = {**row_kinds(functor), INCOMING: "float", RESULT: "float"}
-            found[f"gradient {operand}"] = Scope(
+            by_key[f"gradient {operand}"] = Scope(
                 f"'gradient' of {op}", formula, {"float": kinds}, primitives_of_rows(spec)
             )
             continue
         own = "y" if functor.is_scan else COUNT
         scope: dict[str, Kind] = {**_operands(functor, "float"), INCOMING: "float", RESULT: "float", own: "float"}
         what = f"'gradient' of {op}"
-        found[f"gradient {operand}"] = Scope(
+        by_key[f"gradient {operand}"] = Scope(
             what, formula, {"float": scope}, _with_reductions(spec, functor, primitives, and_itself=True)
         )
-    return found
+    return by_key
 
 
 def _operands(functor: Functor, kind: Kind) -> dict[str, Kind]:
@@ -223,10 +223,10 @@ def row_kinds(functor: Functor) -> dict[str, Kind]:
 def _of_row(spec: Spec, functor: Functor, row: Formula) -> Iterator[tuple[str, Scope]]:
     """The formulas of the results of an op of rows."""
     known = primitives_of_rows(spec)
-    for place, node in enumerate(functor.results):
+    for index, node in enumerate(functor.results):
         what = f"'formula' of op '{functor.name}'"
         kinds: Mapping[Kind, Mapping[str, Kind]] = {"float": row_kinds(functor)}
-        key = "formula" if len(functor.results) == 1 else f"result {place}"
+        key = "formula" if len(functor.results) == 1 else f"result {index}"
         yield key, Scope(what, replace(row, node=without_total(node)), kinds, known)
     if functor.counts is not None:
         counts = functor.counts.with_parts(functor.let)
@@ -369,18 +369,18 @@ def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
     """The formulas of a state by their keys: `let NAME`, `element PART`, `combine PART`, `result` and `unit`."""
     floats: Mapping[str, Kind] = {f"{side}.{part.name}": "float" for side in "xy" for part in state.parts}
     of = f"state '{state.name}'"
-    found = {}
+    by_key = {}
     for name, formula in state.let.items():
-        found[f"let {name}"] = Scope(f"'{name}' of {of}", formula, {"float": floats}, spec.primitives)
+        by_key[f"let {name}"] = Scope(f"'{name}' of {of}", formula, {"float": floats}, spec.primitives)
         floats = {**floats, name: "float"}
     for part in state.parts:
         what = f"part '{part.name}' of {of}"
-        found[f"element {part.name}"] = Scope(what, part.element, {"float": {"x": "float"}}, spec.primitives)
-        found[f"combine {part.name}"] = Scope(what, part.combine, {"float": floats}, spec.primitives)
+        by_key[f"element {part.name}"] = Scope(what, part.element, {"float": {"x": "float"}}, spec.primitives)
+        by_key[f"combine {part.name}"] = Scope(what, part.combine, {"float": floats}, spec.primitives)
     own: Mapping[str, Kind] = {part.name: "float" for part in state.parts}
     for key, formula in zip(("result", UNIT), state.results, strict=False):
-        found[key] = Scope(f"'{key}' of {of}", formula, {"float": own}, spec.primitives)
-    return found
+        by_key[key] = Scope(f"'{key}' of {of}", formula, {"float": own}, spec.primitives)
+    return by_key
 
 
 @memoize(decisive)
@@ -442,12 +442,12 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     kind = spec.functors[functor.kind]
     other = given(kind, monoid)
     element = monoid.element.node if other is None else _with_given(monoid.element.node, other.name)
-    found = _with_reductions(spec, functor, spec.primitives).gradients(element, ["x", GIVEN])
-    own = inlined(found["x"], {INCOMING: incoming})
-    # Reductions that depend on each other are a mistake of their own.
+    gradients = _with_reductions(spec, functor, spec.primitives).gradients(element, ["x", GIVEN])
+    own = inlined(gradients["x"], {INCOMING: incoming})
+    # Reductions that depend on each other are an error of their own.
     if other is not None and functor.name not in {it.name for it in reductions_behind(kind, other)}:
         # Each element also changes what the contributions of all of them depend on.
-        joint = _added_up(spec, inlined(found[GIVEN], {INCOMING: incoming}))
+        joint = _added_up(spec, inlined(gradients[GIVEN], {INCOMING: incoming}))
         own = Call(ADD, (own, _of_other(spec, other, simplified(joint))))
         own = inlined(own, {GIVEN: Call(other.name, (Name("x"),))})
     return simplified(own)

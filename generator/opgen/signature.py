@@ -60,12 +60,12 @@ class Signature:
         parameters = []
         required = len(function.args.args) - len(function.args.defaults)
         defaults = ["", *(f" = {ast.unparse(value)}" for value in function.args.defaults)]
-        for place, argument in enumerate(function.args.args):
+        for index, argument in enumerate(function.args.args):
             if argument.annotation is None:
                 raise ValueError(
                     f"parameter '{argument.arg}' of '{function.name}' lacks its type; write {_SIGNATURE_FORM}"
                 )
-            default = defaults[max(place - required + 1, 0)]
+            default = defaults[max(index - required + 1, 0)]
             parameters.append(Parameter(argument.arg, f"{ast.unparse(argument.annotation)}{default}"))
         signature = Signature(function.name, tuple(parameters), ast.unparse(function.returns))
         # What the parse drops (stars, comments) or rewrites would be lost without a word.

@@ -78,11 +78,11 @@ class Sources:
         """Whether a file is one of the project itself."""
         return self.paths[path] is self._root
 
-    def place(self, path: PurePosixPath, line: int = 1) -> Location:
+    def location_of(self, path: PurePosixPath, line: int = 1) -> Location:
         """A line of a file; the path of one that the base has begins with the name of the base."""
         if self.base is None or self.is_own(path):
-            return place(path, line)
-        return place(PurePosixPath(self.base.package, path), line)
+            return location_of(path, line)
+        return location_of(PurePosixPath(self.base.package, path), line)
 
     def _walk(self, root: Path, top: PurePosixPath) -> Iterator[PurePosixPath]:
         def note(error: OSError) -> None:
@@ -96,13 +96,13 @@ class Sources:
             if file.isprintable():
                 yield path
             else:
-                self.problems.append(Problem(place(path), "its name cannot be printed; rename it"))
+                self.problems.append(Problem(location_of(path), "its name cannot be printed; rename it"))
 
     def text(self, path: PurePosixPath) -> str | None:
         """The text of a file; None where it is missing or cannot be read."""
         if path not in self._texts:
             root = self.paths.get(path)
-            self._texts[path] = None if root is None else read_text(root / path, place(path).path, self.problems)
+            self._texts[path] = None if root is None else read_text(root / path, location_of(path).path, self.problems)
         return self._texts[path]
 
     def defined(self, path: PurePosixPath) -> AbstractSet[str]:
@@ -162,12 +162,12 @@ class Sources:
     def public(self, name: str, home: str) -> PublicModule | None:
         """What a module or a package of the runtime has for users; None where it is missing."""
         paths = (RUNTIME / home / "__init__.py", RUNTIME / f"{home}.py")
-        found = next((path for path in paths if path in self.paths), None)
-        if found is None:
+        file = next((path for path in paths if path in self.paths), None)
+        if file is None:
             return None
-        if (name, found) not in self._public:
-            self._public[name, found] = _public(self.tree(found) or [], name, home)
-        return self._public[name, found]
+        if (name, file) not in self._public:
+            self._public[name, file] = _public(self.tree(file) or [], name, home)
+        return self._public[name, file]
 
     def tree(self, path: PurePosixPath) -> Sequence[ast.stmt] | None:
         """The statements of a module of the runtime; None where it is no Python, which is a problem."""
@@ -176,7 +176,7 @@ class Sources:
                 self._trees[path] = _statements(self.text(path) or "")
             except (SyntaxError, ValueError) as error:
                 line, reason = (error.lineno or 1, error.msg) if isinstance(error, SyntaxError) else (1, str(error))
-                self.problems.append(Problem(place(path, line), f"it is no Python ({reason}); mend it"))
+                self.problems.append(Problem(location_of(path, line), f"it is no Python ({reason}); fix it"))
                 self._trees[path] = None
         return self._trees[path]
 
@@ -219,6 +219,6 @@ def _callable(node: ast.FunctionDef) -> Callable:
     return Callable(tuple(names), required, node.args.vararg is not None, keywords, returns)
 
 
-def place(path: PurePosixPath, line: int = 1) -> Location:
+def location_of(path: PurePosixPath, line: int = 1) -> Location:
     """A line of a template, or of a file of the runtime."""
     return Location(Path(path), line)

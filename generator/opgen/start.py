@@ -22,8 +22,8 @@ def choose_base(package: str | None) -> Base:
     """The installed package of this name that has a starter, or the only one that there is."""
     declared = sorted({entry.value for entry in entry_points(group=_GROUP)})
     if package is None and len(declared) != 1:
-        found = f"several packages are ({', '.join(declared)})" if declared else "no such package is"
-        raise Refusal(f"a project stands on a package with a starter, and {found} installed; name it with --base")
+        reason = f"several packages are ({', '.join(declared)})" if declared else "no such package is"
+        raise Refusal(f"a project stands on a package with a starter, and {reason} installed; name it with --base")
     name = declared[0] if package is None else package
     base = find_base(name)
     if base is None or not (base.folder / _STARTER).is_dir():

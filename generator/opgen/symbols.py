@@ -88,24 +88,24 @@ def check_symbols(spec: Spec, sources: Sources, problems: Problems) -> None:
     _check_methods(spec, sources, problems)
     missing = _check_packages(spec, sources, problems)
     # A cell of a family serves several backends: what is wrong with it is noted once.
-    mistakes: dict[tuple[FunctionCall, str], str] = {}
+    errors: dict[tuple[FunctionCall, str], str] = {}
     for backend in spec.backends:
         if spec.packages[backend.name] and missing.isdisjoint(spec.packages[backend.name]):
-            _Runtime(spec, backend, sources, problems).check(mistakes)
-    for (call, _), message in mistakes.items():
+            _Runtime(spec, backend, sources, problems).check(errors)
+    for (call, _), message in errors.items():
         problems.note(call.location, message)
     check_kernels(spec, sources, problems)
     numpy = NumPyNames(sources)
     for primitive in spec.primitives.values():
         array = primitive.implementation("array")
-        mend = f"write one of {', '.join(primitive.parameters)}, or a name of NumPy"
+        fix = f"write one of {', '.join(primitive.parameters)}, or a name of NumPy"
         keys = {name: primitive.written_in("array", text) for text in array.texts for name in outer_names(text)}
         for dotted, key in keys.items():
             known = numpy.in_place_of(dotted, primitive.parameters)
             if known is not None:
                 name = ".".join(dotted)
                 message = f"unknown name '{name}' in '{key}' of primitive '{primitive.name}'"
-                problems.unknown(array.location, message, name, known, mend)
+                problems.unknown(array.location, message, name, known, fix)
     check_words(spec, sources, problems)
 
 
@@ -168,12 +168,12 @@ def _check_methods(spec: Spec, sources: Sources, problems: Problems) -> None:
 def _check_packages(spec: Spec, sources: Sources, problems: Problems) -> set[str]:
     """The subpackages that the spec names and that the runtime lacks, each of which is noted."""
     owners = {family.package: Location(family.path) for family in spec.backend_families}
-    owners.update({backend.package: backend.place("runtime") for backend in spec.backends if backend.package})
-    found = {name for path in sources.below(BACKENDS) for name in path.parts[2:3]}
+    owners.update({backend.package: backend.location_of("runtime") for backend in spec.backends if backend.package})
+    packages = {name for path in sources.below(BACKENDS) for name in path.parts[2:3]}
     # A backend that extends another one may leave all modules to it, and that of an array library is made for it.
     others = {backend.name for backend in spec.backends}
     spared = {backend.package for backend in spec.backends if backend.extends in others or backend.array is not None}
-    missing = {*owners} - found - spared
+    missing = {*owners} - packages - spared
     torn = problems.torn
     for name in missing:
         if owners[name].path not in torn:
@@ -190,33 +190,33 @@ class _Runtime:
         self.folders = [BACKENDS / package for package in spec.packages[backend.name]]
 
     def _modules(self, subfolder: str) -> dict[str, PurePosixPath]:
-        found: dict[str, PurePosixPath] = {}
+        modules: dict[str, PurePosixPath] = {}
         for folder in reversed(self.folders):
-            found |= self.sources.python(folder / subfolder)
-        return found
+            modules |= self.sources.python(folder / subfolder)
+        return modules
 
     @cached_property
     def ops(self) -> dict[str, PurePosixPath]:
         """The modules that cells may call."""
         return self._modules("ops")
 
-    def check(self, mistakes: dict[tuple[FunctionCall, str], str]) -> None:
-        """Note what cells call that is not there; mistakes of cells go to `mistakes`."""
+    def check(self, errors: dict[tuple[FunctionCall, str], str]) -> None:
+        """Note what cells call that is not there; errors of cells go to `errors`."""
         self._check_libraries()
         where = " or ".join(f"{folder}/ops" for folder in self.folders)
         if _OPERAND not in self.ops:
             message = f"{where} has no module '{_OPERAND}'; write the modules that cells call, and this one"
-            self.problems.note(self.backend.place("runtime"), f"{message} with the class Operand")
+            self.problems.note(self.backend.location_of("runtime"), f"{message} with the class Operand")
             return
         libraries = [library.name for library in self.backend.libraries]
         for method, call in self._calls():
-            reason = self._mistake(method, call, where)
+            reason = self._flaw(method, call, where)
             if reason is not None:
-                mistakes.setdefault((call, method.name), f"'{method.name}' calls '{call}'{reason}")
+                errors.setdefault((call, method.name), f"'{method.name}' calls '{call}'{reason}")
             elif call.library is not None and call.library not in libraries:
-                mend = did_you_mean(call.library, libraries) if libraries else "; write it to 'libraries'"
-                message = f"'{method.name}' of {self.backend} calls the unknown library '{call.library}'{mend}"
-                mistakes.setdefault((call, method.name), message)
+                fix = did_you_mean(call.library, libraries) if libraries else "; write it to 'libraries'"
+                message = f"'{method.name}' of {self.backend} calls the unknown library '{call.library}'{fix}"
+                errors.setdefault((call, method.name), message)
 
     def _check_libraries(self) -> None:
         """Note the libraries that neither the backend's package nor one that it extends has a class for."""
@@ -246,7 +246,7 @@ class _Runtime:
                 for call in {id(call): call for each in lowerings.values() for call in each.calls}.values():
                     yield method, call
 
-    def _mistake(self, method: Method, call: FunctionCall, where: str) -> str | None:
+    def _flaw(self, method: Method, call: FunctionCall, where: str) -> str | None:
         """The end of the message about a call that no function answers; None where one does."""
         path = self.ops.get(call.module)
         if launch_packages(self.spec).get(call.module) in self.spec.packages[self.backend.name]:
@@ -265,13 +265,13 @@ def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable
     """The end of the message about a call that no function of a module answers; None where one does."""
     function = functions.get(call.function)
     if function is None:
-        mend = did_you_mean(call.function, functions) if functions else "; write it"
-        return f", but {path} has no function '{call.function}'{mend}"
-    given = [*([] if call.library is None else [call.library]), *method.call_arguments()]
+        fix = did_you_mean(call.function, functions) if functions else "; write it"
+        return f", but {path} has no function '{call.function}'{fix}"
+    arguments = [*([] if call.library is None else [call.library]), *method.call_arguments()]
     if function.parameters[:1] == (_BUILDER,):
         # It is given no device either.
-        given = [_BUILDER, *(argument for argument in given if method.operands or argument != "inner")]
-    if function.fits(given):
+        arguments = [_BUILDER, *(argument for argument in arguments if method.operands or argument != "inner")]
+    if function.fits(arguments):
         return None
-    mend = "give it these parameters or call another function"
-    return f" with ({', '.join(given)}), but it takes ({function}); {mend}"
+    fix = "give it these parameters or call another function"
+    return f" with ({', '.join(arguments)}), but it takes ({function}); {fix}"

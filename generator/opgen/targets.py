@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Cursor, Mistakes
+from opgen.decoder import Cursor, Diagnostics
 from opgen.notes import Entry, Key, Mark, Name, Range, defines, exactly, like, names_of
 from opgen.problem import Location, did_you_mean
 
@@ -96,7 +96,7 @@ class Target:
         """What multiplies on its matrix cores, by the name that stands for it in kernels."""
         return {f"MATRIX_{product.upper()}": name for product, name in self.instructions.items()}
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note an override without the target that drivers then take it for."""
         if self.override is not None and self.like is None:
             yield "override", f"{what} has an 'override', and is 'like' no target; write which one drivers take it for"
@@ -120,7 +120,7 @@ class Targets:
         """The targets of each backend, with the facts of those that they are like."""
         return {backend: _with_facts(targets) for backend, targets in self.listed.items()}
 
-    def mistakes(self, _what: str) -> Mistakes:
+    def diagnostics(self, _what: str) -> Diagnostics:
         """Note names that two targets have, and targets that are named and not there."""
         for backend, targets in self.listed.items():
             named = {target.name: target for target in targets}

@@ -94,21 +94,21 @@ class Scope:
 
     def typed(self, node: ast.expr, *wanted: str) -> Typed:
         """An expression of one of the wanted kinds, or of any kind."""
-        found = self._typed(node)
-        if wanted and found.kind not in (*wanted, ANY):
-            raise TermError(f"'{ast.unparse(node)}' is {found.kind}; write {wanted[0]}")
-        return found
+        typed = self._typed(node)
+        if wanted and typed.kind not in (*wanted, ANY):
+            raise TermError(f"'{ast.unparse(node)}' is {typed.kind}; write {wanted[0]}")
+        return typed
 
     def condition(self, node: ast.expr, test: ast.cmpop = _IS_NOT) -> Typed:
         """An expression as a condition: of an operand, whether it is there, or with `is` whether it is not."""
-        found = self.typed(node)
-        if found.kind not in (FLAG, NULL, OPERAND, OPERAND + OPTIONAL, ANY):
-            raise TermError(f"'{ast.unparse(node)}' is {found.kind}, and no condition; write a comparison")
-        if found.kind == OPERAND + OPTIONAL:
-            return Typed(ast.Compare(found.node, [test], [_NONE]), FLAG)
-        if found.kind == OPERAND:
+        typed = self.typed(node)
+        if typed.kind not in (FLAG, NULL, OPERAND, OPERAND + OPTIONAL, ANY):
+            raise TermError(f"'{ast.unparse(node)}' is {typed.kind}, and no condition; write a comparison")
+        if typed.kind == OPERAND + OPTIONAL:
+            return Typed(ast.Compare(typed.node, [test], [_NONE]), FLAG)
+        if typed.kind == OPERAND:
             return Typed(ast.Constant(test is _IS_NOT), FLAG)
-        return found if test is _IS_NOT else Typed(ast.UnaryOp(ast.Not(), found.node), FLAG)
+        return typed if test is _IS_NOT else Typed(ast.UnaryOp(ast.Not(), typed.node), FLAG)
 
     def _typed(self, node: ast.expr) -> Typed:
         match node:
@@ -163,8 +163,8 @@ class Scope:
         known = self.attributes.get(value.kind, {})
         if attribute not in known:
             is_optional = value.kind.endswith(OPTIONAL)
-            mend = did_you_mean(attribute, known, "test it, as in 'x.count if x else 0'" * is_optional)
-            raise TermError(f"'{ast.unparse(node.value)}' is {value.kind}, which has no '{attribute}'{mend}")
+            fix = did_you_mean(attribute, known, "test it, as in 'x.count if x else 0'" * is_optional)
+            raise TermError(f"'{ast.unparse(node.value)}' is {value.kind}, which has no '{attribute}'{fix}")
         text, kind = known[attribute]
         return Typed(substituted(parsed(text), {"it": value.node}), kind)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Mistakes
+from opgen.decoder import Diagnostics
 from opgen.notes import Entry, Key, Mark, Name, Placeholders, defines, like, names_of
 from opgen.problem import Location, did_you_mean
 from opgen.targets import TARGET, is_target
@@ -62,14 +62,14 @@ class Toolchain:
         """Whether it is meant for a target."""
         return not self.targets or target in self.targets
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note flags with a folder of libraries that there is not."""
         flags: dict[tuple[str | int, ...], str] = {("flags", i): flag for i, flag in enumerate(self.flags)}
         flags |= {("targets", target, i): flag for target, own in self.targets.items() for i, flag in enumerate(own)}
-        for place, flag in flags.items() if self.device_libraries is None else ():
+        for location, flag in flags.items() if self.device_libraries is None else ():
             if _LIBRARIES in flag:
                 yield (
-                    place,
+                    location,
                     f"'flags' of {what} have the placeholder 'device_libraries'; write what it is below that key",
                 )
 
@@ -106,11 +106,11 @@ class CodeObjects:
         """The toolchains, with the flags of all."""
         return tuple(replace(toolchain, flags=self.flags + toolchain.flags) for toolchain in self.listed)
 
-    def mistakes(self, _: str) -> Mistakes:
+    def diagnostics(self, _: str) -> Diagnostics:
         """Note targets that there are not, and what a toolchain for the host cannot have."""
         if self.host != (self.probe is not None):
-            mend = "lack a 'probe'; name a header" if self.host else "alone have a 'probe'; remove it"
-            yield ("probe",) if self.probe else ("host",), f"kernels for the host {mend}"
+            fix = "lack a 'probe'; name a header" if self.host else "alone have a 'probe'; remove it"
+            yield ("probe",) if self.probe else ("host",), f"kernels for the host {fix}"
         for toolchain in self.listed:
             path, what = ("toolchains", toolchain.name), f"toolchain '{toolchain.name}'"
             for target in toolchain.targets if self.targets else ():

@@ -53,9 +53,9 @@ def _unused_lets(let: Mapping[str, Formula], formulas: Iterable[Formula | None],
     waiting = [formula for formula in formulas if formula is not None]
     used: set[str] = set()
     while waiting:
-        found = {*names(waiting.pop().node)} & let.keys() - used
-        used |= found
-        waiting += [let[name] for name in found]
+        reached = {*names(waiting.pop().node)} & let.keys() - used
+        used |= reached
+        waiting += [let[name] for name in reached]
     for name, formula in let.items():
         if name not in used:
             yield Problem(formula.location, f"no formula of {of} names '{name}' of 'let'; remove it")

@@ -22,7 +22,7 @@ class Watcher:
         self._sources: Sources | None = None
 
     def update(self, output: Path, changed: Iterable[Path] = ()) -> tuple[Project, list[Change]]:
-        """Write what has to change since `changed` files were saved; SpecError where there is a mistake."""
+        """Write what has to change since `changed` files were saved; SpecError where there is an error."""
         problems = Problems()
         documents = load(self._root, problems)
         base = with_base(documents, problems)
@@ -31,6 +31,6 @@ class Watcher:
         if sources is None or sources.base != base or sources.problems or not is_spec:
             sources = self._sources = Sources(self._root, base)
         project = compose(self._root, documents, sources, problems, self._views)
-        found = project.changes(output)
-        write(found, output, force=False)
-        return project, found
+        changes = project.changes(output)
+        write(changes, output, force=False)
+        return project, changes

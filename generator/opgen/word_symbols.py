@@ -51,21 +51,23 @@ class NumPyNames:
 
     def in_place_of(self, dotted: tuple[str, ...], operands: Iterable[str]) -> Iterable[str] | None:
         """None where something answers to a name; else the names that are known in its place."""
-        first, *rest = dotted
-        if first in operands or (first == _NP and (not rest or (len(rest) == 1 and self.has(rest[0])))):
+        first, *attributes = dotted
+        if first in operands or (
+            first == _NP and (not attributes or (len(attributes) == 1 and self.has(attributes[0])))
+        ):
             return None
         if first == _NUMERICS:
             # Each of the modules of this name has all of them.
-            lacking = next((known for known in self._numerics if rest and rest[0] not in known), None)
+            lacking = next((known for known in self._numerics if attributes and attributes[0] not in known), None)
             return None if lacking is None else [f"{first}.{other}" for other in lacking]
         if first in self._modules:
-            is_known = bool(rest) and rest[0] in self._modules[first]
+            is_known = bool(attributes) and attributes[0] in self._modules[first]
             return None if is_known else [f"{first}.{name}" for name in self._modules[first]]
         if first != _NP:
             return [*operands, *([f"{_NP}.{first}"] if self.has(first) else [])]
         value: object = importlib.import_module("numpy")
         prefix = first
-        for attribute in rest:
+        for attribute in attributes:
             if not hasattr(value, attribute):
                 return [f"{prefix}.{other}" for other in dir(value)]
             value, prefix = getattr(value, attribute), f"{prefix}.{attribute}"
@@ -75,8 +77,12 @@ class NumPyNames:
 @cache
 def _listed_by_numpy() -> Collection[str]:
     """What NumPy's stub lists: nearly all that a spec names, in a hundredth of the time that importing NumPy takes."""
-    found = importlib.util.find_spec("numpy")
-    stub = Path(found.origin).with_suffix(".pyi") if found is not None and found.origin is not None else None
+    module_spec = importlib.util.find_spec("numpy")
+    stub = (
+        Path(module_spec.origin).with_suffix(".pyi")
+        if module_spec is not None and module_spec.origin is not None
+        else None
+    )
     text = stub.read_text(encoding="utf-8") if stub is not None and stub.is_file() else ""
     listed = re.search(r"^__all__ = \[([^\]]*)\]", text, re.MULTILINE)
     return frozenset(re.findall(r'"(\w+)"', listed[1])) if listed is not None else frozenset()
@@ -96,7 +102,7 @@ def check_words(spec: Spec, sources: Sources, problems: Problems) -> None:
             problems.note(backend.array.location, message)
         elif has_words and backend.missing is None:
             message = f"{backend} lacks the key 'array', which says what it computes with; add it"
-            problems.note(backend.place("extends"), message)
+            problems.note(backend.location_of("extends"), message)
     for family in spec.backend_families:
         if family.vocabulary:
             _check_uses(spec, family, sources, problems)
@@ -125,16 +131,16 @@ def _check_spellings(family: BackendFamily, backend: Backend, array: ArrayLibrar
 def _check_dtypes(spec: Spec, backend: Backend, array: ArrayLibrary, problems: Problems) -> None:
     """Note the dtypes of a library that there are not, and those of which it says nothing."""
     dtypes = [dtype.name for dtype in spec.dtypes]
-    places = {name: spelling.location for name, spelling in (array.dtypes or {}).items()}
-    places.update({name: place for name, (_, place) in array.lacking.items()})
-    for name, location in places.items():
+    locations = {name: spelling.location for name, spelling in (array.dtypes or {}).items()}
+    locations.update({name: spelled_at for name, (_, spelled_at) in array.lacking.items()})
+    for name, location in locations.items():
         if name not in dtypes:
             problems.note(location, f"unknown dtype '{name}' of {backend}{unknown_dtype(name, dtypes)}")
-    unnamed = [dtype for dtype in spec.dtypes if dtype.name not in places]
+    unnamed = [dtype for dtype in spec.dtypes if dtype.name not in locations]
     missing = ", ".join(dtype.name for dtype in unnamed if dtype.bits_dtype(spec.dtypes) not in (array.dtypes or ()))
     if missing and array.dtypes is not None:
-        mend = "write the library's, or '{unsupported: reason}'"
-        problems.note(array.location, f"'dtypes' of {backend} lacks {missing}; {mend}")
+        fix = "write the library's, or '{unsupported: reason}'"
+        problems.note(array.location, f"'dtypes' of {backend} lacks {missing}; {fix}")
 
 
 def _check_spelled(
@@ -198,12 +204,12 @@ def _check_functors(spec: Spec, family: BackendFamily, problems: Problems) -> No
             if combine is not None and known.setdefault(combine, name) != name:
                 message = f"word '{name}' joins by '{combine}' as '{known[combine]}' does; remove one '{key}'"
                 problems.note(word.location, message)
-    mend = f"write words of {family.path.as_posix()}, or add it there"
+    fix = f"write words of {family.path.as_posix()}, or add it there"
     for primitive in spec.primitives.values():
         for name in dict.fromkeys(_library_names(primitive)):
             if name not in words:
                 near = nearest(name, words)
-                message = f"'np.{name}' of primitive '{primitive.name}' is no word of {family}; {mend}"
+                message = f"'np.{name}' of primitive '{primitive.name}' is no word of {family}; {fix}"
                 problems.note(
                     primitive.implementation("array").location, message + (f" (is it '{near}'?)" if near else "")
                 )
@@ -225,6 +231,6 @@ def _check_functors(spec: Spec, family: BackendFamily, problems: Problems) -> No
 def _library_names(primitive: Primitive) -> Iterator[str]:
     """What a primitive takes of NumPy, and of an array library in its place."""
     for text in primitive.implementation("array").texts:
-        for first, *rest in outer_names(text):
-            if first == _NP and rest:
-                yield rest[0]
+        for first, *attributes in outer_names(text):
+            if first == _NP and attributes:
+                yield attributes[0]

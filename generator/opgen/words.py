@@ -160,14 +160,14 @@ def needed_words(
 @memoize(lambda spec, uses, family, functor, is_integer: (*decisive(spec, functor), uses, family, is_integer))
 def _words_of_functor(spec: Spec, uses: Uses, family: BackendFamily, functor: Functor, is_integer: bool) -> Words:
     """The words that a functor's formulas need, of integers or of other numbers."""
-    found = set(_joining(family, functor))
+    words = set(_joining(family, functor))
     for name in _primitives(spec, functor):
         if name in spec.primitives:
             array = spec.primitives[name].implementation("array")
-            found |= uses.in_text(array.integer if is_integer else array.float)
+            words |= uses.in_text(array.integer if is_integer else array.float)
     if functor.is_of_rows:
-        found |= {word for name in _ROWS for word in uses.functions.get((CLASS, name), ())}
-    return frozenset(found)
+        words |= {word for name in _ROWS for word in uses.functions.get((CLASS, name), ())}
+    return frozenset(words)
 
 
 def _primitives(spec: Spec, functor: Functor) -> Iterator[str]:

@@ -123,18 +123,18 @@ def changes(
     texts: Mapping[PurePosixPath, str], output: Path, mounts: Sequence[Mount] = (), banner: Banner = GENERATE
 ) -> list[Change]:
     """How the tree below `output` differs from `texts`: files to write, and files with the same banner to remove."""
-    found = []
+    changed = []
     mounts = [mount for mount in mounts if mount.source.is_dir()]
     for mount in mounts:
         old, new = _mounted(output, mount), f"{_target(output, mount)}\n"
         if old != new:
-            found.append(Change(mount.path, old, new, mount))
+            changed.append(Change(mount.path, old, new, mount))
     mounted = {mount.path for mount in mounts}
     for folder in {mount.path.parent for mount in mounts}:
         for link in sorted((output / folder).iterdir()) if (output / folder).is_dir() else ():
             path = PurePosixPath(link.relative_to(output).as_posix())
             if link.is_symlink() and path not in mounted and _is_mount(output, link):
-                found.append(Change(path, f"{link.readlink().as_posix()}\n", None, Mount(path, link)))
+                changed.append(Change(path, f"{link.readlink().as_posix()}\n", None, Mount(path, link)))
     whole = output.resolve()
     leading = {folder for folder in {path.parent for path in texts} if (output / folder).resolve() != whole / folder}
     for path, new in texts.items():
@@ -144,27 +144,27 @@ def changes(
             raise WriteError(f"{file} leads to {file.resolve()}; remove the link")
         old = _read(file)
         if old != new:
-            found.append(Change(path, old, new, banner=banner))
+            changed.append(Change(path, old, new, banner=banner))
     for file in _files(output):
         path = PurePosixPath(file.relative_to(output).as_posix())
         # What a killed run left may be torn, which is not an edit; `write` removes it.
         if path not in texts and mounted.isdisjoint((path, *path.parents)) and not _is_temporary(file):
             old = _read(file)
             if old is not None and banner.is_in(old):
-                found.append(Change(path, old, None, banner=banner))
-    return sorted(found, key=lambda change: change.path)
+                changed.append(Change(path, old, None, banner=banner))
+    return sorted(changed, key=lambda change: change.path)
 
 
-def write(found: Sequence[Change], output: Path, *, force: bool = False) -> None:
+def write(changed: Sequence[Change], output: Path, *, force: bool = False) -> None:
     """Make the changes. A file that was edited by hand stops everything before the first write, unless `force`."""
-    edited = [change for change in found if change.is_edit_lost]
+    edited = [change for change in changed if change.is_edit_lost]
     if edited and not force:
         names = "\n".join(f"  {output / change.path}" for change in edited)
-        raise WriteError(f"edited by hand, not overwritten:\n{names}\n{edited[0].banner.mend}")
+        raise WriteError(f"edited by hand, not overwritten:\n{names}\n{edited[0].banner.fix}")
     for file in _files(output):
         if _is_temporary(file):  # left by a run that was killed
             file.unlink(missing_ok=True)
-    for change in found:
+    for change in changed:
         file = output / change.path
         try:
             if change.mount is not None and change.new is not None:
@@ -177,7 +177,7 @@ def write(found: Sequence[Change], output: Path, *, force: bool = False) -> None
         except OSError as error:
             raise WriteError(
                 f"{file}: {error.strerror}; every file is still whole, the old or the new one: "
-                f"run '{change.banner.command}' again once that is mended"
+                f"run '{change.banner.command}' again once that is fixed"
             ) from error
 
 
@@ -198,8 +198,8 @@ def _mounted(output: Path, mount: Mount) -> str | None:
         return f"{link.readlink().as_posix()}\n"
     if not link.is_dir():
         return _read(link)
-    made, copies, originals = _recorded(link), _contents(link), _contents(mount.source)
-    if any(originals.get(name) != content and made.get(name) != content for name, content in copies.items()):
+    recorded, copies, originals = _recorded(link), _contents(link), _contents(mount.source)
+    if any(originals.get(name) != content and recorded.get(name) != content for name, content in copies.items()):
         return _EDITED_COPY
     return f"{_target(output, mount)}\n" if copies == originals else "a copy that is out of date\n"
 

@@ -37,14 +37,14 @@ class _Line:
     text: str
 
 
-def find_conflict(text: str, place: Location) -> Problem | None:
+def find_conflict(text: str, location: Location) -> Problem | None:
     """The first marker of a merge with conflicts in the text of a file, whose first character is at `place`."""
     marker = _CONFLICT.search(text)
     if marker is None:
         return None
     line = text.count("\n", 0, marker.start()) + 1
     message = f"a merge left a conflict, which '{marker[0]}' marks; keep the lines of one side and remove the markers"
-    return Problem(replace(place, line=line), message)
+    return Problem(replace(location, line=line), message)
 
 
 def diagnose(text: str, location: Location, error: yaml.MarkedYAMLError) -> Problem:
@@ -62,8 +62,8 @@ def diagnose(text: str, location: Location, error: yaml.MarkedYAMLError) -> Prob
         return Problem(location, f"alias '*{alias}' repeats nothing; {fix}")
     context = error.context_mark.line + 1 if error.context_mark else location.line
     if error.context_mark and "quoted scalar" in str(error.context):
-        place = replace(location, line=context, column=error.context_mark.column + 1)
-        return Problem(place, "the quote that opens here is not closed; close it, or put the text in quotes as a whole")
+        moved = replace(location, line=context, column=error.context_mark.column + 1)
+        return Problem(moved, "the quote that opens here is not closed; close it, or put the text in quotes as a whole")
     for suspect in _suspects(lines, location.line, context):
         for column, message in _errors_of(suspect, location):
             return Problem(replace(location, line=suspect.number, column=column), message)
@@ -77,8 +77,8 @@ def diagnose(text: str, location: Location, error: yaml.MarkedYAMLError) -> Prob
     if "node content" in reason:
         # After a comment the parser has gone on to the next line that has anything.
         last = max((number for number, each in enumerate(lines[: location.line], 1) if each.strip()), default=1)
-        place = location if last == location.line else replace(location, line=last, column=1)
-        return Problem(place, "a value is missing, or begins with a sign that no plain text has; put it in quotes")
+        moved = location if last == location.line else replace(location, line=last, column=1)
+        return Problem(moved, "a value is missing, or begins with a sign that no plain text has; put it in quotes")
     if "another document" in reason:
         return Problem(location, "a second document begins here; remove this line")
     if error.problem and error.context and error.context_mark:
@@ -153,7 +153,7 @@ def _indentation(lines: Sequence[str], location: Location) -> str | None:
 
 
 def _lost_entry(lines: Sequence[str]) -> str | None:
-    """Of lines whose last one is a mistake, the message where it is an entry below a key that has a value already."""
+    """Of lines whose last one is an error, the message where it is an entry below a key that has a value already."""
     entries = [match for line in lines if (match := _ENTRY.fullmatch(line)) is not None]
     written = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if len(entries) < 2 or written[-2:] != [match.string for match in entries[-2:]]:
@@ -166,8 +166,8 @@ def _lost_entry(lines: Sequence[str]) -> str | None:
         return None
     message = f"'{entry['key']}' is indented below '{owner['key']}', which has a value"
     holders = [one["key"] for one in above if not one["value"] and len(one["indentation"]) < len(entry["indentation"])]
-    place = f"move it to the end of '{holders[-1]}'" if holders else "move it below its own key"
-    return f"{message}; {place}, or indent it like '{owner['key']}'"
+    fix = f"move it to the end of '{holders[-1]}'" if holders else "move it below its own key"
+    return f"{message}; {fix}, or indent it like '{owner['key']}'"
 
 
 def _without_comment(value: str | None) -> str:

@@ -92,7 +92,10 @@ class Editor:
         text = self.texts[file]
         assert text.count(find) == 1, find
         start = text.index(find)
-        edit = {"range": {"start": place(text, start), "end": place(text, start + len(find))}, "text": replace}
+        edit = {
+            "range": {"start": place(text, start), "end": place(text, start + len(find))},
+            "text": replace,
+        }
         self.texts[file] = text.replace(find, replace)
         self.versions[file] += 1
         document = {"uri": self.uri(file), "version": self.versions[file]}

@@ -19,7 +19,7 @@ PLAIN = [each for each in SPEC.formats if each.scale is None]
 
 
 def flaws(block: Format) -> list[str]:
-    return [message for _, message in block.mistakes(f"format '{block.name}'")]
+    return [message for _, message in block.diagnostics(f"format '{block.name}'")]
 
 
 def unrounded(block: Format, *others: Format) -> list[str]:

@@ -72,7 +72,7 @@ def test_edits_of_a_large_project_are_seen(few_ops: Project) -> None:
 
 
 def results_of(read: Callable[[Path], Opened], project: Project) -> object:
-    """The texts of all outputs that differ from what is written, or the mistakes."""
+    """The texts of all outputs that differ from what is written, or the errors."""
     try:
         return {change.path: change.new for change in read(project.root).changes(project.output)}
     except SpecError as error:
@@ -84,7 +84,7 @@ def results_of(read: Callable[[Path], Opened], project: Project) -> object:
 def check_random_edits(project: Project, count: int, seed: int) -> int:
     """A run with what earlier runs have saved finds after each edit what one with an empty cache finds.
 
-    The number of edits that are no mistakes.
+    The number of edits that are no errors.
     """
     chance = random.Random(seed)
     files = [path for folder in FOLDERS for path in sorted((project.root / folder).rglob("*")) if path.is_file()]
@@ -94,7 +94,7 @@ def check_random_edits(project: Project, count: int, seed: int) -> int:
         if number % 20 == 0:
             for path, content in originals.items():
                 path.write_bytes(content)
-        # A mistake in a text that is not Python, YAML or a template is rare.
+        # An error in a text that is not Python, YAML or a template is rare.
         path = chance.choice([*files, *(path for path in files if path.suffix == ".yaml")])
         before = path.read_text(encoding="utf-8")
         path.write_text(edited(before, chance), encoding="utf-8")
@@ -189,7 +189,7 @@ def test_edits_of_a_project_that_stands_on_another_give_the_same_bytes(tmp_path:
     assert check_random_edits(Project(tmp_path / "mylib").generate(), 200, seed=0) > 40
 
 
-def test_a_mistake_in_the_runtime_is_seen(small: Project) -> None:
+def test_an_error_in_the_runtime_is_seen(small: Project) -> None:
     small.run("generate")
     package = small.root / "runtime/backends/__init__.py"
     package.parent.mkdir(parents=True, exist_ok=True)

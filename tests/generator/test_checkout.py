@@ -77,7 +77,7 @@ def test_folders_and_files_behind_links_are_read(small: Project, tmp_path: Path)
 
 @pytest.mark.parametrize("target", ["nowhere", ".", "..", "{name}"])
 @pytest.mark.parametrize("top", FOLDERS)
-def test_links_to_folders_that_cannot_be_read_are_mistakes(small: Project, top: str, target: str) -> None:
+def test_links_to_folders_that_cannot_be_read_are_errors(small: Project, top: str, target: str) -> None:
     for folder in folders_of(small, top):
         link = folder / "link"
         link.symlink_to(target.format(name="link"))

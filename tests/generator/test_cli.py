@@ -353,7 +353,7 @@ def test_the_root_stands_on_either_side_of_the_command(small: Project, before: b
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_empty_spec_is_a_mistake_like_any_other(tmp_path: Path, command: str) -> None:
+def test_an_empty_spec_is_an_error_like_any_other(tmp_path: Path, command: str) -> None:
     (tmp_path / "spec").mkdir()
     result = CliRunner().invoke(main, [command, "--root", str(tmp_path)])
     assert result.exit_code == 1

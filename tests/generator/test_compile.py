@@ -107,7 +107,7 @@ def test_targets_and_families_can_be_chosen(compilation: Compilation) -> None:
         ("--jobs", "0", "0 is not in the range x>=1"),
     ],
 )
-def test_mistakes_on_the_command_line(compilation: Compilation, option: str, name: str, message: str) -> None:
+def test_errors_on_the_command_line(compilation: Compilation, option: str, name: str, message: str) -> None:
     result = compilation.run(option, name)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -150,7 +150,7 @@ def test_a_failure_keeps_the_old_object_and_the_others_go_on(compilation: Compil
     assert {name for name in new if new[name] != old[name]} == {
         f"{target}/shift{ending}" for target in ("one", "two") for ending in (".co", ".json")
     }
-    # It is not taken for up to date, and compiles once it is mended.
+    # It is not taken for up to date, and compiles once it is fixed.
     compilation.log()
     assert compilation.run("--target", "one").exit_code == 1
     assert compilation.built() == ["one/scale"]
@@ -372,16 +372,16 @@ def test_kernels_that_are_out_of_date_are_told(compilation: Compilation, host: b
     compilation.succeed("--target", "one", "--target", "two")
     assert project.run("check").stderr == project.run("generate").stderr == ""
     project.edit("runtime/kernels/other.hpp", "void apply() {}", "void apply() { }")
-    mend = "opgen compile --host" if host else "opgen compile"
-    told = f"kernels of one, two are out of date (scale, shift); run '{mend}'\n"
+    fix = "opgen compile --host" if host else "opgen compile"
+    expected = f"kernels of one, two are out of date (scale, shift); run '{fix}'\n"
     for command in ("generate", "check"):
         result = project.run(command)
-        assert (result.exit_code, result.stderr) == (0, told)
+        assert (result.exit_code, result.stderr) == (0, expected)
     compilation.succeed("--target", "one", "--target", "two")
     assert project.run("check").stderr == ""
     # A family that is new is missing, where there are others.
     (compilation.kernels / "code/two/shift.json").unlink()
-    assert project.run("check").stderr == f"kernels of two are out of date (shift); run '{mend}'\n"
+    assert project.run("check").stderr == f"kernels of two are out of date (shift); run '{fix}'\n"
     # Where no compiler is for it, a target's kernels stay as they are.
     for compiler in compilation.tools.iterdir():
         compiler.unlink()

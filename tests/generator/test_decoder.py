@@ -1,4 +1,4 @@
-"""The decoder: what the field of a record is annotated with its key may hold, and every mistake knows its place."""
+"""The decoder: what the field of a record is annotated with its key may hold, and every error knows its place."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 import pytest
-from opgen.decoder import Cursor, Mistakes, decode
+from opgen.decoder import Cursor, Diagnostics, decode
 from opgen.loader import load
-from opgen.notes import Choice, Entry, Key, Mark, Name, Of, Pattern, Place, Placeholders, Range, Using
+from opgen.notes import Choice, Entry, Key, LocationOf, Mark, Name, Of, Pattern, Placeholders, Range, Using
 from opgen.problem import Location, Problem
 from opgen.signature import Call
 
@@ -67,14 +67,14 @@ class Whole:
     double: Annotated[int | None, Using(lambda cursor: 2 * cursor.decode(int), int)]
     of_long: Annotated[str | None, Of(("long",))]
     of_short: Annotated[str | None, Of(("short",))]
-    has_note: Annotated[bool, Place("note")]
-    note_place: Annotated[Location, Place("note")]
+    has_note: Annotated[bool, LocationOf("note")]
+    note_place: Annotated[Location, LocationOf("note")]
     later: Annotated[tuple[int, ...], Mark.LATER]
     variant: Annotated[str, Mark.VARIANT]
     keys: Annotated[Mapping[str, Location], Mark.KEYS]
     path: Path
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note what is wrong between the keys."""
         if self.note == self.doc:
             yield "note", f"'note' of {what} says what 'doc' does; remove it"
@@ -90,7 +90,7 @@ LEAST = "doc: a text\nratio: 1\nkind: long\nparts: {one: {size: 1}}\nwidth: 3\n"
 
 
 def read(folder: Path, text: str, variant: str = "long") -> tuple[Whole, list[str]]:
-    """The record that a text holds, and its mistakes without the file's name."""
+    """The record that a text holds, and its errors without the file's name."""
     (folder / "spec").mkdir()
     (folder / FILE).write_text(text, encoding="utf-8")
     problems: list[Problem] = []
@@ -99,8 +99,8 @@ def read(folder: Path, text: str, variant: str = "long") -> tuple[Whole, list[st
 
 
 def test_a_key_that_is_not_written_has_nothing(tmp_path: Path) -> None:
-    whole, mistakes = read(tmp_path, LEAST)
-    assert mistakes == []
+    whole, errors = read(tmp_path, LEAST)
+    assert errors == []
     assert (whole.name, whole.variant, whole.path) == ("file", "long", FILE)
     assert (whole.lines, whole.flag, whole.note, whole.has_note, whole.call) == ("", False, None, False, None)
     assert (whole.words, whole.places, whole.later, whole.either) == ((), {}, (), 0)
@@ -117,8 +117,8 @@ def test_each_type_of_a_key(tmp_path: Path) -> None:
         "words: one\nplaces: [here,\n  there]\n"
         "sizes: {one: 1}\neither: {one: 1}\nelements: [{text: 'a_{dtype}'}]\ndouble: 4\nof_short: only here\n"
     )
-    whole, mistakes = read(tmp_path, text, "short")
-    assert mistakes == []
+    whole, errors = read(tmp_path, text, "short")
+    assert errors == []
     assert (whole.doc, whole.lines) == ("two lines", "two\nlines")
     assert (whole.ratio, whole.flag, whole.version, whole.double) == (None, True, "1.5", 8)
     assert whole.call == Call("same", ("x",))
@@ -171,7 +171,7 @@ def test_each_type_of_a_key(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_in_one_key(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_an_error_in_one_key(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert read(tmp_path, LEAST + text)[1] == expected
 
 
@@ -194,14 +194,14 @@ def test_a_mistake_in_one_key(tmp_path: Path, text: str, expected: list[str]) ->
         ("width: 3", "width: 3\ndouble: 0.5", ["6:9: 'double' of the whole file must be an integer, not a number"]),
     ],
 )  # fmt: skip
-def test_a_mistake_in_what_must_be_written(tmp_path: Path, find: str, replace: str, expected: list[str]) -> None:
+def test_an_error_in_what_must_be_written(tmp_path: Path, find: str, replace: str, expected: list[str]) -> None:
     assert LEAST.count(find) == 1
     assert read(tmp_path, LEAST.replace(find, replace))[1] == expected
 
 
-def test_all_mistakes_are_noted_and_something_empty_takes_their_place(tmp_path: Path) -> None:
-    whole, mistakes = read(tmp_path, "doc: [x]\nkind: wide\nparts: {one: {size: two}, two: 2}\nflag: maybe\nadd: 1\n")
-    assert mistakes == [
+def test_all_errors_are_noted_and_something_empty_takes_their_place(tmp_path: Path) -> None:
+    whole, errors = read(tmp_path, "doc: [x]\nkind: wide\nparts: {one: {size: two}, two: 2}\nflag: maybe\nadd: 1\n")
+    assert errors == [
         "1:1: the whole file lacks the key 'ratio'; add it",
         "1:1: the whole file lacks the key 'width'; add it",
         "1:6: 'doc' of the whole file must be text, not a list; put it in quotes",
@@ -217,12 +217,12 @@ def test_all_mistakes_are_noted_and_something_empty_takes_their_place(tmp_path: 
 
 
 def test_a_key_of_another_variant_is_unknown(tmp_path: Path) -> None:
-    (mistake,) = read(tmp_path, LEAST + "of_short: text\n")[1]
-    assert mistake.startswith("6:1: unknown key 'of_short' in the whole file; known are")
-    assert "of_long" in mistake
+    (error,) = read(tmp_path, LEAST + "of_short: text\n")[1]
+    assert error.startswith("6:1: unknown key 'of_short' in the whole file; known are")
+    assert "of_long" in error
 
 
-def test_places_of_mistakes_between_keys(tmp_path: Path) -> None:
+def test_places_of_errors_between_keys(tmp_path: Path) -> None:
     assert read(tmp_path, LEAST.replace("size: 1", "size: 4") + "double: 2\n")[1] == [
         "1:1: the whole; it is here",
         "4:9: the name of a part; it is here",

@@ -77,7 +77,7 @@ def test_what_breaks_callers_needs_an_exception(committed: Project) -> None:
     mend = "undo it, or write why to 'breaking: {PARAMETER_DEFAULT_CHANGED: {unary.elu.alpha: reason}}'"
     assert result.stderr == (
         f"spec/functors/unary.yaml:4:3: PARAMETER_DEFAULT_CHANGED: {message}; {mend} of spec/package.yaml\n"
-        "1 mistake in the spec; nothing was written\n"
+        "1 error in the spec; nothing was written\n"
     )
     (found,) = json.loads(committed.run("check", "--against", "v1", "--format", "json").stdout)
     assert (found["rule"], found["path"], found["line"]) == ("breaking-change", UNARY, 4)
@@ -100,7 +100,7 @@ def test_what_breaks_callers_needs_an_exception(committed: Project) -> None:
         ("--output=spec", "'--output=spec' is no commit here"),
         ("HEAD:spec", "'HEAD:spec' is no commit here"),
         ("empty", "there is no spec/ at 'empty'; give a commit that has one"),
-        ("older", "this opgen cannot read the spec at 'older', in which it finds 1 mistake, spec/package.yaml:7:1"),
+        ("older", "this opgen cannot read the spec at 'older', in which it finds 1 error, spec/package.yaml:7:1"),
     ],
 )
 def test_a_commit_that_cannot_be_read_is_refused(committed: Project, revision: str, message: str) -> None:
@@ -138,7 +138,7 @@ def test_a_folder_without_git_is_refused(small: Project, monkeypatch: pytest.Mon
     assert (result.exit_code, result.stderr) == (1, "there is no git; install it, or put it on PATH\n")
 
 
-# Whatever is changed in a spec is seen, if the spec has no mistake then.
+# Whatever is changed in a spec is seen, if the spec has no error then.
 
 
 def unseen(root: Path, sources: Sources, files: Mapping[Path, Document], tried: Iterable[Mutation]) -> list[str]:

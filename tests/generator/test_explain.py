@@ -112,7 +112,7 @@ def entries(value: Value) -> dict[str, Value]:
 
 
 def changes(checked: Checked, path: PurePosixPath, line: str, edited: dict[Path, Document]) -> bool | None:
-    """Whether an emitted line is another one after a change of the spec; None where the spec has a mistake then."""
+    """Whether an emitted line is another one after a change of the spec; None where the spec has an error then."""
     try:
         after = compose(REPOSITORY, {**documents(), **edited}, sources(), [])
     except SpecError:

@@ -204,7 +204,7 @@ def test_derived_gradients_are_short(text: str, derived: Mapping[str, str]) -> N
         ("where(x, 1, 0)", 6, "must be a comparison"),
     ],
 )
-def test_a_mistake_has_its_place(text: str, offset: int, message: str) -> None:
+def test_an_error_has_its_place(text: str, offset: int, message: str) -> None:
     with pytest.raises(
         FormulaError, match=message.replace("(", r"\(").replace(")", r"\)").replace("?", r"\?")
     ) as caught:

@@ -7,7 +7,7 @@ import pytest
 
 from .project import HERE, Project
 
-MISTAKES = sorted(path for path in (HERE / "golden" / "mistakes").iterdir() if path.is_dir())
+ERRORS = sorted(path for path in (HERE / "golden" / "errors").iterdir() if path.is_dir())
 CHANGES = sorted(path for path in (HERE / "golden" / "changes").iterdir() if path.is_dir())
 
 
@@ -18,8 +18,8 @@ def compare(pytestconfig: pytest.Config, file: Path, actual: str) -> None:
     assert actual == file.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.name)
-def test_mistake_is_reported_and_nothing_is_written(
+@pytest.mark.parametrize("case", ERRORS, ids=lambda case: case.name)
+def test_error_is_reported_and_nothing_is_written(
     small: Project, case: Path, pytestconfig: pytest.Config, full: bool
 ) -> None:
     before = small.files(), small.times()
@@ -29,7 +29,7 @@ def test_mistake_is_reported_and_nothing_is_written(
     assert generate.stdout == ""
     assert (small.files(), small.times()) == before
     # Both read the project alike, as some of the cases show.
-    if full or MISTAKES.index(case) % 8 == 0:
+    if full or ERRORS.index(case) % 8 == 0:
         check = small.run("check")
         assert (check.exit_code, check.stdout, check.stderr) == (1, "", generate.stderr)
     compare(pytestconfig, case / "stderr.txt", generate.stderr)
@@ -56,8 +56,8 @@ def test_change_shows(few_ops: Project, case: Path, pytestconfig: pytest.Config)
         compare(pytestconfig, file, without_banners(result.stdout))
 
 
-def test_mistakes_are_many_and_placed() -> None:
-    texts = [(case / "stderr.txt").read_text(encoding="utf-8") for case in MISTAKES]
+def test_errors_are_many_and_located() -> None:
+    texts = [(case / "stderr.txt").read_text(encoding="utf-8") for case in ERRORS]
     assert len(texts) >= 25
     for text in texts:
         *problems, count = text.splitlines()

@@ -318,7 +318,7 @@ def test_a_text_that_is_no_plain_one_is_to_be_quoted(sign: str) -> None:
         ("a:\n\tb: 1\n", "2: a tab indents this line; indent it with spaces"),
     ],
 )
-def test_a_mistake_of_yaml_says_what_to_write(text: str, message: str) -> None:
+def test_an_error_of_yaml_says_what_to_write(text: str, message: str) -> None:
     assert problems(text) == [message]
 
 

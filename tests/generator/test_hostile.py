@@ -1,4 +1,4 @@
-"""Hostile files: whatever stands in the spec, opgen accepts it or says where the mistake is, and never breaks."""
+"""Hostile files: whatever stands in the spec, opgen accepts it or says where the error is, and never breaks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
             yield from scalars(each)
 
 
-def mistakes(file: Path, text: str) -> Sequence[Problem]:
+def errors(file: Path, text: str) -> Sequence[Problem]:
     """What opgen says of the small project where `file` holds `text`."""
     problems = Problems()
     documents = load(SMALL, problems, {file: text})
@@ -74,7 +74,7 @@ def mutations(part: int | None) -> list[tuple[Path, str, str]]:
 
 def require_places(part: int | None) -> None:
     for file, text, what in mutations(part):
-        for problem in mistakes(file, text):
+        for problem in errors(file, text):
             place = problem.location
             lines = lines_of(text if place.path == file else (SMALL / place.path).read_text(encoding="utf-8"))
             assert place.line <= len(lines), f"{what}: {problem}"

@@ -58,7 +58,7 @@ def labels(completions: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("file", "find", "replace", "message"), EDITS, ids=[edit[3] for edit in EDITS])
-def test_mistakes_come_and_go_as_you_type(editor: Editor, file: str, find: str, replace: str, message: str) -> None:
+def test_errors_come_and_go_as_you_type(editor: Editor, file: str, find: str, replace: str, message: str) -> None:
     editor.type(file, find, replace)
     editor.wait(file, message)
     (diagnostic,) = (each for each in editor.diagnostics[editor.uri(file)] if message in each["message"])
@@ -69,7 +69,7 @@ def test_mistakes_come_and_go_as_you_type(editor: Editor, file: str, find: str, 
     editor.wait(file)
 
 
-def test_mistakes_of_other_files_are_shown(editor: Editor) -> None:
+def test_errors_of_other_files_are_shown(editor: Editor) -> None:
     """A name that is gone is missed where it is used."""
     editor.type(UNARY, "  to_dtype:\n", "  to_dtypes:\n")
     editor.wait(GPU, "unknown functor 'unary.to_dtype'")
@@ -78,7 +78,7 @@ def test_mistakes_of_other_files_are_shown(editor: Editor) -> None:
 
 
 def test_latency(editor: Editor, capsys: pytest.CaptureFixture[str]) -> None:
-    """How long mistakes take to come and to go; a figure and no promise, as machines differ."""
+    """How long errors take to come and to go; a figure and no promise, as machines differ."""
     times = []
     for _ in range(2):
         for file, find, replace, message in EDITS:
@@ -250,7 +250,7 @@ def test_edits_in_every_encoding(text: str, new: str, cut: tuple[int, int], enco
 
 
 def test_a_project_behind_a_link(small: Project, tmp_path: Path) -> None:
-    """Mistakes are shown in the document that is open, by whichever path the editor has it."""
+    """Errors are shown in the document that is open, by whichever path the editor has it."""
     (tmp_path / "link").symlink_to(small.root)
     (tmp_path / "alone.yaml").symlink_to(small.root / "spec/functors/unary.yaml")
     for root, file in ((tmp_path / "link", "spec/functors/unary.yaml"), (tmp_path, "alone.yaml")):
@@ -304,8 +304,8 @@ def test_the_configuration_of_vs_code_is_json() -> None:
 
 
 @pytest.mark.skipif(shutil.which("nvim") is None, reason="Neovim is not installed")
-def test_neovim_shows_mistakes(small: Project, tmp_path: Path) -> None:
-    """Neovim starts with what docs/editors.md says, and a file with a mistake."""
+def test_neovim_shows_errors(small: Project, tmp_path: Path) -> None:
+    """Neovim starts with what docs/editors.md says, and a file with an error."""
     small.edit("spec/package.yaml", "max_rank: ", "most_rank: ")
     (tmp_path / "init.lua").write_text(configuration("lua"), encoding="utf-8")
     script = """

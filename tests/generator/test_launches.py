@@ -100,7 +100,7 @@ def test_optional_operands_are_conditions(text: str, python: str) -> None:
         ("'a' + 1", "''a'' is a text; write a number"),
     ],
 )  # fmt: skip
-def test_mistakes_of_expressions_are_explained(text: str, message: str) -> None:
+def test_errors_of_expressions_are_explained(text: str, message: str) -> None:
     with pytest.raises(TermError) as caught:
         scope().typed(ast.parse(text, mode="eval").body)
     assert str(caught.value) == message

@@ -113,7 +113,7 @@ def test_files_are_read_in_order_and_named_by_their_stems(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_cannot_be_read_is_a_mistake(tmp_path: Path, content: bytes, place: tuple[int, int], message: str) -> None:
+def test_what_cannot_be_read_is_an_error(tmp_path: Path, content: bytes, place: tuple[int, int], message: str) -> None:
     (tmp_path / "spec").mkdir()
     (tmp_path / "spec" / "file.yaml").write_bytes(content)
     problems: list[Problem] = []

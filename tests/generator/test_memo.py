@@ -96,14 +96,14 @@ def test_deep_values_are_compared() -> None:
 
 
 def found(edits: Sequence[tuple[Path, str]]) -> list[list[Problem]]:
-    """The mistakes after each edit of the repository's spec, one after another."""
+    """The errors after each edit of the repository's spec, one after another."""
     workspace = Workspace(REPOSITORY)
-    mistakes = []
+    errors = []
     for path, text in edits:
         workspace.unsaved = {path: text}
         workspace.examine()
-        mistakes.append(list(workspace.problems))
-    return mistakes
+        errors.append(list(workspace.problems))
+    return errors
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""The spec is executed: whatever is changed in it is a mistake, or changes what opgen emits or asks of a compiler."""
+"""The spec is executed: whatever is changed in it is an error, or changes what opgen emits or asks of a compiler."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def quick_first() -> list[PurePosixPath]:
 
 
 def makes_a_difference(roots: Mapping[Path, Value]) -> bool:
-    """Whether the spec with other roots of these files is a mistake, or something else comes of it."""
+    """Whether the spec with other roots of these files is an error, or something else comes of it."""
     before = unchanged()
     others = {file: Document(file, root) for file, root in roots.items()}
     try:

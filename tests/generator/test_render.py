@@ -39,7 +39,7 @@ def test_a_template_is_given_its_view(tmp_path: Path) -> None:
     ["{{ view.nmae }}", "{% if view.nmae %}{% endif %}", "{% for x in view.nmae %}{% endfor %}", "{{ nmae }}"],
 )
 def test_what_a_view_has_not_is_an_error(tmp_path: Path, template: str) -> None:
-    with pytest.raises(SpecError, match=r"templates/module\.py\.j2:1:1: .*nmae.*; mend the template"):
+    with pytest.raises(SpecError, match=r"templates/module\.py\.j2:1:1: .*nmae.*; fix the template"):
         render_one(tmp_path, "module.py.j2", template, View("tallow"))
 
 
@@ -52,12 +52,12 @@ def test_what_a_view_has_not_is_an_error(tmp_path: Path, template: str) -> None:
     ],
 )
 def test_whatever_a_template_raises_is_told_with_its_line(tmp_path: Path, expression: str, reason: str) -> None:
-    with pytest.raises(SpecError, match=rf"templates/module\.py\.j2:3:1: {reason}.*; mend the template"):
+    with pytest.raises(SpecError, match=rf"templates/module\.py\.j2:3:1: {reason}.*; fix the template"):
         render_one(tmp_path, "module.py.j2", f"# One.\n# Two.\nx = {{{{ {expression} }}}}\n", View("tallow"))
 
 
 def test_a_template_that_includes_itself_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"templates/module\.py\.j2:2:1: RecursionError.*; mend the template"):
+    with pytest.raises(SpecError, match=r"templates/module\.py\.j2:2:1: RecursionError.*; fix the template"):
         render_one(tmp_path, "module.py.j2", "x = 1\n{% include 'module.py.j2' %}\n", View("tallow"))
 
 
@@ -80,7 +80,7 @@ def test_a_source_that_is_a_pipe_is_not_waited_for(small: Project, name: str) ->
     assert message in result.stderr
 
 
-def test_a_template_whose_name_cannot_be_printed_is_a_mistake(small: Project) -> None:
+def test_a_template_whose_name_cannot_be_printed_is_an_error(small: Project) -> None:
     """Its banner would not be one line."""
     (small.root / "templates/tallow/two\nlines.py.j2").write_text('"""Lines."""\n', encoding="utf-8")
     result = small.run("check")

@@ -11,7 +11,7 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 from opgen.problem import Location, Problem
-from opgen.report import FORMATS, MISTAKE, end_column, with_source
+from opgen.report import ERROR, FORMATS, end_column, with_source
 
 from .project import Project
 from .test_cli import on_a_terminal
@@ -89,7 +89,7 @@ SARIF = {
         },
     },
 }
-PROBLEM = Problem(Location(Path("spec/functors/a b.yaml"), 3, 11), "100% wrong, 'x': no; mend it")
+PROBLEM = Problem(Location(Path("spec/functors/a b.yaml"), 3, 11), "100% wrong, 'x': no; fix it")
 
 
 def findings(style: str, output: str) -> list[tuple[str, str, int]]:
@@ -126,7 +126,7 @@ def test_formats(small: Project, style: str) -> None:
     text, result = small.run("check"), small.run("check", "--format", style)
     assert (result.exit_code, result.stderr) == (1, "")
     lines = [line.split(":") for line in text.stderr.splitlines()[:-1]]
-    assert findings(style, result.stdout) == [("mistake", path, int(line)) for path, line, *_ in lines]
+    assert findings(style, result.stdout) == [("error", path, int(line)) for path, line, *_ in lines]
     assert len(lines) >= 1
 
 
@@ -137,12 +137,12 @@ def test_diff_is_for_people(small: Project) -> None:
 
 
 def test_texts_are_escaped() -> None:
-    found = [(MISTAKE, PROBLEM)]
+    found = [(ERROR, PROBLEM)]
     assert FORMATS["github"](found) == (
-        "::error file=spec/functors/a b.yaml,line=3,col=11,title=opgen mistake::100%25 wrong, 'x': no; mend it"
+        "::error file=spec/functors/a b.yaml,line=3,col=11,title=opgen error::100%25 wrong, 'x': no; fix it"
     )
     log: dict[str, Any] = json.loads(FORMATS["sarif"](found))
-    assert findings("sarif", json.dumps(log)) == [("mistake", "spec/functors/a%20b.yaml", 3)]
+    assert findings("sarif", json.dumps(log)) == [("error", "spec/functors/a%20b.yaml", 3)]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_the_line_is_shown() -> None:
     assert beyond == "error: nothing is here\n --> spec/a.yaml:9:1\n"
 
 
-def test_a_terminal_shows_lines_and_elsewhere_a_mistake_is_a_line(small: Project) -> None:
+def test_a_terminal_shows_lines_and_elsewhere_an_error_is_a_line(small: Project) -> None:
     small.edit("spec/package.yaml", "max_rank: ", "most_rank: ")
     shown = on_a_terminal([sys.executable, "-m", "opgen", "--root", str(small.root), "check"], {})
     plain = click.unstyle(shown).replace("\r", "")

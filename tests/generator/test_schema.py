@@ -132,14 +132,14 @@ def refused(path: Path, data: Any) -> list[Problem]:
 def disagreement(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, Any], str]:
     """How the schema and the record of a file disagree."""
     noted: list[Problem] = []
-    note_mistakes = decoder._Keys.note_mistakes
+    note_diagnostics = decoder._Keys.note_diagnostics
 
     def note(keys: Any, record: Any) -> None:
         before = len(keys.cursor.problems)
-        note_mistakes(keys, record)
+        note_diagnostics(keys, record)
         noted.extend(keys.cursor.problems[before:])
 
-    monkeypatch.setattr(decoder._Keys, "note_mistakes", note)
+    monkeypatch.setattr(decoder._Keys, "note_diagnostics", note)
 
     def found(path: Path, data: Any) -> str:
         noted.clear()

@@ -47,7 +47,7 @@ def test_each_edit_is_written_as_a_whole(small: Project) -> None:
 @pytest.mark.slow
 def test_what_is_kept_of_a_large_spec_is_right(few_ops: Project) -> None:
     watcher = check_edits(few_ops, EDITS_OF_MANY)
-    # What only moved is the same, and its mistakes are where it is now.
+    # What only moved is the same, and its errors are where it is now.
     file = few_ops.root / "spec/functors/unary.yaml"
     few_ops.edit("spec/functors/unary.yaml", "ops:\n", "ops:\n\n")
     assert watcher.update(few_ops.output, [file])[1] == []
@@ -59,7 +59,7 @@ def test_what_is_kept_of_a_large_spec_is_right(few_ops: Project) -> None:
     assert kept.value.problems == anew.value.problems
 
 
-def test_a_mistake_writes_nothing_and_is_over_when_it_is_mended(small: Project) -> None:
+def test_an_error_writes_nothing_and_is_over_when_it_is_fixed(small: Project) -> None:
     watcher, before = Watcher(small.root), small.files()
     file = small.root / "spec/functors/unary.yaml"
     small.edit("spec/functors/unary.yaml", "formula: -x", "formula: -y")

@@ -283,7 +283,7 @@ def test_a_file_that_lies_is_refused_by_key_or_tensor(content: bytes, reason: st
 
 
 def test_a_file_that_does_not_lie_is_read() -> None:
-    """The helpers of these tests write files that only the mistake of each case spoils."""
+    """The helpers of these tests write files that only the error of each case spoils."""
     with open_gguf(written(alignment=64, x=ONE, y=((32, 2), 2, 64, bytes(36)))) as file:
         assert file["y"].nbytes == 36
     with open_gguf(keyed(9, struct.pack("<IQ", 9, 1) * 3 + struct.pack("<IQ", 0, 1) + b"\7")) as file:

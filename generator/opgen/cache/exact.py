@@ -57,21 +57,21 @@ def digest(value: object) -> bytes:
 
     TypeError if an object in it is neither a scalar, a container nor a dataclass with a comparison of its fields.
     """
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     waiting = [value]
     while waiting:
         part = waiting.pop()
         kind, parts = type(part), _parts(part)
-        found.update(f"{kind.__module__}.{kind.__qualname__} ".encode())
+        hasher.update(f"{kind.__module__}.{kind.__qualname__} ".encode())
         if parts is not None:
-            found.update(b"%d " % len(parts))
+            hasher.update(b"%d " % len(parts))
             waiting += reversed(parts)
             continue
         content = _content(part)
         if content is None:
             raise TypeError(f"{kind.__qualname__} has no exact digest")
-        found.update(b"%d %s" % (len(content), content))
-    return found.digest()
+        hasher.update(b"%d %s" % (len(content), content))
+    return hasher.digest()
 
 
 def _parts(value: object) -> Sequence[object] | None:

@@ -93,11 +93,11 @@ def _remove_oldest(folder: Path) -> None:
 def _generator() -> bytes:
     """A checksum of the generator's sources, of its Python, and of the names of all distributions beside it."""
     package = Path(__file__).parent.parent
-    found = hashlib.sha256(sys.version.encode())
+    hasher = hashlib.sha256(sys.version.encode())
     for file in sorted(package.rglob("*.py")):
-        found.update(f"\0{file.relative_to(package)}\0".encode())
-        found.update(file.read_bytes())
+        hasher.update(f"\0{file.relative_to(package)}\0".encode())
+        hasher.update(file.read_bytes())
     for folder in map(Path, sys.path):
         if folder.name in ("site-packages", "dist-packages") and folder.is_dir():
-            found.update(repr(sorted(file.name for file in folder.glob("*-info"))).encode())
-    return found.digest()
+            hasher.update(repr(sorted(file.name for file in folder.glob("*-info"))).encode())
+    return hasher.digest()

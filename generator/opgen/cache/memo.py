@@ -42,16 +42,16 @@ def memoize(
         @wraps(function)
         def memoized(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
             parts = key(*args, **kwargs)
-            place = _hashable(parts)
+            arguments_key = _hashable(parts)
             result: Result
-            if place in table:
-                table.move_to_end(place)
-                _, result, age = table[place]
+            if arguments_key in table:
+                table.move_to_end(arguments_key)
+                _, result, age = table[arguments_key]
                 if age:
-                    table[place] = parts, result, 0
+                    table[arguments_key] = parts, result, 0
                 return result
             result = function(*args, **kwargs)
-            table[place] = parts, result, 0
+            table[arguments_key] = parts, result, 0
             if len(table) > size:
                 table.popitem(last=False)
             return result

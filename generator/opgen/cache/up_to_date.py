@@ -88,15 +88,15 @@ def _identity(base: "Base | None") -> list[str] | None:
 
 def _state(folders: Iterable[str]) -> str | None:
     """A checksum of what the system says of all files in some folders; None where it refuses that."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     walked: set[tuple[int, int]] = set()
     try:
         for folder in folders:
             for path, facts in _walk(folder, walked):
-                found.update(f"{path!r} {facts}\n".encode(errors="surrogateescape"))
+                hasher.update(f"{path!r} {facts}\n".encode(errors="surrogateescape"))
     except OSError:
         return None
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 def _walk(folder: str, walked: set[tuple[int, int]]) -> Iterator[tuple[str, object]]:

@@ -8,21 +8,21 @@ TOLERANCE = 1e-9
 _LONG = 1e6
 
 
-def are_close(found: float, expected: float, scale: float = 0.0, tolerance: float = TOLERANCE) -> bool:
+def are_close(actual: float, expected: float, scale: float = 0.0, tolerance: float = TOLERANCE) -> bool:
     """Return True if two numbers differ by rounding alone, given operands of the size of `scale`; NaN equals NaN."""
-    if math.isnan(found) or math.isnan(expected):
-        return math.isnan(found) and math.isnan(expected)
-    if found == expected:
+    if math.isnan(actual) or math.isnan(expected):
+        return math.isnan(actual) and math.isnan(expected)
+    if actual == expected:
         return True
-    bound = tolerance * max(abs(found), abs(expected), scale)
-    return math.isfinite(found) and math.isfinite(expected) and abs(found - expected) <= bound
+    bound = tolerance * max(abs(actual), abs(expected), scale)
+    return math.isfinite(actual) and math.isfinite(expected) and abs(actual - expected) <= bound
 
 
-def are_same(found: float, expected: float, tolerance: float) -> bool:
+def are_same(actual: float, expected: float, tolerance: float) -> bool:
     """Return True if two numbers are close and, if they are zeros, have one sign."""
-    if found == 0 and expected == 0:
-        return math.copysign(1, found) == math.copysign(1, expected)
-    return are_close(found, expected, tolerance=tolerance)
+    if actual == 0 and expected == 0:
+        return math.copysign(1, actual) == math.copysign(1, expected)
+    return are_close(actual, expected, tolerance=tolerance)
 
 
 def format_number(number: float) -> str:

@@ -72,16 +72,16 @@ def _evaluate(functor: Functor, edge: Edge, cases: Sequence[_Case]) -> tuple[boo
             continue
         has_dtype = True
         parameters = [*arguments[count:], *defaults[len(arguments) - count :]]
-        found = _convert(
+        actual = _convert(
             case.result, case.function(*(_in_compute(case.evaluator, each) for each in (operands, parameters)))
         )
         # In f64 rounding errors are those of math libraries; short floats may be off by a few units.
         tolerance = max(_TOLERANCE, 4 * case.result.epsilon if case.result.epsilon > _TOLERANCE else 0)
-        if not are_same(found, expected, tolerance):
+        if not are_same(actual, expected, tolerance):
             message = (
                 f"edge '{edge.call}' of op '{functor.name}' says {format_number(expected)}, but its formula gives "
-                f"{format_number(found)} for {format_numbers(arguments) or 'no elements'} in {case.dtype}; "
-                f"{'correct it' if edge.names else f'write {format_number(found)}'}, or correct the formula"
+                f"{format_number(actual)} for {format_numbers(arguments) or 'no elements'} in {case.dtype}; "
+                f"{'correct it' if edge.names else f'write {format_number(actual)}'}, or correct the formula"
             )
             return True, Problem(edge.location, message)
     return has_dtype, None
@@ -99,8 +99,8 @@ def _in_compute(evaluator: Evaluator, numbers: list[float]) -> list[float]:
     return numbers if evaluator.integers is None else [*map(evaluator.integers.round, numbers)]
 
 
-def _convert(result: Format, found: Any) -> float:
-    if isinstance(result, Integers) and isinstance(found, int):
+def _convert(result: Format, value: Any) -> float:
+    if isinstance(result, Integers) and isinstance(value, int):
         is_truth = (result.min, result.max) == (0, 1)
-        return int(found != 0) if is_truth else result.wrap(found)
-    return result.round(float(found))
+        return int(value != 0) if is_truth else result.wrap(value)
+    return result.round(float(value))

@@ -139,8 +139,8 @@ class Evaluator:
         lines.append(f"return {self._text(result, local, scope, called)}")
         arguments = ", ".join(local[name] for name in names)
         exec(_code("\n  ".join((f"def computed({arguments}):", *lines))), scope)
-        found: Function = scope["computed"]
-        return found
+        function: Function = scope["computed"]
+        return function
 
     def _text(self, node: Node, local: Mapping[str, str], scope: dict[str, Any], called: _Called) -> str:
         """Return a formula as Python text, and put the functions that it calls into `scope`."""

@@ -37,10 +37,10 @@ def implementation_problems(context: Context, primitive: Primitive) -> Iterator[
         functions = [*evaluator.implementations(primitive)] if evaluator.kind in primitive.kinds else []
         for (key, function), (other_key, other) in product(functions[:1], functions[1:]):
             for arguments in _samples(primitive, evaluator):
-                expected, found = function(*arguments), other(*arguments)
-                if not are_close(found, expected):
+                expected, actual = function(*arguments), other(*arguments)
+                if not are_close(actual, expected):
                     message = (
-                        f"'{other_key}' of primitive '{primitive.name}' gives {format_number(found)} for "
+                        f"'{other_key}' of primitive '{primitive.name}' gives {format_number(actual)} for "
                         f"{format_numbers(arguments)}, but {f'{key!r}' if key else 'the operator'} gives "
                         f"{format_number(expected)}; write expressions of one function"
                     )

@@ -80,13 +80,13 @@ def _integer_problems(functor: Functor, primitive: Primitive, integers: Sequence
 
 
 def _compute_formats(context: Context, names: Iterable[str]) -> list[_Named]:
-    found = {}
+    formats = {}
     for name in names:
         dtype = context.dtypes.get(name)
         numbers = context.format(dtype.compute) if dtype is not None else None
         if numbers is not None:
-            found[name] = numbers
-    return [*found.items()]
+            formats[name] = numbers
+    return [*formats.items()]
 
 
 def _problems(what: str, formula: Formula, formats: Sequence[_Named]) -> Iterator[Problem]:

@@ -44,12 +44,12 @@ def reduction_problems(context: Context, functor: Functor) -> Iterator[Problem]:
             ]
         except Unknown:
             return
-        found = {
+        contradictions = {
             "identity": _identity_problem(functor, reduction, reducer, contributions, name),
             "combine": _order_problem(functor, reduction, reducer, contributions, name),
             "result": _result_problem(context, functor, reducer, numbers, name),
         }
-        problems = {**{key: problem for key, problem in found.items() if problem is not None}, **problems}
+        problems = {**{key: problem for key, problem in contradictions.items() if problem is not None}, **problems}
     for key, find in (("finish", _unit_problem), ("state", _state_problem)):
         if not problems and (problem := find(context, functor, reduction)) is not None:
             problems[key] = problem
@@ -150,14 +150,14 @@ def _unit_problem(context: Context, functor: Functor, monoid: Monoid) -> Problem
         return None
     parameters = parameters_of(functor)
     for row, unit in itertools.product(ROWS, _UNITS):
-        expected, found = (
+        expected, actual = (
             reducer.finish(reducer.combine_all(reducer.contributions(divided)), len(row), parameters, by)
             for divided, by in ((row, 1.0), ([x / unit for x in row], unit))
         )
-        if not are_close(found, expected):
+        if not are_close(actual, expected):
             message = (
                 f"'finish' of op '{functor.name}' gives {format_number(expected)} for the row [{format_numbers(row)}] "
-                f"in {name}, but {format_number(found)} for the same divided by a 'unit' of {format_number(unit)}; "
+                f"in {name}, but {format_number(actual)} for the same divided by a 'unit' of {format_number(unit)}; "
                 "multiply by the power of 'unit' that undoes it"
             )
             return Problem(monoid.finish.location, message)

@@ -34,7 +34,7 @@ def row_problems(context: Context, functor: Functor) -> Iterator[Problem]:
         return
     numbers = dict(zip(functor.parameters, parameters_of(functor), strict=True))
     shifted: dict[str, Sequence[float]] = {
-        name: (*_ROW[place:], *_ROW[:place]) for place, name in enumerate(functor.operands)
+        name: (*_ROW[offset:], *_ROW[:offset]) for offset, name in enumerate(functor.operands)
     }
     if functor.index is not None:
         shifted[functor.index] = _AT_INDEX
@@ -44,15 +44,15 @@ def row_problems(context: Context, functor: Functor) -> Iterator[Problem]:
     try:
         result = _evaluated(context, formula, shifted, numbers)
         for operand, node in derivatives(context.spec, functor).items():
-            found = _evaluated(context, node, {**shifted, INCOMING: incoming, RESULT: result}, numbers)
-            for index, gradient in enumerate(found):
+            actual = _evaluated(context, node, {**shifted, INCOMING: incoming, RESULT: result}, numbers)
+            for index, gradient in enumerate(actual):
 
                 def loss(x: float, operand: str = operand, index: int = index) -> float:
                     row = [*shifted[operand]]
                     row[index] = x
-                    made = _evaluated(context, formula, {**shifted, operand: row}, numbers)
-                    made = made[:1] if functor.per_row else made
-                    return math.fsum(g * y for g, y in zip(incoming, made, strict=False))
+                    moved = _evaluated(context, formula, {**shifted, operand: row}, numbers)
+                    moved = moved[:1] if functor.per_row else moved
+                    return math.fsum(g * y for g, y in zip(incoming, moved, strict=False))
 
                 slope = slope_of(loss, shifted[operand][index])
                 if slope is not None and not slope.allows(gradient, 1e-3):
@@ -65,27 +65,27 @@ def row_problems(context: Context, functor: Functor) -> Iterator[Problem]:
 def _problem(functor: Functor, operand: str, index: int, gradient: float, slope: float) -> Problem:
     written = functor.gradients.get(operand)
     what = f"the gradient of '{operand}' of op '{functor.name}'"
-    mend = "write the slope" if written is not None else "write 'gradient', or remove 'detach' from the formula"
+    fix = "write the slope" if written is not None else "write 'gradient', or remove 'detach' from the formula"
     return Problem(
         functor.location if written is None else written.location,
         f"{what} is {format_number(gradient)} for element {index + 1} of {format_numbers(_ROW)}, where differences "
-        f"give {format_number(slope)}; {mend}",
+        f"give {format_number(slope)}; {fix}",
     )
 
 
 def _evaluated(context: Context, node: Node, elements: Columns, numbers: Mapping[str, float]) -> list[float]:
     """Evaluate a row formula of the columns of a row. Raises Unknown for a function that opgen does not compute."""
     length = len(_ROW)
-    columns: dict[str, Sequence[float]] = {**elements, POSITION: [float(place) for place in range(length)]}
+    columns: dict[str, Sequence[float]] = {**elements, POSITION: [float(index) for index in range(length)]}
     known: dict[str, float] = {**numbers, COUNT: float(length)}
 
     def of_each(node: Node) -> list[float]:
         function = context.floats.function(node, (*columns, *known))
         return [float(function(*each, *known.values())) for each in zip(*columns.values(), strict=True)]
 
-    found = passes_of([node], columns)
-    for each in found.passes:
+    passes = passes_of([node], columns)
+    for each in passes.passes:
         known |= {join.name: _JOINS[join.kind](of_each(join.contribution)) for join in each.joins}
         for name, constant in each.constants.items():
             known[name] = of_each(constant)[0]
-    return of_each(found.results[0])
+    return of_each(passes.results[0])

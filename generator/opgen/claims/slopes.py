@@ -135,17 +135,17 @@ def _contradiction(function: Function, gradient: Function, index: int, arguments
 
     Both functions are of all arguments.
     """
-    slope, found = _compare(function, gradient, index, arguments)
+    slope, actual = _compare(function, gradient, index, arguments)
     if slope is None:
         return None
     # At a single point ties are shared, and conditions may choose another slope than the one around it.
-    if abs(found) <= max(1.0, abs(slope.min), abs(slope.max)) and not any(
+    if abs(actual) <= max(1.0, abs(slope.min), abs(slope.max)) and not any(
         _compare(function, gradient, index, [*arguments[:index], arguments[index] + apart, *arguments[index + 1 :]])[0]
         for apart in (-_APART, _APART)
     ):
         return None
     return (
-        f"is {format_number(found)} * {INCOMING} at {format_numbers(arguments)}, where differences give "
+        f"is {format_number(actual)} * {INCOMING} at {format_numbers(arguments)}, where differences give "
         f"{format_number((slope.min + slope.max) / 2)}; write the slope"
     )
 
@@ -161,8 +161,8 @@ def _compare(
     slope = slope_of(of_one, arguments[index])
     if slope is None:
         return None, 0.0
-    found = gradient(*arguments) / _INCOMING
-    return (None if slope.allows(found, 1e-3 * max(1.0, abs(of_one(arguments[index])))) else slope), found
+    actual = gradient(*arguments) / _INCOMING
+    return (None if slope.allows(actual, 1e-3 * max(1.0, abs(of_one(arguments[index])))) else slope), actual
 
 
 def _map_problems(context: Context, functor: Functor) -> Iterator[Problem]:

@@ -26,7 +26,7 @@ from opgen.report import FORMATS, Findings
 def check(root: Path, diff: bool, style: str, against: str | None) -> None:
     """Check the spec, and that generated/ is what it says.
 
-    Exit code 0 if so, 1 if there are mistakes or files differ, 2 if the command itself is wrong.
+    Exit code 0 if so, 1 if there are errors or files differ, 2 if the command itself is wrong.
 
     \b
     opgen check
@@ -41,9 +41,9 @@ def check(root: Path, diff: bool, style: str, against: str | None) -> None:
     run = Run(root)
     known = run.outputs if against is None else None
     if style != "text":
-        found = _findings(root, against, run) if known is None else []
-        click.echo(FORMATS[style](found))
-        raise SystemExit(1 if found else 0)
+        findings = _findings(root, against, run) if known is None else []
+        click.echo(FORMATS[style](findings))
+        raise SystemExit(1 if findings else 0)
     tell_outputs(known or _up_to_date(root, against, run, diff=diff), "all up to date")
 
 
@@ -56,19 +56,19 @@ def _findings(root: Path, against: str | None, run: Run) -> Findings:
 
 def _up_to_date(root: Path, against: str | None, run: Run, *, diff: bool) -> Outputs:
     """What there is to say where all is up to date; else print what is not, and exit."""
-    from opgen.commands.findings import look
+    from opgen.commands.findings import check_project
 
     with patience("checking"):
-        found = look(root, against, run)
+        result = check_project(root, against, run)
     if diff:
-        for change in found.changes:
+        for change in result.changes:
             for line in change.diff().splitlines():
                 click.secho(line, fg={"+": "green", "-": "red", "@": "cyan"}.get(line[:1]))
-    for path, state, _ in found.differences[len(found.changes) if diff else 0 :]:
+    for path, state, _ in result.differences[len(result.changes) if diff else 0 :]:
         click.echo(f"{click.style(state, fg='red')} {path}")
-    if found.differences:
-        mends = dict.fromkeys(each.mend for each in found.differences)
-        text = f"{len(found.differences)} of {found.files} files differ; {' and '.join(mends)}"
+    if result.differences:
+        fixes = dict.fromkeys(each.fix for each in result.differences)
+        text = f"{len(result.differences)} of {result.files} files differ; {' and '.join(fixes)}"
         click.secho(text, fg="red", err=True)
         raise SystemExit(1)
-    return found.outputs
+    return result.outputs

@@ -47,5 +47,5 @@ def out_of_date_kernels(root: Path, spec: Spec) -> Iterator[str]:
                 families.setdefault(code_object.target, []).append(code_object.family)
         if families:
             names = ", ".join(sorted(set(chain.from_iterable(families.values()))))
-            mend = f"run 'opgen compile{' --host' if is_host else ''}'"
-            yield f"kernels of {', '.join(families)} are out of date ({names}); {mend}"
+            fix = f"run 'opgen compile{' --host' if is_host else ''}'"
+            yield f"kernels of {', '.join(families)} are out of date ({names}); {fix}"

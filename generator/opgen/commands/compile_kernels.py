@@ -76,7 +76,7 @@ def compile_kernels(
     start = time.monotonic()
     jobs = jobs or os.cpu_count() or 1
     with lock(root / OUTPUT):
-        results, mends = _compile(root, targets, families, host, is_all, jobs)
+        results, fixes = _compile(root, targets, families, host, is_all, jobs)
     if stats:
         usages = [(result.object.target, usage) for result in results for usage in result.usages]
         click.echo("\n".join(table(usages)))
@@ -84,9 +84,9 @@ def compile_kernels(
         if result.status == "failed":
             click.echo(f"{click.style(result.object.name, bold=True)}: {result.messages}", err=True)
     # What was not asked for by name is left out where nothing builds it; nothing at all is a failure.
-    is_missing = bool(mends) and not host and (bool(targets) or not results)
-    for mend in mends:
-        click.secho(mend, fg="red" if is_missing else "yellow", err=True)
+    is_missing = bool(fixes) and not host and (bool(targets) or not results)
+    for fix in fixes:
+        click.secho(fix, fg="red" if is_missing else "yellow", err=True)
     spilling = sum(usage.is_spilled for result in results for usage in result.usages) if stats else 0
     if spilling:
         click.secho(f"{spilling} kernels spill registers", fg="red", err=True)
@@ -121,16 +121,16 @@ def _compile(
         and code_object.family in (families or (code_object.family,))
         and (code_object.is_host or not host)
     ]
-    compilers, mends = choose_compilers(spec, wanted, root / "build", jobs)
+    compilers, fixes = choose_compilers(spec, wanted, root / "build", jobs)
     possible = [code_object for code_object in wanted if code_object.target in compilers]
     if host and possible:
         # Targets that are other machines need compilers that few have.
-        mends = []
+        fixes = []
         if not is_all and not targets:
             possible, others = for_this_machine(spec, possible, compilers)
             remove_stale(others)
             if not possible:
-                mends = [f"this machine is none of {', '.join(compilers)}; NumPy does the work"]
+                fixes = [f"this machine is none of {', '.join(compilers)}; NumPy does the work"]
     with click.progressbar(
         length=len(possible), label="compiling", file=sys.stderr, item_show_func=lambda name: name
     ) as bar:
@@ -142,4 +142,4 @@ def _compile(
                 click.echo(f"compiled {result.object.name}, {bar.pos} of {bar.length}", err=True)
 
         results = compile_objects(possible, compilers, jobs, show)
-    return results, mends
+    return results, fixes

@@ -38,14 +38,14 @@ def diff(root: Path, revision: str, style: str) -> None:
     """  # noqa: D301 -- \b is the character that click reads
     with patience("comparing"):
         comparison = compare(spec_at(root, revision), read_spec(root))
-        found = breaks(comparison)
+        broken = breaks(comparison)
     if style == "json":
-        click.echo(json.dumps(_json(comparison, found), indent=1))
+        click.echo(json.dumps(_json(comparison, broken), indent=1))
         return
     show([*_branches(comparison.changes)])
     unbroken = "" if comparison.changes else f"no change of the spec since {revision}"
-    if found:
-        show([Branch("breaks callers", parts=[_broken(each, revision) for each in found], colour="red")])
+    if broken:
+        show([Branch("breaks callers", parts=[_broken(each, revision) for each in broken], colour="red")])
     elif comparison.changes:
         unbroken = "nothing breaks callers"
     if unbroken:
@@ -97,11 +97,11 @@ def _shown(value: object) -> str:
 
 def _broken(each: Break, revision: str) -> Branch:
     excuse = "" if each.exception is None else f"; allowed: {each.exception}"
-    place = f"{each.location} of {revision}" if each.is_gone else str(each.location)
-    return Branch(f"{each.rule} {each.what}: {each.message}{excuse}", place)
+    location = f"{each.location} of {revision}" if each.is_gone else str(each.location)
+    return Branch(f"{each.rule} {each.what}: {each.message}{excuse}", location)
 
 
-def _json(comparison: Comparison, found: Sequence[Break]) -> dict[str, object]:
+def _json(comparison: Comparison, broken: Sequence[Break]) -> dict[str, object]:
     return {
         "changes": [
             {
@@ -131,6 +131,6 @@ def _json(comparison: Comparison, found: Sequence[Break]) -> dict[str, object]:
                 "location_is_of": "old" if each.is_gone else "new",
                 "exception": each.exception,
             }
-            for each in found
+            for each in broken
         ],
     }

@@ -58,11 +58,11 @@ def explain(root: Path, name: str, backend: str | None, dtype: str | None, style
     check_names("backend", [backend] if backend is not None else [], [each.name for each in spec.backends])
     dtypes = [*(each.name for each in spec.dtypes), *spec.sets["blocks"]]
     check_names("dtype", [dtype] if dtype is not None else [], dtypes)
-    found = facts_of(project, name, Scope(backend, dtype))
+    facts = facts_of(project, name, Scope(backend, dtype))
     if style == "json":
-        click.echo(json.dumps(list(map(_json, found)), indent=1, ensure_ascii=False))
+        click.echo(json.dumps(list(map(_json, facts)), indent=1, ensure_ascii=False))
         return
-    show(list(map(_branch, found)))
+    show(list(map(_branch, facts)))
 
 
 def _branch(fact: Fact, depth: int = 0) -> Branch:
@@ -73,6 +73,10 @@ def _branch(fact: Fact, depth: int = 0) -> Branch:
 
 
 def _json(fact: Fact) -> dict[str, object]:
-    place = fact.location
-    where = None if place is None else {"path": place.path.as_posix(), "line": place.line, "column": place.column}
+    location = fact.location
+    where = (
+        None
+        if location is None
+        else {"path": location.path.as_posix(), "line": location.line, "column": location.column}
+    )
     return {"label": fact.label, "text": fact.text, "location": where, "parts": list(map(_json, fact.parts))}

@@ -1,4 +1,4 @@
-"""What 'opgen check' finds of a project that has changed."""
+"""The findings of 'opgen check' in a project that has changed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from opgen.commands.code_objects import out_of_date_kernels
 from opgen.folders import FOLDERS, OUTPUT
 from opgen.problem import Location, Problem, SpecError
 from opgen.project import Project, resumed_project
-from opgen.report import BREAK, DIFFERENCE, MISTAKE, Findings
+from opgen.report import BREAK, DIFFERENCE, ERROR, Findings
 from opgen.schema import SPEC, has_schemas, stale_files
 from opgen.write import Change
 
 
 class Difference(NamedTuple):
-    """A file that differs from what the spec says, in which way, and what to do."""
+    """A file that differs from the output of the spec: its state, and a fix."""
 
     path: str
     state: str
-    mend: str
+    fix: str
 
 
 @dataclass(frozen=True)
-class Found:
-    """The files of a project, and those that differ; what there is to say where none does."""
+class CheckResult:
+    """The number of files of a project, those that differ, and the state to record where none does."""
 
     files: int
     changes: Sequence[Change]
@@ -34,10 +34,10 @@ class Found:
     outputs: Outputs
 
 
-def look(root: Path, against: str | None, run: Run) -> Found:
-    """What there is to find; SpecError lists every mistake, or what breaks callers of the commit `against`.
+def check_project(root: Path, against: str | None, run: Run) -> CheckResult:
+    """Compare a project with its outputs; SpecError lists every error, or what breaks callers of the commit `against`.
 
-    Where all is up to date, `run` records it.
+    If all files are up to date, `run` records it.
     """
     project = resumed_project(root)
     if against is not None:
@@ -55,21 +55,21 @@ def look(root: Path, against: str | None, run: Run) -> Found:
     if not differences:
         run.finish(_folders(root, project), project.sources.base, outputs)
     files = len(project.outputs) + (len(FILE_KINDS) + 1 if has_schemas(root) else 0)
-    return Found(files, changes, differences, outputs)
+    return CheckResult(files, changes, differences, outputs)
 
 
 def _folders(root: Path, project: Project) -> Iterator[Path]:
-    """Where the files are that decide what is found."""
+    """Yield the folders whose files decide the result."""
     base = project.sources.base
     for folder in (root, *([base.folder] if base is not None else [])):
         yield from (folder / name for name in FOLDERS)
     yield from (root / name for name in (OUTPUT, *project.spec.package.shared))
 
 
-def _differences(root: Path, found: Sequence[Change]) -> Iterator[Difference]:
+def _differences(root: Path, outputs: Sequence[Change]) -> Iterator[Difference]:
     schemas = stale_files(root) if has_schemas(root) else []
-    for folder, changes in ((OUTPUT, found), (str(SPEC), schemas)):
-        # What is edited is to be moved before anything else is written.
+    for folder, changes in ((OUTPUT, outputs), (str(SPEC), schemas)):
+        # Edited outputs must be moved before anything else is written.
         edited = next((change for change in changes if change.is_edit_lost), None)
         for change in changes:
             state = (
@@ -78,17 +78,17 @@ def _differences(root: Path, found: Sequence[Change]) -> Iterator[Difference]:
                 else "left over" if change.new is None
                 else "differs"
             )  # fmt: skip
-            mend = f"run '{change.banner.command}'" if edited is None else edited.banner.mend
-            yield Difference(f"{folder}/{change.path}", state, mend)
+            fix = f"run '{change.banner.command}'" if edited is None else edited.banner.fix
+            yield Difference(f"{folder}/{change.path}", state, fix)
 
 
 def findings(root: Path, against: str | None, run: Run) -> Findings:
-    """All that is wrong: the mistakes or, where there are none, the files that differ."""
+    """Return the errors or, if there are none, the files that differ."""
     try:
-        differences = look(root, against, run).differences
+        differences = check_project(root, against, run).differences
     except SpecError as error:
         from opgen.comparison.breaks import CallersError
 
-        rule = BREAK if isinstance(error, CallersError) else MISTAKE
+        rule = BREAK if isinstance(error, CallersError) else ERROR
         return [(rule, problem) for problem in error.problems]
-    return [(DIFFERENCE, Problem(Location(Path(path)), f"{state}; {mend}")) for path, state, mend in differences]
+    return [(DIFFERENCE, Problem(Location(Path(path)), f"{state}; {fix}")) for path, state, fix in differences]

@@ -35,12 +35,12 @@ def generate(root: Path, force: bool) -> None:
     with lock(output):
         with patience("generating"):
             project = resumed_project(root)
-            found = project.changes(output)
-        write(found, output, force=force)
-    copies = [change for change in found if change.mount is not None and not (output / change.path).is_symlink()]
+            changed = project.changes(output)
+        write(changed, output, force=force)
+    copies = [change for change in changed if change.mount is not None and not (output / change.path).is_symlink()]
     for change in copies:
         click.echo(f"no link can be made here: generated/{change.path} is a copy; edit runtime/", err=True)
-    for change in found:
+    for change in changed:
         tell_file(f"{OUTPUT}/{change.path}", is_removed=change.new is None)
     remarks = tuple(out_of_date_kernels(root, project.spec))
-    tell_outputs(Outputs(len(project.outputs), remarks), f"{len(found)} changed")
+    tell_outputs(Outputs(len(project.outputs), remarks), f"{len(changed)} changed")

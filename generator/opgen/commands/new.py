@@ -21,7 +21,7 @@ from opgen.project import read_spec
 def new() -> None:
     """Write something new to the spec, with every choice marked. Generation works at once.
 
-    What is written is checked first: where the spec would have a mistake, nothing is. Comments and lines of the
+    What is written is checked first: where the spec would have an error, nothing is. Comments and lines of the
     files stay as they are.
 
     \b

@@ -50,7 +50,7 @@ def _find_root(context: click.Context, _parameter: click.Parameter, value: Path 
 
 def _found(root: Path | None) -> Path:
     if root is not None:
-        # A project may lack a file of its spec, which is a mistake like any other.
+        # A project may lack a file of its spec, which is an error like any other.
         if not (root / PACKAGE_FILE.parent).is_dir():
             raise click.UsageError(f"{root} is no project of opgen: it has no folder '{PACKAGE_FILE.parent}'")
         # Files that a watch names are absolute.
@@ -144,8 +144,8 @@ def tell_outputs(outputs: Outputs, state: str) -> None:
         click.secho(remark, fg="yellow", err=True)
 
 
-def tell_mistakes(error: SpecError, root: Path | None) -> None:
-    """Print the mistakes of a spec: on a terminal with the lines that they are in."""
+def print_errors(error: SpecError, root: Path | None) -> None:
+    """Print the errors of a spec: on a terminal with the lines that they are in."""
     if root is not None and is_terminal(sys.stderr):
         from opgen.report import with_sources
 
@@ -156,5 +156,5 @@ def tell_mistakes(error: SpecError, root: Path | None) -> None:
             click.echo(f"{click.style(str(problem.location), bold=True)}: {problem.message}", err=True)
     count = len(error.problems)
     folders = sorted({problem.location.folder for problem in error.problems})
-    places = " and ".join(f"the {folder}" for folder in folders)
-    click.secho(f"{count} mistake{'s' if count > 1 else ''} in {places}; nothing was written", fg="red", err=True)
+    folders_text = " and ".join(f"the {folder}" for folder in folders)
+    click.secho(f"{count} error{'s' if count > 1 else ''} in {folders_text}; nothing was written", fg="red", err=True)

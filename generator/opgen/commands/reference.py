@@ -31,10 +31,10 @@ def reference(root: Path, output: Path, notes: Path | None) -> None:
     from opgen.reference.pages import Reference, write_pages
 
     texts = {file.stem: file.read_text(encoding="utf-8") for file in notes.glob("*.md")} if notes is not None else {}
-    found = Reference(read_project(root), texts)
-    check_names("notes", [*texts], [subject.name for subject in found.subjects])
+    contents = Reference(read_project(root), texts)
+    check_names("notes", [*texts], [subject.name for subject in contents.subjects])
     output.parent.mkdir(parents=True, exist_ok=True)
     with lock(output):
-        pages = found.pages(output)
+        pages = contents.pages(output)
         changed = write_pages(pages, output)
     click.echo(f"{len(pages)} pages, {changed} changed")

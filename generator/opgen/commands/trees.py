@@ -14,7 +14,7 @@ class Branch:
     """A line, where that says so, and what belongs to it."""
 
     text: str
-    place: str = ""
+    location: str = ""
     parts: "list[Branch]" = field(default_factory=list)
     colour: str | None = None
 
@@ -28,8 +28,8 @@ def show(branches: Sequence[Branch]) -> None:
 
 def lines(branch: Branch, *, is_tree: bool, lead: str = "", below: str = "") -> Iterator[str]:
     """The lines of a branch: the first one begins with `lead`, the others with `below`."""
-    place = f"  {click.style(branch.place, dim=True)}" if branch.place else ""
-    yield f"{lead}{click.style(branch.text, fg=branch.colour)}{place}"
+    suffix = f"  {click.style(branch.location, dim=True)}" if branch.location else ""
+    yield f"{lead}{click.style(branch.text, fg=branch.colour)}{suffix}"
     for part in branch.parts:
         is_last = part is branch.parts[-1]
         ahead = ("└── " if is_last else "├── ", "    " if is_last else "│   ") if is_tree else ("  ", "  ")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from opgen.commands.options import lock, root_option, tell_file, tell_mistakes
+from opgen.commands.options import lock, print_errors, root_option, tell_file
 from opgen.folders import FOLDERS, OUTPUT
 from opgen.problem import Refusal, SpecError
 from opgen.watch import Watcher
@@ -52,15 +52,15 @@ def _update(watcher: Watcher, root: Path, changed: Iterable[Path]) -> None:
     names = ", ".join(file.relative_to(root).as_posix() for file in changed) or "all"
     try:
         with lock(root / OUTPUT):
-            _, found = watcher.update(root / OUTPUT, changed)
+            _, changes = watcher.update(root / OUTPUT, changed)
     except SpecError as error:
-        tell_mistakes(error, root)
+        print_errors(error, root)
         return
     except Refusal as error:
         click.secho(str(error), fg="red", err=True)
         return
-    for change in found:
+    for change in changes:
         tell_file(f"{OUTPUT}/{change.path}", is_removed=change.new is None)
-    click.echo(f"{names}: {len(found)} files changed in {1000 * (time.monotonic() - start):.0f} ms")
+    click.echo(f"{names}: {len(changes)} files changed in {1000 * (time.monotonic() - start):.0f} ms")
     # Nobody waits now. A command that ends soon collects nothing.
     gc.collect()

@@ -81,20 +81,20 @@ class Record:
 
 def records(spec: Spec, without: Collection[str] = ()) -> dict[Subject, Record]:
     """Every subject of a checked spec, in the order of the spec, but for those of some kinds."""
-    found: dict[Subject, Record] = {}
+    by_subject: dict[Subject, Record] = {}
     for kind, name, location, values in _subjects(spec, without):
         if kind in without:
             continue
         leaves: dict[Keys, Leaf] = {}
         for value in values:
             leaves.update(_leaves_of(value, location))
-        found[Subject(kind, name)] = Record(location, leaves)
-    for kind in dict.fromkeys(subject.kind for subject in found):
-        alike = [subject.name for subject in found if subject.kind == kind]
-        place = next(record.location for subject, record in found.items() if subject.kind == kind)
+        by_subject[Subject(kind, name)] = Record(location, leaves)
+    for kind in dict.fromkeys(subject.kind for subject in by_subject):
+        alike = [subject.name for subject in by_subject if subject.kind == kind]
+        first_location = next(record.location for subject, record in by_subject.items() if subject.kind == kind)
         if len(alike) > 1:
-            found[Subject(ORDER, kind)] = Record(place, {(ORDER,): Leaf(tuple(alike), place)})
-    return found
+            by_subject[Subject(ORDER, kind)] = Record(first_location, {(ORDER,): Leaf(tuple(alike), first_location)})
+    return by_subject
 
 
 _Described: TypeAlias = Iterator[tuple[str, str, Location, Iterable[object]]]
@@ -135,8 +135,8 @@ def _of_ops(spec: Spec) -> _Described:
         for state in kind.states.values():
             yield "state", state.name, state.location, [state]
         for functor in kind.functors:
-            found = "gradient op" if functor.is_gradient else "op"
-            yield found, f"{kind.name}.{functor.name}", functor.location, [functor, _follows_of_op(spec, functor)]
+            noun = "gradient op" if functor.is_gradient else "op"
+            yield noun, f"{kind.name}.{functor.name}", functor.location, [functor, _follows_of_op(spec, functor)]
 
 
 def _follows_of_op(spec: Spec, functor: Functor) -> Mapping[str, object]:
@@ -180,20 +180,20 @@ def _follows_of_method(spec: Spec, method: Method) -> Mapping[str, object]:
 
 def _of_cells(spec: Spec) -> _Described:
     by_op: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
-    places: dict[str, Location] = {}
+    locations: dict[str, Location] = {}
     for cell in cells(spec):
-        places.setdefault(cell.name, cell.source)
+        locations.setdefault(cell.name, cell.source)
         own = by_op.setdefault(cell.name, {}).setdefault(cell.backend, {})
         call = cell.via if cell.status == "supported" else f"{UNSUPPORTED}{cell.reason}"
         own[cell.dtype or "any"] = {"call": call, "gradient": cell.gradient}
     for name, backends in by_op.items():
-        yield _CELLS, name, places[name], [backends]
+        yield _CELLS, name, locations[name], [backends]
 
 
 def _of_kernels(spec: Spec) -> _Described:
     for family in spec.kernels:
-        rest = _without(family, "arguments", "kernels", "structs", "path")
-        yield "family of kernels", family.name, Location(family.path), [rest]
+        others = _without(family, "arguments", "kernels", "structs", "path")
+        yield "family of kernels", family.name, Location(family.path), [others]
         for struct in family.structs:
             yield "struct", f"{family.name}.{struct.name}", struct.location, [struct]
         seen = Counter[str]()
@@ -209,8 +209,8 @@ def _of_kernels(spec: Spec) -> _Described:
         yield "group of fields", group.name, group.location, [group]
     for described in spec.tuples:
         yield "tuple", described.name, described.location, [described]
-    for name, (cpp, place) in spec.widths.items():
-        yield "width", name, place, [{"cpp": cpp}]
+    for name, (cpp, location) in spec.widths.items():
+        yield "width", name, location, [{"cpp": cpp}]
     for constant in spec.constants:
         value = constant.value
         values = value if isinstance(value, int) else {str(size): each for size, each in value.items()}
@@ -231,54 +231,54 @@ def _without(record: Any, *names: str) -> Mapping[str, object]:
     return {each.name: getattr(record, each.name) for each in dataclasses.fields(record) if each.name not in names}
 
 
-@memoize(lambda value, place: (value, place))
-def _leaves_of(value: object, place: Location) -> Sequence[tuple[Keys, Leaf]]:
+@memoize(lambda value, location: (value, location))
+def _leaves_of(value: object, location: Location) -> Sequence[tuple[Keys, Leaf]]:
     """What describes a subject, value by value."""
-    return [*_leaves(value, (), place)]
+    return [*_leaves(value, (), location)]
 
 
-def _leaves(value: object, path: Keys, place: Location) -> Iterator[tuple[Keys, Leaf]]:
+def _leaves(value: object, path: Keys, location: Location) -> Iterator[tuple[Keys, Leaf]]:
     """Every value that is no record, mapping or list of records, by what leads to it."""
-    place = _place(value) or place
+    location = _place(value) or location
     if isinstance(value, Location | Path):
         return
     if isinstance(value, Signature):
-        yield from _of_signature(value, path, place)
+        yield from _of_signature(value, path, location)
     elif isinstance(value, Example):
         # What leads to it says it.
-        yield path, Leaf(None, place)
+        yield path, Leaf(None, location)
     elif type(value) in _TEXTS:
-        yield path, Leaf(_TEXTS[type(value)](value), place)
+        yield path, Leaf(_TEXTS[type(value)](value), location)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for each in dataclasses.fields(value):
             inner = getattr(value, each.name)
             if inner is not None and each.name not in _DERIVED:
-                yield from _leaves(inner, (*path, each.name), place)
+                yield from _leaves(inner, (*path, each.name), location)
     elif isinstance(value, Mapping):
-        yield from _of_mapping(value, path, place)
+        yield from _of_mapping(value, path, location)
     elif isinstance(value, frozenset):
-        yield from (((*path, str(each)), Leaf(None, place)) for each in sorted(value))
+        yield from (((*path, str(each)), Leaf(None, location)) for each in sorted(value))
     elif isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Location):
         yield from _leaves(value[0], path, value[1])
     elif isinstance(value, tuple) and value and all(dataclasses.is_dataclass(each) for each in value):
-        yield from _of_mapping({_called(each): each for each in value}, path, place)
+        yield from _of_mapping({_called(each): each for each in value}, path, location)
     elif value != ():
-        yield path, Leaf(value, place)
+        yield path, Leaf(value, location)
 
 
-def _of_mapping(value: Mapping[Any, object], path: Keys, place: Location) -> Iterator[tuple[Keys, Leaf]]:
+def _of_mapping(value: Mapping[Any, object], path: Keys, location: Location) -> Iterator[tuple[Keys, Leaf]]:
     for key, inner in value.items():
-        found = list(_leaves(inner, (*path, str(key)), place))
+        leaves = list(_leaves(inner, (*path, str(key)), location))
         # A name whose value is but its place, or none, is there all the same.
-        yield from found or [((*path, str(key)), Leaf(None, inner if isinstance(inner, Location) else place))]
+        yield from leaves or [((*path, str(key)), Leaf(None, inner if isinstance(inner, Location) else location))]
     if len(value) > 1:
-        yield (*path, ORDER), Leaf(tuple(map(str, value)), place)
+        yield (*path, ORDER), Leaf(tuple(map(str, value)), location)
 
 
-def _of_signature(signature: Signature, path: Keys, place: Location) -> Iterator[tuple[Keys, Leaf]]:
+def _of_signature(signature: Signature, path: Keys, location: Location) -> Iterator[tuple[Keys, Leaf]]:
     """The types of parameters and of the result, each for itself."""
-    yield (*path, "returns"), Leaf(signature.returns, place)
-    yield from _of_mapping({item.name: item.type for item in signature.parameters}, (*path, "types"), place)
+    yield (*path, "returns"), Leaf(signature.returns, location)
+    yield from _of_mapping({item.name: item.type for item in signature.parameters}, (*path, "types"), location)
 
 
 def _called(record: Any) -> str:
@@ -292,10 +292,10 @@ def _called(record: Any) -> str:
 
 def _place(value: object) -> Location | None:
     """Where a record stands, if it says so."""
-    place = getattr(value, "location", None)
+    location = getattr(value, "location", None)
     if isinstance(value, Names):
-        place = next(iter(value.locations), None)
-    return place if isinstance(place, Location) else None
+        location = next(iter(value.locations), None)
+    return location if isinstance(location, Location) else None
 
 
 def _formula(node: Node) -> str:

@@ -37,9 +37,9 @@ def spec_at(root: Path, revision: str) -> Spec:
             return read_spec_alone(folder)
         except SpecError as error:
             first, count = error.problems[0], len(error.problems)
-            mistakes = f"1 mistake, {first}" if count == 1 else f"{count} mistakes, first {first}"
+            errors = f"1 error, {first}" if count == 1 else f"{count} errors, first {first}"
             raise Refusal(
-                f"this opgen cannot read the spec at '{revision}', in which it finds {mistakes}; "
+                f"this opgen cannot read the spec at '{revision}', in which it finds {errors}; "
                 "it may be written for an older spec language: give a later commit"
             ) from None
 

@@ -52,39 +52,39 @@ def gradients(node: Node, wanted: Collection[str], primitives: Mapping[str, Diff
     FormulaError for a primitive that has no gradient of an operand that depends on one of them.
     """
     parts, whole = shared(node)
-    found: dict[str, Node] = dict.fromkeys(wanted, Number(0))
+    totals: dict[str, Node] = dict.fromkeys(wanted, Number(0))
     for name, part in parts.items():
-        if {*names(part)} & found.keys():
-            found[name] = Number(0)
+        if {*names(part)} & totals.keys():
+            totals[name] = Number(0)
 
     def visit(node: Node, incoming: Node) -> None:
-        if isinstance(node, Name) and node.text in found:
-            found[node.text] = simplified(Call(ADD, (found[node.text], incoming)))
-        if not isinstance(node, Call) or not {*names(node)} & found.keys():
+        if isinstance(node, Name) and node.text in totals:
+            totals[node.text] = simplified(Call(ADD, (totals[node.text], incoming)))
+        if not isinstance(node, Call) or not {*names(node)} & totals.keys():
             return
         primitive = primitives[node.primitive]
-        given: dict[str, Node] = dict(zip(primitive.parameters, node.arguments, strict=True))
-        for parameter, argument in given.items():
+        arguments: dict[str, Node] = dict(zip(primitive.parameters, node.arguments, strict=True))
+        for parameter, argument in arguments.items():
             # Of a truth value nothing is differentiable.
-            if parameter == primitive.condition or primitive.result == "bool" or not {*names(argument)} & found.keys():
+            if parameter == primitive.condition or primitive.result == "bool" or not {*names(argument)} & totals.keys():
                 continue
             partial = primitive.gradient_of(parameter)
             if partial is None:
                 message = f"'{primitive.name}' has no gradient of '{parameter}'; write 'gradient' to the op"
                 raise FormulaError(message, node.offset)
-            visit(argument, simplified(_by_cases(incoming, partial, given)))
+            visit(argument, simplified(_by_cases(incoming, partial, arguments)))
 
     visit(whole, Name(INCOMING))
     for name, part in reversed(parts.items()):
-        if not is_zero(found.get(name, Number(0))):
-            visit(part, found[name])
+        if not is_zero(totals.get(name, Number(0))):
+            visit(part, totals[name])
     bodies: dict[str, Node] = {}
     for name, part in parts.items():
         bodies[name] = inlined(part, bodies)
-    return {name: inlined(found[name], bodies) for name in wanted}
+    return {name: inlined(totals[name], bodies) for name in wanted}
 
 
-def _by_cases(incoming: Node, partial: Node, given: Mapping[str, Node]) -> Node:
+def _by_cases(incoming: Node, partial: Node, arguments: Mapping[str, Node]) -> Node:
     """The gradient of an operand, of that of the result: `partial` of each case in which `incoming` is not 0.
 
     A gradient is linear in that of the result, but 0 times an infinite slope would be NaN: a case that was not chosen
@@ -92,15 +92,15 @@ def _by_cases(incoming: Node, partial: Node, given: Mapping[str, Node]) -> Node:
     """
     terms = list(_terms(incoming))
     # In the cases of several terms their sum is what is passed on.
-    whole = inlined(partial, {**given, INCOMING: incoming})
+    whole = inlined(partial, {**arguments, INCOMING: incoming})
     if not all(map(_has_zero, terms)):
         return whole
     if len(terms) == 1:
-        return _mapped(incoming, lambda case: inlined(partial, {**given, INCOMING: case}), Number(0))
-    found: Node = Number(0)
+        return _mapped(incoming, lambda case: inlined(partial, {**arguments, INCOMING: case}), Number(0))
+    total: Node = Number(0)
     for term in reversed(terms):
-        found = _mapped(term, lambda _: whole, found)
-    return found
+        total = _mapped(term, lambda _: whole, total)
+    return total
 
 
 def _terms(node: Node) -> Iterator[Node]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Final
 
-from opgen.decoder import Cursor, Mistakes
+from opgen.decoder import Cursor, Diagnostics
 from opgen.expression import MAX_NESTED
 from opgen.formula.nodes import Call, FormulaError, Node, Number, inlined
 from opgen.formula.parsing import parse
@@ -40,11 +40,11 @@ class Formula:
             return formula
 
     def problem(self, error: FormulaError, what: str) -> Problem:
-        """The mistake `error` of the formula, which `what` names, where it stands in the file."""
-        place = replace(self.location, column=self.location.column + error.offset)
+        """The error `error` of the formula, which `what` names, where it stands in the file."""
+        location = replace(self.location, column=self.location.column + error.offset)
         # What is wrong may quote a text with that sign.
         wrong, _, fix = str(error).rpartition("; ")
-        return Problem(place, f"{wrong} in {what}; {fix}")
+        return Problem(location, f"{wrong} in {what}; {fix}")
 
     def with_parts(self, parts: Mapping[str, "Formula"]) -> "Formula":
         """The formula with named parts in the place of their names; each part may name those before it.
@@ -60,7 +60,7 @@ class Formula:
         return replace(self, node=Number(0) if _is_too_long(node) else node)
 
 
-def too_long(formulas: Mapping[str, Formula], parts: Mapping[str, Formula], what: str) -> Mistakes:
+def too_long(formulas: Mapping[str, Formula], parts: Mapping[str, Formula], what: str) -> Diagnostics:
     """Note each of `formulas`, by its key, that is too long with its named parts written out."""
     for key, formula in formulas.items():
         if formula.node != Number(0) and formula.with_parts(parts).node == Number(0):

@@ -39,7 +39,7 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATE, *COMPARISONS = OPERATORS
 
 
 class FormulaError(ValueError):
-    """A mistake in a formula, `what is wrong; its fix`, and where in the formula's text it stands."""
+    """An error in a formula, as `what is wrong; its fix`, and its offset in the text."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)

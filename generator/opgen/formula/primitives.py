@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from opgen.cache.memo import memoize
 from opgen.declarations import by_name, repetitions
-from opgen.decoder import Cursor, Mistakes
+from opgen.decoder import Cursor, Diagnostics
 from opgen.expression import ExpressionError, parse_expression
 from opgen.formula.derivatives import gradients
 from opgen.formula.formula import Formula, too_long
@@ -49,15 +49,15 @@ class Implementation:
         """An expression, or one of integers and one of floats."""
         if isinstance(cursor.value.content, dict):
             split: _SplitImplementation = cursor.decode(_SplitImplementation)
-            found = cls(split.integer, split.float, cursor.value.location)
+            implementation = cls(split.integer, split.float, cursor.value.location)
         else:
             text = cursor.decode(str)
-            found = cls(text, text, cursor.value.location)
-        for text in found.texts:
+            implementation = cls(text, text, cursor.value.location)
+        for text in implementation.texts:
             for message in _is_expression(cursor, text):
                 cursor.problem(message)
-                return replace(found, integer="0", float="0")
-        return found
+                return replace(implementation, integer="0", float="0")
+        return implementation
 
 
 def _is_expression(_: Cursor, text: str) -> Iterator[str]:
@@ -164,11 +164,11 @@ class Primitive:
         """What computes it in a language: NumPy's function of its name, or the kernels', where it does not say so."""
         default = f"np.{self.call}" if language == "array" and self.name not in OPERATORS else self.call
         written = self.array if language == "array" else self.kernel
-        found = written or Implementation(default, default, self.location)
+        implementation = written or Implementation(default, default, self.location)
         if self.integer is None:
-            return found
+            return implementation
         is_called = language == "array" and self.integer not in self.parameters
-        return replace(found, integer=f"numerics.{self.integer}" if is_called else self.integer)
+        return replace(implementation, integer=f"numerics.{self.integer}" if is_called else self.integer)
 
     def written_in(self, language: Language, text: str) -> str:
         """The key that says an expression of an implementation."""
@@ -185,7 +185,7 @@ class Primitive:
         own = () if self.formula is None else (self.formula,)
         return (*own, *self.gradient.values(), *self.let.values())
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note operands that it does not have."""
         known = ", ".join(self.parameters)
         if self.condition is not None and self.condition not in self.parameters:
@@ -223,23 +223,23 @@ class Primitives(dict[str, Primitive]):
         """
         if nodes not in self._behind:
             called = {call.primitive for node in nodes for call in calls(node)}
-            is_mistaken = any(name.rpartition(".")[2] in self for node in nodes for name in names(node))
+            is_unknown = any(name.rpartition(".")[2] in self for node in nodes for name in names(node))
             reached = frozenset[str]().union(*map(self._reach, (WHERE, *OPERATORS, *called)))
             own = (primitive for name, primitive in self.items() if name in reached)
-            self._behind[nodes] = _chosen(*own) if called <= self.keys() and not is_mistaken else self
+            self._behind[nodes] = _chosen(*own) if called <= self.keys() and not is_unknown else self
         return self._behind[nodes]
 
     def _reach(self, name: str) -> frozenset[str]:
         """A primitive with those that its gradients call, and so on."""
         if name not in self._reached:
-            found, waiting = {name}, [name]
+            reached, waiting = {name}, [name]
             while waiting:
                 primitive = self.get(waiting.pop())
                 formulas = primitive.formulas if primitive is not None else ()
-                new = {call.primitive for formula in formulas for call in calls(formula.node)} - found
-                found |= new
+                new = {call.primitive for formula in formulas for call in calls(formula.node)} - reached
+                reached |= new
                 waiting += new
-            self._reached[name] = frozenset(found)
+            self._reached[name] = frozenset(reached)
         return self._reached[name]
 
     def gradients(self, node: Node, wanted: Iterable[str]) -> Mapping[str, Node]:
@@ -268,6 +268,6 @@ class PrimitiveFile:
         """The primitives by their names, the first one of each."""
         return Primitives(by_name(self.primitives))
 
-    def mistakes(self, _: str) -> Mistakes:
+    def diagnostics(self, _: str) -> Diagnostics:
         """Report names that several primitives have."""
         return repetitions("primitive", self.primitives)

@@ -29,12 +29,12 @@ class Item:
 
 def completions(workspace: Workspace, path: Path, line: int, column: int) -> list[Item]:
     """What may be written at a place."""
-    found: dict[str, Item] = {}
+    items: dict[str, Item] = {}
     for node, nodes in _places(workspace, path, line, column):
         for item in _items(workspace, path, node, nodes, line, column):
-            found.setdefault(item.text, item)
+            items.setdefault(item.text, item)
         break
-    return list(found.values())
+    return list(items.values())
 
 
 def _places(workspace: Workspace, path: Path, line: int, column: int) -> Iterator[tuple[Node, Sequence[Node]]]:

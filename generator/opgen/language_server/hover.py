@@ -31,7 +31,7 @@ def _of_word(workspace: Workspace, path: Path, line: int, column: int) -> Iterat
         return
     for kind in word.kinds:
         if kind in PYTHON_KINDS:
-            yield from (place.doc for place in workspace.defined_in_python(kind, word.text, path))
+            yield from (target.doc for target in workspace.defined_in_python(kind, word.text, path))
     thing = workspace.index.meaning(word)
     spec = workspace.spec
     if thing is not None and spec is not None:

@@ -116,36 +116,36 @@ def _scope(kind: str, path: Path, steps: Steps) -> Scope:
 def _words(document: Document, text: str) -> Sequence[Word]:
     """The words of a file that may be names."""
     lines = lines_of(text)
-    found = []
+    words = []
     for node in nodes_of(document):
         for keyword in ("x-defines", "x-names"):
             for shape, kinds in node.kinds(keyword) if node.text is not None else ():
                 for span, word in _matches(node, lines, shape["x-token"]):
-                    found.append(Word(word, kinds, span, node.steps, keyword == "x-defines"))
-    return found
+                    words.append(Word(word, kinds, span, node.steps, keyword == "x-defines"))
+    return words
 
 
 def _matches(node: Node, lines: Sequence[str], token: str) -> Iterator[tuple[Span, str]]:
     """The words of a text where they stand in the file."""
-    place = node.location
+    location = node.location
     for number, start, raw in _written(node, lines):
         for match in re.finditer(token, raw):
             column = start + match.start()
-            yield Span(place.path, number, column, column + len(match[0])), match[0]
+            yield Span(location.path, number, column, column + len(match[0])), match[0]
 
 
 def _written(node: Node, lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """The lines of a text as they are written, each with its number and first column."""
-    place = node.location
-    line = lines[place.line - 1] if place.line <= len(lines) else ""
-    if node.value is not None and line[place.column - 1 : place.column] in ("|", ">"):
+    location = node.location
+    line = lines[location.line - 1] if location.line <= len(lines) else ""
+    if node.value is not None and line[location.column - 1 : location.column] in ("|", ">"):
         margin = len(line) - len(line.lstrip())
-        for number in range(place.line, len(lines)):
+        for number in range(location.line, len(lines)):
             below = lines[number]
             if below.strip() and len(below) - len(below.lstrip()) <= margin:
                 return
             yield number + 1, 1, below
         return
-    end = end_column(line, place.column)
-    is_quoted = line[place.column - 1 : place.column] in ("'", '"')
-    yield place.line, place.column + is_quoted, line[place.column - 1 + is_quoted : end - 1 - is_quoted]
+    end = end_column(line, location.column)
+    is_quoted = line[location.column - 1 : location.column] in ("'", '"')
+    yield location.line, location.column + is_quoted, line[location.column - 1 + is_quoted : end - 1 - is_quoted]

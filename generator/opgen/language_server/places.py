@@ -27,22 +27,22 @@ def definitions(workspace: Workspace, path: Path, line: int, column: int) -> lis
     word = workspace.index.at(path, line, column)
     if word is None:
         return []
-    found = []
+    spans = []
     for kind in word.kinds:
         if kind == "header":
-            found += [Span(Path(HEADERS / word.text), 1, 1, 1)]
+            spans += [Span(Path(HEADERS / word.text), 1, 1, 1)]
         elif kind in PYTHON_KINDS:
-            places = workspace.defined_in_python(kind, word.text, path)
-            found += [Span(place.path, place.line, 1, 1) for place in places]
+            targets = workspace.defined_in_python(kind, word.text, path)
+            spans += [Span(target.path, target.line, 1, 1) for target in targets]
     thing = workspace.index.meaning(word)
     if thing is not None:
         own = workspace.index.definitions[thing]
         is_cell = path.parent.name in ("families", "backends")
         if thing.kind in ("op", "method") and (own == word.span or is_cell):
-            found += _branches(workspace, thing, path)
+            spans += _branches(workspace, thing, path)
         if own != word.span:
-            found.append(own)
-    return found
+            spans.append(own)
+    return spans
 
 
 def uses(workspace: Workspace, path: Path, line: int, column: int) -> list[Span]:
@@ -76,15 +76,15 @@ def renamed(workspace: Workspace, path: Path, line: int, column: int, name: str)
         raise CannotRename(f"'{one_line(name)}' cannot be a name; use small letters, digits and underscores")
     if Thing(thing.kind, name, thing.scope) in workspace.index.definitions:
         raise CannotRename(f"the name '{name}' is taken; choose another one")
-    found: dict[Path, list[Span]] = {}
+    by_file: dict[Path, list[Span]] = {}
     for span in dict.fromkeys(workspace.index.uses(thing)):
         if Location(span.path).is_of_base:
             raise CannotRename(f"'{thing.name}' stands in {span.path.as_posix()}, which is not part of the project")
-        found.setdefault(span.path, []).append(span)
-    texts = {file: _replaced(workspace.text(file), spans, name) for file, spans in found.items()}
-    for problem in workspace.mistakes_with(texts):
+        by_file.setdefault(span.path, []).append(span)
+    texts = {file: _replaced(workspace.text(file), spans, name) for file, spans in by_file.items()}
+    for problem in workspace.new_problems(texts):
         raise CannotRename(problem.message)
-    return found
+    return by_file
 
 
 def _replaced(text: str, spans: Sequence[Span], name: str) -> str:
@@ -121,14 +121,14 @@ def _branches_in(workspace: Workspace, file: Path, method: Method, prefixes: Seq
     start = next((number for number, line in enumerate(lines, 1) if line.startswith(f"    def {method.name}(")), None)
     if start is None:
         return
-    found = False
+    is_inside = False
     for number, line in enumerate(lines[start:], start + 1):
         if line.startswith("    def "):
             break
         if re.match(r"\s+case ", line) and any(
             f"{prefix}Storage" in line or f"{prefix}Device" in line for prefix in prefixes
         ):
-            found = True
+            is_inside = True
             yield Span(file, number, len(line) - len(line.lstrip()) + 1, len(line) + 1)
-    if not found:
+    if not is_inside:
         yield Span(file, start, 9, 9 + len(method.name))

@@ -39,7 +39,7 @@ class SpecServer(LanguageServer):
         super().__init__("opgen", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Incremental)
         self.given_root = root
         self.project: Workspace | None = None
-        self._told: set[Path] = set()  # the files whose mistakes the editor shows
+        self._told: set[Path] = set()  # the files whose errors the editor shows
         self._pending: asyncio.TimerHandle | None = None
 
     def begin(self, path: Path) -> Workspace | None:
@@ -68,7 +68,7 @@ class SpecServer(LanguageServer):
         return Columns(str(self.workspace.position_encoding or types.PositionEncodingKind.Utf16.value))
 
     def soon(self) -> None:
-        """Look for mistakes when nothing is typed for a moment."""
+        """Look for errors when nothing is typed for a moment."""
         if self._pending is not None:
             self._pending.cancel()
         self._pending = asyncio.get_running_loop().call_later(_PAUSE, self.tell)
@@ -80,7 +80,7 @@ class SpecServer(LanguageServer):
         return self.project
 
     def tell(self) -> None:
-        """Look for mistakes, and tell the editor those of each file that has any, or had some."""
+        """Look for errors, and tell the editor those of each file that has any, or had some."""
         if self._pending is not None:
             self._pending.cancel()
             self._pending = None
@@ -103,9 +103,9 @@ class SpecServer(LanguageServer):
         self._told = {path for path, diagnostics in by_file.items() if diagnostics}
 
     def _diagnostic(self, problem: Problem, lines: Sequence[str]) -> types.Diagnostic:
-        place = problem.location
-        end = end_column(line_at(lines, place.line), place.column)
-        where = self.columns.range(lines, place.line, place.column, end)
+        location = problem.location
+        end = end_column(line_at(lines, location.line), location.column)
+        where = self.columns.range(lines, location.line, location.column, end)
         return types.Diagnostic(where, problem.message, types.DiagnosticSeverity.Error, source="opgen")
 
     def location(self, project: Workspace, span: Span) -> types.Location:
@@ -123,10 +123,10 @@ def _at(
     server: SpecServer, document: types.TextDocumentIdentifier, position: types.Position
 ) -> tuple[Workspace, tuple[Path, int, int]] | None:
     """The project and the place in it that an editor asks of."""
-    found = server.file(document.uri)
-    if found is None or server.now() is None:
+    file = server.file(document.uri)
+    if file is None or server.now() is None:
         return None
-    project, path = found
+    project, path = file
     line = position.line + 1
     text = line_at(project.lines(path), line)
     return project, (path, line, server.columns.from_units(text, position.character))
@@ -163,16 +163,16 @@ def make_server(root: Path | None = None) -> SpecServer:
 
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     def saved(server: SpecServer, params: types.DidSaveTextDocumentParams) -> None:
-        found = server.file(params.text_document.uri)
-        if found is not None and found[1].parts[0] != "spec":
-            found[0].forget_sources()
+        file = server.file(params.text_document.uri)
+        if file is not None and file[1].parts[0] != "spec":
+            file[0].forget_sources()
         server.soon()
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def closed(server: SpecServer, params: types.DidCloseTextDocumentParams) -> None:
-        found = server.file(params.text_document.uri)
-        if found is not None:
-            found[0].close(found[1], params.text_document.uri)
+        file = server.file(params.text_document.uri)
+        if file is not None:
+            file[0].close(file[1], params.text_document.uri)
         server.soon()
 
     @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
@@ -183,10 +183,10 @@ def make_server(root: Path | None = None) -> SpecServer:
 
     @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=[":", " ", ".", "["]))
     def complete(server: SpecServer, params: types.CompletionParams) -> types.CompletionList | None:
-        found = _at(server, params.text_document, params.position)
-        if found is None:
+        cursor = _at(server, params.text_document, params.position)
+        if cursor is None:
             return None
-        project, (path, line, column) = found
+        project, (path, line, column) = cursor
         lines = project.lines(path)
         items = []
         for item in completions(project, path, line, column):
@@ -199,37 +199,39 @@ def make_server(root: Path | None = None) -> SpecServer:
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def show(server: SpecServer, params: types.HoverParams) -> types.Hover | None:
-        found = _at(server, params.text_document, params.position)
-        text = "" if found is None else hover(found[0], *found[1])
+        cursor = _at(server, params.text_document, params.position)
+        text = "" if cursor is None else hover(cursor[0], *cursor[1])
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text)) if text else None
 
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     def define(server: SpecServer, params: types.DefinitionParams) -> list[types.Location]:
-        found = _at(server, params.text_document, params.position)
-        return [] if found is None else [server.location(found[0], span) for span in definitions(found[0], *found[1])]
+        cursor = _at(server, params.text_document, params.position)
+        return (
+            [] if cursor is None else [server.location(cursor[0], span) for span in definitions(cursor[0], *cursor[1])]
+        )
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def refer(server: SpecServer, params: types.ReferenceParams) -> list[types.Location]:
-        found = _at(server, params.text_document, params.position)
-        return [] if found is None else [server.location(found[0], span) for span in uses(found[0], *found[1])]
+        cursor = _at(server, params.text_document, params.position)
+        return [] if cursor is None else [server.location(cursor[0], span) for span in uses(cursor[0], *cursor[1])]
 
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def prepare(server: SpecServer, params: types.PrepareRenameParams) -> types.Range | None:
-        found = _at(server, params.text_document, params.position)
-        if found is None:
+        cursor = _at(server, params.text_document, params.position)
+        if cursor is None:
             return None
         try:
-            span = renamable(found[0], *found[1])
+            span = renamable(cursor[0], *cursor[1])
         except CannotRename as error:
             raise JsonRpcInvalidParams(str(error)) from None
-        return server.location(found[0], span).range
+        return server.location(cursor[0], span).range
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     def rename(server: SpecServer, params: types.RenameParams) -> types.WorkspaceEdit | None:
-        found = _at(server, params.text_document, params.position)
-        if found is None:
+        cursor = _at(server, params.text_document, params.position)
+        if cursor is None:
             return None
-        project, (path, line, column) = found
+        project, (path, line, column) = cursor
         try:
             spans = renamed(project, path, line, column, params.new_name)
         except CannotRename as error:
@@ -247,10 +249,10 @@ def make_server(root: Path | None = None) -> SpecServer:
 
 def _take_over(server: SpecServer, uri: str) -> None:
     """Take over what the editor has of a file."""
-    found = server.file(uri)
-    if found is None:
+    file = server.file(uri)
+    if file is None:
         return
-    project, path = found
+    project, path = file
     if path.parts[0] == "spec" and path.suffix in (".yaml", ".yml"):
         project.open(path, uri, server.workspace.get_text_document(uri).source)
         server.soon()

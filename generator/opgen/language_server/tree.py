@@ -35,8 +35,8 @@ class Node:
         """The shapes with a keyword of the server's, and its values there."""
         for shape in self.shapes:
             if keyword in shape:
-                found = shape[keyword]
-                yield shape, [found] if isinstance(found, str) else found
+                schemas = shape[keyword]
+                yield shape, [schemas] if isinstance(schemas, str) else schemas
 
 
 @lru_cache(maxsize=1024)

@@ -23,8 +23,8 @@ from opgen.sources import Sources
 
 
 @dataclass(frozen=True)
-class Place:
-    """A line of a file, below the project; lines count from 1."""
+class Target:
+    """A definition in a file below the project; lines count from 1."""
 
     path: Path
     line: int
@@ -83,7 +83,7 @@ class Workspace:
         """What the editor calls a file: as it has opened it, perhaps by several links."""
         return self._uris.get(path) or [self.absolute(path).as_uri()]
 
-    def mistakes_with(self, texts: Mapping[Path, str]) -> Sequence[Problem]:
+    def new_problems(self, texts: Mapping[Path, str]) -> Sequence[Problem]:
         """What would be wrong in the spec alone with other texts in place of those of files, and is not wrong now."""
         problems = Problems()
         documents = load(self.root, problems, {**self.unsaved, **texts})
@@ -139,7 +139,7 @@ class Workspace:
         packages += [owner.package for each in owners for owner in self._spec.chain(each)]
         return list(dict.fromkeys(filter(None, packages)))
 
-    def functions(self, path: Path) -> Iterator[tuple[str, Place, str]]:
+    def functions(self, path: Path) -> Iterator[tuple[str, Target, str]]:
         """What cells and launches of a file may call, each as `module.function`, where it is, and its signature."""
         folders = [BACKENDS / package / "ops" for package in self.packages(path)]
         # Launches call functions of the package too.
@@ -147,7 +147,7 @@ class Workspace:
         for file in (file for folder in folders for file in self.sources.python(folder).values()):
             for node in self._definitions(file):
                 if isinstance(node, ast.FunctionDef):
-                    yield f"{file.stem}.{node.name}", _place(file, node), _signature(node)
+                    yield f"{file.stem}.{node.name}", _target(file, node), _signature(node)
         if self._spec is not None:
             packages, called = launch_packages(self._spec), self.packages(path)
             yield from map(_launch, (op for op in self._spec.launch_ops.values() if packages[op.module] in called))
@@ -158,13 +158,13 @@ class Workspace:
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
                 yield node
 
-    def defined_in_python(self, kind: str, name: str, path: Path) -> Iterator[Place]:
+    def defined_in_python(self, kind: str, name: str, path: Path) -> Iterator[Target]:
         """Where Python defines what a name of a kind means in a file of the spec."""
         if kind == "function":
-            yield from (place for function, place, _ in self.functions(path) if function == name)
+            yield from (target for function, target, _ in self.functions(path) if function == name)
         elif kind in _HOMES:
             nodes = ((home, node) for home in _HOMES[kind] for node in self._definitions(home))
-            yield from (_place(home, node) for home, node in nodes if node.name == name)
+            yield from (_target(home, node) for home, node in nodes if node.name == name)
 
     def python_names(self, kind: str, path: Path) -> Iterator[tuple[str, str]]:
         """The names of a kind that are in the runtime, and what each is."""
@@ -186,16 +186,16 @@ _HOMES = {
 PYTHON_KINDS = ("function", "header", *_HOMES)
 
 
-def _launch(op: LaunchOp) -> tuple[str, Place, str]:
+def _launch(op: LaunchOp) -> tuple[str, Target, str]:
     """An op that opgen makes of a launch."""
     where, signature = op.location, str(op.method.signature)
     doc = f"launch {op.struct} of {op.family.name}\n\n```python\n{signature}\n```"
-    return op.name, Place(where.path, where.line, doc), signature
+    return op.name, Target(where.path, where.line, doc), signature
 
 
-def _place(path: PurePosixPath, node: ast.FunctionDef | ast.ClassDef) -> Place:
+def _target(path: PurePosixPath, node: ast.FunctionDef | ast.ClassDef) -> Target:
     doc = ast.get_docstring(node) or ""
-    return Place(Path(path), node.lineno, f"```python\n{_signature(node)}\n```\n\n{doc}")
+    return Target(Path(path), node.lineno, f"```python\n{_signature(node)}\n```\n\n{doc}")
 
 
 def _signature(node: ast.FunctionDef | ast.ClassDef) -> str:

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, TypeAlias
 from opgen.arrays import ArrayLibrary, LackingWord, Word
 from opgen.cells import CELL_KEYS, CellFile
 from opgen.declarations import by_name, repetitions
-from opgen.decoder import Cursor, Mistakes
+from opgen.decoder import Cursor, Diagnostics
 from opgen.drivers import Operation
 from opgen.names import Names
-from opgen.notes import Entry, Example, Key, Mark, Name, Pattern, Place, Placeholders, defines, names_of
+from opgen.notes import Entry, Example, Key, LocationOf, Mark, Name, Pattern, Placeholders, defines, names_of
 from opgen.problem import Location, nearest
 from opgen.toolchains import CodeObjects
 
@@ -44,7 +44,7 @@ class BackendFamily(CellFile):
         """The words, by their names."""
         return by_name(self.words)
 
-    def mistakes(self, _: str) -> Mistakes:
+    def diagnostics(self, _: str) -> Diagnostics:
         """Report words and operations of the driver that stand twice."""
         yield from repetitions("word", self.words)
         yield from repetitions("operation", self.driver)
@@ -76,7 +76,7 @@ class Library:
     dtypes: Annotated[
         Names | None, "The dtypes that the library has; all without this key. For other dtypes its calls are left out."
     ]
-    location: Annotated[Location, Place("class")] = field(compare=False)
+    location: Annotated[Location, LocationOf("class")] = field(compare=False)
 
     @property
     def module(self) -> str:
@@ -96,7 +96,7 @@ class Runtime:
     package: Annotated[Name | None, "The package of runtime/backends that runs the backend."]
     missing: Annotated[str | None, "Why there is no such package: every branch says so."]
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note that it is there and missing, or neither."""
         if (self.package is None) == (self.missing is None):
             yield (None,), f"{what} must have one key: its 'package', or why it is 'missing'"
@@ -154,7 +154,7 @@ class Backend(CellFile):
         """What can be imported when its dependencies are installed."""
         return self.listed if self.array is None or self.extra is None else tuple(self.array.modules.values())
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note modules in two places, and dependencies without a name."""
         if self.array is not None and self.listed:
             yield "modules", f"{what} names its modules below 'array'; remove 'modules'"

@@ -22,12 +22,12 @@ class Callable:
         """Whether it can be called with `arguments`, of which some are written `name=value`."""
         named = {name for name, is_named, _ in (text.partition("=") for text in arguments) if is_named}
         count = len(arguments) - len(named)
-        rest = self.parameters[count:]
+        remaining = self.parameters[count:]
         needed = {
             *self.parameters[count : self.required],
             *(name for name, is_optional in self.keywords.items() if not is_optional),
         }
-        return needed <= named <= {*rest, *self.keywords} and (self.takes_more or count <= len(self.parameters))
+        return needed <= named <= {*remaining, *self.keywords} and (self.takes_more or count <= len(self.parameters))
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Example:
     """The arguments of a call: the shapes of operands, and the values of other parameters."""
 
     arguments: Mapping[str, Literal]
-    places: Mapping[str, Location] = field(compare=False)
+    locations: Mapping[str, Location] = field(compare=False)
     location: Location = field(compare=False)
     is_read: bool = field(compare=False, default=True)
     """Whether it could be read, which is noted where not."""
@@ -71,8 +71,8 @@ class Example:
         """The arguments that a mapping holds."""
         entries = cursor.entries(Name)
         arguments = {key: _literal(each.value) for key, each in entries.items()}
-        places = {key: each.value.location for key, each in entries.items()}
-        return cls(arguments, places, cursor.value.location, isinstance(cursor.value.content, dict))
+        locations = {key: each.value.location for key, each in entries.items()}
+        return cls(arguments, locations, cursor.value.location, isinstance(cursor.value.content, dict))
 
     def __str__(self) -> str:
         return ", ".join(f"{name} = {value!r}" for name, value in self.arguments.items())

@@ -47,9 +47,9 @@ class Expression:
     @cached_property
     def called(self) -> tuple[str, ...]:
         """The functions of the rules that it calls."""
-        found = []
+        functions = []
         for node in self._nodes:
             match node:
                 case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == RULES_NAME:
-                    found.append(name)
-        return tuple(found)
+                    functions.append(name)
+        return tuple(functions)

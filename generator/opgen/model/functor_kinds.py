@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from opgen.decoder import Mistakes
+from opgen.decoder import Diagnostics
 from opgen.model.functors import Functor
 from opgen.model.kinds import CHOSEN_KINDS, ENUM_KINDS, NAMED, ROW, ROW_GRADIENT, SCAN, op_class
 from opgen.model.reductions import State
@@ -42,7 +42,7 @@ class FunctorKind:
     ]
     path: Path
 
-    def mistakes(self, _: str) -> Mistakes:
+    def diagnostics(self, _: str) -> Diagnostics:
         """Note reasons that ops have of their file."""
         for functor in self.functors:
             if functor.unsupported and functor.unsupported == self.unsupported:

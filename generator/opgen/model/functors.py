@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Mistakes
+from opgen.decoder import Diagnostics
 from opgen.docstrings import sentence
 from opgen.edges import Edge
 from opgen.formula.formula import Formula, too_long
@@ -27,7 +27,7 @@ from opgen.model.kinds import (
 from opgen.model.operands import MAX_ROW_OPERANDS, NAMED_OPERANDS, RowOperand, UnusedName, are_row_operands, are_three
 from opgen.model.reductions import BOUNDS, Monoid, Position, Prefixes
 from opgen.names import Names
-from opgen.notes import Entry, Example, Form, Key, Mark, Name, Of, Place, defines, is_name, names_of
+from opgen.notes import Entry, Example, Form, Key, LocationOf, Mark, Name, Of, defines, is_name, names_of
 from opgen.problem import Location
 
 _NAMED = Of((NAMED,))
@@ -181,7 +181,7 @@ class Functor:
         "False if no tensor method is this op alone; a tensor method of the same name is then in the runtime.",
     ]
     location: Location = field(compare=False)
-    result_location: Annotated[Location, Place("result")] = field(compare=False)
+    result_location: Annotated[Location, LocationOf("result")] = field(compare=False)
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -327,14 +327,14 @@ class Functor:
         """Whether the tensor method is this op alone."""
         return self.tensor is not False
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note parameters that calls could not give, edges that are no calls of it, and a dtype that it cannot have."""
         own = {} if self.joins else {"formula": self.written}
         gradients = {f"gradient.{name}": formula for name, formula in self.gradients.items()}
         long = [*too_long({**own, **gradients}, self.let, what)]
         yield from long
         named = {*names(self.written.with_parts(self.let).node)}
-        # What it names that there is not is another mistake.
+        # What it names that there is not is another error.
         if own and not long and named <= self.parameters.keys():
             message = f"'formula' of {what} names no operand, so that its result has no shape"
             yield "formula", f"{message}; write it over {' and '.join(self.operands)}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from opgen.decoder import Mistakes
+from opgen.decoder import Diagnostics
 from opgen.model.expressions import Expression
 from opgen.notes import Mark, Name
 from opgen.problem import Location
@@ -31,7 +31,7 @@ class Gradient:
     ]
     location: Location = field(compare=False)
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note that nothing is said, or more than one thing."""
         said = (self.none, self.missing, self.all or self.functions or self.instead or None)
         if sum(item is not None for item in said) != 1 or (self.all and self.functions):

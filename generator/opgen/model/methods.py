@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from opgen.decoder import Cursor, Mistakes
+from opgen.decoder import Cursor, Diagnostics
 from opgen.formats import is_format_set
 from opgen.model.examples import Example as CallExample
 from opgen.model.examples import Values
@@ -161,17 +161,17 @@ class Method:
     def is_broken(self) -> bool:
         """Whether its signature or its operands could not be read, which is noted; the rest cannot be checked."""
         lacks_operands = self.owner == STORAGE and not self.operands
-        return not self.signature.name or lacks_operands or next(self._operand_mistakes(), None) is not None
+        return not self.signature.name or lacks_operands or next(self._operand_diagnostics(), None) is not None
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note a signature of another name, and operands that are no parameters."""
         if self.signature.name != self.name:
             yield (None,), f"{what} has the signature of '{self.signature.name}'; give both one name"
         if self.operands and all(operand.name != "self" for operand in self.operands):
             yield (None,), f"{what} has no operand 'self'; add it to 'operands'"
-        yield from self._operand_mistakes()
+        yield from self._operand_diagnostics()
 
-    def _operand_mistakes(self) -> Mistakes:
+    def _operand_diagnostics(self) -> Diagnostics:
         parameters = self.signature.arguments
         for operand in self.operands:
             pairs = (("operand", operand.name, ("self", *parameters)), ("layout", operand.layout, parameters))
@@ -223,8 +223,8 @@ class Method:
         if self.kind is not None:
             arguments.append("op" if self.functor is None else f"{METHOD_OP}.{self.functor.upper()}")
         for operand in self.single_operands:
-            inner, made = inner_name(operand.name), ".optional" * self.is_optional(operand.name)
-            arguments.append(inner if operand.layout is None else f"{ops}Operand{made}({inner}, {operand.layout})")
+            inner, maker = inner_name(operand.name), ".optional" * self.is_optional(operand.name)
+            arguments.append(inner if operand.layout is None else f"{ops}Operand{maker}({inner}, {operand.layout})")
         if not self.operands:
             arguments.append("inner")
         # The dtype that a functor is given is that of its result, whatever its other arguments are.

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from opgen.decoder import Mistakes
-from opgen.notes import Example, Mark, Name, Pattern, Place, Range, like
+from opgen.decoder import Diagnostics
+from opgen.notes import Example, LocationOf, Mark, Name, Pattern, Range, like
 from opgen.problem import Location
 
 # What pip takes, as far as a package's own version and the Python that it needs go.
@@ -73,17 +73,17 @@ class Package:
         "Folders of the project that the package holds, beside the runtime, for projects that stand on it.",
     ]
     without_gradients: Annotated[bool, "Whether no op and no method has a gradient, so that none need be written."]
-    location: Annotated[Location, Place("name")] = field(compare=False)
+    location: Annotated[Location, LocationOf("name")] = field(compare=False)
 
-    def mistakes(self, _: str) -> Mistakes:
+    def diagnostics(self, _: str) -> Diagnostics:
         """Note what is no module."""
-        for name, (home, place) in self.public.items():
+        for name, (home, location) in self.public.items():
             for text in (name, home):
                 if text and not _MODULE.fullmatch(text):
-                    yield place, f"'{text}' is no module; write its path, like 'files/gguf'"
-        for folder, place in self.shared.items():
+                    yield location, f"'{text}' is no module; write its path, like 'files/gguf'"
+        for folder, location in self.shared.items():
             if not re.fullmatch(r"[a-z]\w*", folder):
-                yield place, f"'{folder}' is no folder of the project; write its name alone"
+                yield location, f"'{folder}' is no folder of the project; write its name alone"
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from opgen.decoder import Cursor, Mistakes
+from opgen.decoder import Cursor, Diagnostics
 from opgen.formula.formula import Formula
-from opgen.notes import Entry, Key, Mark, Name, Place, Using, defines, exactly, names_of
+from opgen.notes import Entry, Key, LocationOf, Mark, Name, Using, defines, exactly, names_of
 from opgen.problem import Location
 from opgen.reserved import no_cpp_word
 
@@ -114,10 +114,10 @@ class Monoid:
         "The formula by which row formulas have the reduction, of other reductions of `x`, where contributions are "
         "joined by another formula than that of a sum, a maximum or a minimum.",
     ]
-    identity_location: Annotated[Location, Place("identity")] = field(compare=False)
-    state_location: Annotated[Location, Place("state")] = field(compare=False)
+    identity_location: Annotated[Location, LocationOf("identity")] = field(compare=False)
+    state_location: Annotated[Location, LocationOf("state")] = field(compare=False)
 
-    def mistakes(self, what: str) -> Mistakes:
+    def diagnostics(self, what: str) -> Diagnostics:
         """Note a state of which nothing would have no result."""
         if self.state is not None and self.identity in BOUNDS:
             yield "identity", f"'identity' of {what} must be a number: what its state results in of nothing"

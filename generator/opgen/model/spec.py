@@ -100,10 +100,10 @@ class Spec:
     def _resolve(self, texts: tuple[str, ...], listed: bool) -> tuple[str, ...]:
         if len(texts) == 1 and texts[0] in FORMAT_SETS:
             return self.sets[texts[0]]
-        found: set[str] = set()
+        members: set[str] = set()
         for text in texts:
-            found.update(self.groups.get(text, (text,) if listed else ()))
-        return tuple(dtype.name for dtype in self.dtypes if dtype.name in found)
+            members.update(self.groups.get(text, (text,) if listed else ()))
+        return tuple(dtype.name for dtype in self.dtypes if dtype.name in members)
 
     def result_of(self, functor: Functor, dtype: str, other: str = "") -> str:
         """The dtype of an op's result, of operands of a dtype; `other` is the one that callers of the op may name."""
@@ -213,9 +213,9 @@ class Spec:
         axes = [texts for kernel in family.kernels for axis, texts in kernel.over.items() if axis != "op"]
         listed = {text for texts in axes for text in self.ranged(texts)}
         kinds = [self.functors[kind] for kind in family.kinds if kind in self.functors]
-        found = {functor.name: functor for kind in kinds for functor in kind.functors}
-        found |= {functor.name: functor for functor in self.every_functor if functor.name in listed}
-        return tuple(found.values())
+        functors = {functor.name: functor for kind in kinds for functor in kind.functors}
+        functors |= {functor.name: functor for functor in self.every_functor if functor.name in listed}
+        return tuple(functors.values())
 
     def max_parameters(self, family: KernelFamily) -> int:
         """How many parameters a functor of a family's kernels may have."""

@@ -32,13 +32,13 @@ class Uses(NamedTuple):
 
     def in_tree(self, tree: ast.AST, packages: Sequence[str] = (), words: Iterable[str] = ()) -> Words:
         """Those of a tree of such an expression, or of a spelling, which names other words as they are."""
-        found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & {*words}
+        needed = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & {*words}
         for node in ast.walk(tree):
             match node:
                 case ast.Attribute(value=ast.Name(id=owner), attr=name):
                     if owner == NP:
-                        found.add(name)
+                        needed.add(name)
                     homes = [str(folder / f"{owner}.py") for folder in (*map(BACKENDS.joinpath, packages), NUMERICS)]
                     for home in [CLASS] if owner == NUMERICS_NAME else homes:
-                        found |= self.functions.get((home, name), frozenset())
-        return frozenset(found)
+                        needed |= self.functions.get((home, name), frozenset())
+        return frozenset(needed)

@@ -94,21 +94,21 @@ class Reference:
                     own.setdefault(name, [])  # a method that chooses between ops has a page too
                 own.setdefault(cell.op or name, []).append(cell)
         methods = {method.name: method for method in self.spec.methods}
-        found = []
+        subjects = []
         for name, of_it in own.items():
             by_name = dict.fromkeys(cell.method for cell in of_it) or {name: None}
             those = tuple(methods[each] for each in by_name)
             op = next((cell.op for cell in of_it), None)
             functor = self.spec.functor(those[0], op)
-            found.append(Subject(name, functor, those, families.get(those[0].name, "device"), tuple(of_it)))
-        return tuple(found)
+            subjects.append(Subject(name, functor, those, families.get(those[0].name, "device"), tuple(of_it)))
+        return tuple(subjects)
 
     def pages(self, folder: Path) -> dict[PurePosixPath, str]:
         """The text of each page by its path below `folder`, from where they include emitted files."""
-        found = {PurePosixPath("ops", f"{it.name}.md"): self.page(it, folder) for it in self.subjects}
-        found[PurePosixPath("index.md")] = _template("index.md.j2").render(view=self._index())
-        found[PurePosixPath("matrix.md")] = _template("matrix.md.j2").render(data=self._matrix())
-        return found
+        pages = {PurePosixPath("ops", f"{it.name}.md"): self.page(it, folder) for it in self.subjects}
+        pages[PurePosixPath("index.md")] = _template("index.md.j2").render(view=self._index())
+        pages[PurePosixPath("matrix.md")] = _template("matrix.md.j2").render(data=self._matrix())
+        return pages
 
     def page(self, subject: Subject, folder: Path) -> str:
         """The page about an op or a method."""
@@ -184,8 +184,8 @@ class Reference:
                 rows = [(name, [it.replace("`", "")] if isinstance(it, str) else _lines(it)) for name, it in texts]
                 return View(rows=rows, none=None)
             known = primitives_by_ops(self.spec) if functor.is_gradient else self.spec.primitives
-            found = derivatives(self.spec, functor, known)
-            return View(rows=[(operand, _lines(node)) for operand, node in found.items()], none=None)
+            gradients = derivatives(self.spec, functor, known)
+            return View(rows=[(operand, _lines(node)) for operand, node in gradients.items()], none=None)
         gradient = method.gradient
         if method.body is not None and (operands := differentiable(self.spec, method)):
             rows = [(operand.name, ["follows from the parts"]) for operand in operands]
@@ -202,10 +202,10 @@ class Reference:
 
     def _excerpts(self, subject: Subject) -> Iterator[Excerpt]:
         if subject.functor is not None:
-            found = [of_functor(self.project, it, camel(subject.functor.name)) for it, _ in self._launched(subject)]
+            excerpts = [of_functor(self.project, it, camel(subject.functor.name)) for it, _ in self._launched(subject)]
         else:
-            found = [of_method(self.project, subject.family, method.name) for method in subject.methods]
-        yield from (excerpt for excerpt in found if excerpt is not None)
+            excerpts = [of_method(self.project, subject.family, method.name) for method in subject.methods]
+        yield from (excerpt for excerpt in excerpts if excerpt is not None)
 
     def _matrix(self) -> str:
         """The support matrix as the script of its page reads it."""
@@ -309,6 +309,6 @@ def _table(name: str, own: Sequence[Cell]) -> View:
 def write_pages(pages: Mapping[PurePosixPath, str], output: Path) -> int:
     """Write the pages that changed below `output`, and remove those that are left over; how many these are."""
     texts = {path: REFERENCE.line(text, "% ") + text for path, text in pages.items()}
-    found = changes(texts, output, banner=REFERENCE)
-    write(found, output)
-    return len(found)
+    changed = changes(texts, output, banner=REFERENCE)
+    write(changed, output)
+    return len(changed)

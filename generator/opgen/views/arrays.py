@@ -30,8 +30,8 @@ def _alias(word: Word, spelling: Spelling) -> str | None:
     """The function that a spelling calls with the word's own arguments, which is quicker to call without it."""
     match spelling.tree.body:
         case [ast.FunctionDef(body=[ast.Return(value=ast.Call(func=ast.Attribute() as function) as call)])]:
-            given = [ast.unparse(argument) for argument in call.args]
-            return ast.unparse(function) if given == list(word.parameters) and not call.keywords else None
+            arguments = [ast.unparse(argument) for argument in call.args]
+            return ast.unparse(function) if arguments == list(word.parameters) and not call.keywords else None
     return None
 
 

@@ -62,9 +62,9 @@ def branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: li
         else:
             done.setdefault(lowering, []).append(case)
     conditions = _Conditions(spec, method, dtype, frozenset(lowered))
-    given = method.call_arguments(f"{backend.name}.")
+    arguments = method.call_arguments(f"{backend.name}.")
     # A type checker does not know the classes in a list of which some are counted at run time.
-    is_list = len(given) > _MAX_REPEATED and not any(map(method.is_several, method.operands))
+    is_list = len(arguments) > _MAX_REPEATED and not any(map(method.is_several, method.operands))
     is_repeated = is_list and sum(len(lowering.calls) for lowering in done) > 1
     operands = f"{backend.name}_operands" if is_repeated else None
     # The call that serves most needs no condition.
@@ -79,12 +79,12 @@ def branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: li
         for where in conditions.of(cases, is_all=len(done) == 1):
             for call in lowering.calls[:-1]:
                 asked = [*([where] if where else []), *["not is_deterministic()"] * call.any_order]
-                made = _expression(method, backend, call, operands)
-                condition, place = " and ".join(asked), (call.location,)
-                attempts.append(View(made_from=place, condition=condition, library=call.library, call=made))
+                expression = _expression(method, backend, call, operands)
+                condition, locations = " and ".join(asked), (call.location,)
+                attempts.append(View(made_from=locations, condition=condition, library=call.library, call=expression))
             if last != final:
-                place = (lowering.location,)
-                attempts.append(View(made_from=place, condition=where, library=None, call=last))
+                locations = (lowering.location,)
+                attempts.append(View(made_from=locations, condition=where, library=None, call=last))
     guards = [
         View(made_from=_places(lowered, cases), condition=where, reason=quoted(reason))
         for reason, cases in guarded.items()
@@ -105,7 +105,7 @@ def branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: li
         # Calls that are preferred to the last one: on a condition, and where a library is there, which may give None.
         attempts=attempts,
         # What several calls are given, and its name, where it is long.
-        operands=operands and View(name=operands, values=given),
+        operands=operands and View(name=operands, values=arguments),
         device="inner" if is_device else "inner.device",  # what has the libraries
         result=f"{backend.name}_result",  # what a library made: that of each backend has a class of its own
         call=final,  # what is done in the end; None where nothing is supported

@@ -47,24 +47,24 @@ def coercions(method: Method) -> Iterable[str]:
         error = f"argument.wrong_type({quoted(method.name)}, {quoted('op')}, op, {quoted(kind)})"
         yield f"if not isinstance(op, {kind}): raise {error}"
     for parameter in method.signature.parameters:
-        name, made = parameter.name, coercion(parameter.type)
+        name, conversion = parameter.name, coercion(parameter.type)
         if name == "op" and method.custom_class is not None:
             yield f"require_op(op, {parameter.type}, backend_name(self))"
-        elif made is None:
+        elif conversion is None:
             continue
-        elif made.converter == "objects" and has_plans(method):
+        elif conversion.converter == "objects" and has_plans(method):
             # What is in a tuple is looked at later.
-            yield f"if type({name}) is not tuple: {name} = {_converted(label, name, made)}"
-        elif made.converter == "integers" and not made.is_optional:
-            yield f"if type({name}) is not argument.Checked: {name} = {_converted(label, name, made)}"
-        elif made.converter is not None:
+            yield f"if type({name}) is not tuple: {name} = {_converted(label, name, conversion)}"
+        elif conversion.converter == "integers" and not conversion.is_optional:
+            yield f"if type({name}) is not argument.Checked: {name} = {_converted(label, name, conversion)}"
+        elif conversion.converter is not None:
             # Where there are plans, one of too many bits is let through until they are asked.
-            is_checked_later = made.converter != "integer" or has_plans(method)
-            own = _OWN_CLASSES.get(made.converter) if is_checked_later and not made.is_optional else None
-            kept = f"None if {name} is None else " if made.is_optional else ""
-            kept = f"{name} if type({name}) is {own} else " if own is not None else kept
-            yield f"{name} = {kept}{_converted(label, name, made)}"
-        elif made.kind == "Shape":
+            is_checked_later = conversion.converter != "integer" or has_plans(method)
+            own = _OWN_CLASSES.get(conversion.converter) if is_checked_later and not conversion.is_optional else None
+            prefix = f"None if {name} is None else " if conversion.is_optional else ""
+            prefix = f"{name} if type({name}) is {own} else " if own is not None else prefix
+            yield f"{name} = {prefix}{_converted(label, name, conversion)}"
+        elif conversion.kind == "Shape":
             yield f"if type({name}) is not Shape: {name} = Shape({name})"
 
 
@@ -73,41 +73,43 @@ def refusals(method: Method) -> Iterable[str]:
     label = op_label(method)
     # The op goes first: errors of the others name it.
     for name in sorted(method.signature.arguments, key=lambda name: name != "op"):
-        made = coercion(method.signature.type_of(name))
+        conversion = coercion(method.signature.type_of(name))
         is_known = name == "op" and (method.custom_class is not None or _errors_need_op(method))
-        if made is None or is_known:
+        if conversion is None or is_known:
             continue
-        if made.converter is None and made.kind not in (None, "Shape"):
+        if conversion.converter is None and conversion.kind not in (None, "Shape"):
             op = quoted(method.name) if name == "op" else label
-            classes = f"{_class_of(made)}{OPTIONAL * made.is_optional}"
-            yield f"require_instance({op}, {quoted(name)}, {name}, {classes}, {quoted(made.kind or '')})"
+            classes = f"{_class_of(conversion)}{OPTIONAL * conversion.is_optional}"
+            yield f"require_instance({op}, {quoted(name)}, {name}, {classes}, {quoted(conversion.kind or '')})"
         elif has_plans(method) and (
-            made.converter == "objects" or (made.converter == "integer" and not made.is_optional)
+            conversion.converter == "objects" or (conversion.converter == "integer" and not conversion.is_optional)
         ):
             # See coercions.
-            yield _converted(label, name, made)
+            yield _converted(label, name, conversion)
     for operand in method.operands:
         if operand.layout is not None and method.is_optional(operand.name):
             names = ", ".join(map(quoted, (operand.name, operand.layout)))
             yield f"argument.both_or_neither({label}, {names}, {operand.name}, {operand.layout})"
 
 
-def _converted(label: str, name: str, made: Coercion) -> str:
+def _converted(label: str, name: str, conversion: Coercion) -> str:
     """The call that makes an argument what it should be."""
-    rest = [] if made.count is None else [str(made.count)]
-    rest += [] if made.kind is None else [_class_of(made), quoted(made.kind)]
-    return f"argument.{made.converter}({', '.join([label, quoted(name), name, *rest])})"
+    arguments = [] if conversion.count is None else [str(conversion.count)]
+    arguments += [] if conversion.kind is None else [_class_of(conversion), quoted(conversion.kind)]
+    return f"argument.{conversion.converter}({', '.join([label, quoted(name), name, *arguments])})"
 
 
-def _class_of(made: Coercion) -> str:
+def _class_of(conversion: Coercion) -> str:
     """The class of an argument, or of each of its items."""
-    return "StorageBase" if made.kind == "Storage" else str(made.kind)
+    return "StorageBase" if conversion.kind == "Storage" else str(conversion.kind)
 
 
 def _errors_need_op(method: Method) -> bool:
     """Whether what converts an argument names the op, which is chosen by another one."""
     coercions = (coercion(parameter.type) for parameter in method.signature.parameters)
-    return op_label(method) == "op.value" and any(made is not None and made.converter is not None for made in coercions)
+    return op_label(method) == "op.value" and any(
+        conversion is not None and conversion.converter is not None for conversion in coercions
+    )
 
 
 def checks_of(spec: Spec, method: Method) -> Iterable[str]:
@@ -119,10 +121,10 @@ def checks_of(spec: Spec, method: Method) -> Iterable[str]:
         yield f"require_same_device({', '.join([label, 'self', *others])})"
     for operand in method.operands:
         texts = operand.dtypes.texts
-        given = f"if {operand.name} is not None: " if method.is_optional(operand.name) else ""
+        condition = f"if {operand.name} is not None: " if method.is_optional(operand.name) else ""
         if texts == ("op",):
             if any(len(spec.op_dtypes(method, op) or ()) < len(spec.dtype_names) for op in spec.ops(method)):
-                yield f"{given}require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)"
+                yield f"{condition}require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)"
         elif texts == ("same",):
             yield f"require_same_dtype({label}, {method.operands[0].name}, {spread[operand.name]}{operand.name})"
         elif operand.is_of_blocks and len(formats := spec.resolve(operand.dtypes)) < len(spec.sets[BLOCKS]):
@@ -131,15 +133,15 @@ def checks_of(spec: Spec, method: Method) -> Iterable[str]:
         elif not operand.is_of_blocks and len(spec.resolve(operand.dtypes)) < len(spec.dtype_names):
             reason = quoted(op_reason(spec, method, None) or "")
             arguments = [label, operand.name, dtypes_constant(operand.dtypes), reason]
-            yield f"{given}require_dtype({', '.join(arguments)})"
+            yield f"{condition}require_dtype({', '.join(arguments)})"
     yield from checks_of_arguments(spec, method)
     for operand in method.operands:
         name, layout = operand.name, operand.layout
         if layout is not None and spread[name]:
             yield f"check.several_layouts({label}, {name}, {layout})"
         elif layout is not None:
-            given = f"if {name} is not None and {layout} is not None: " if method.is_optional(name) else ""
-            yield f"{given}{layout}.check({label}, {name}.inner.length)"
+            condition = f"if {name} is not None and {layout} is not None: " if method.is_optional(name) else ""
+            yield f"{condition}{layout}.check({label}, {name}.inner.length)"
 
 
 def checks_of_arguments(spec: Spec, method: Method) -> list[str]:

@@ -39,8 +39,8 @@ def plan_numbers(spec: Spec, method: Method) -> list[str]:
 def _attribute(method: Method, name: str, attribute: str, holder: str | None = None) -> str:
     """The attribute of a storage or a layout: None where that is None."""
     holder = holder or name
-    found = f"{holder}.{attribute}"
-    return f"None if {holder} is None else {found}" if method.is_optional(name) else found
+    value = f"{holder}.{attribute}"
+    return f"None if {holder} is None else {value}" if method.is_optional(name) else value
 
 
 def call_plan(spec: Spec, method: Method, stored: list[str]) -> View:
@@ -73,8 +73,11 @@ def call_plan(spec: Spec, method: Method, stored: list[str]) -> View:
     for operand in several:
         # A list that is written to has its length for good.
         most = "MAX_WRITTEN" if is_written else "MAX_JOINED"
-        inner, made = inner_name(operand.name), f"operands_of(inner.device, {operand.name}, {operand.layout}, {most})"
-        storages.append(f"{inner}, {operand.name}_key = {made}")
+        inner, operands = (
+            inner_name(operand.name),
+            f"operands_of(inner.device, {operand.name}, {operand.layout}, {most})",
+        )
+        storages.append(f"{inner}, {operand.name}_key = {operands}")
     key = ", ".join([quoted(method.name), *values, *kinds, *shared, *modes])
     without = " or ".join(f"{operand.name}_key is None" for operand in several)
     near = {name: f"{inner_name(name)}.device is inner.device" for name in stored[1:]}

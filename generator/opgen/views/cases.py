@@ -101,23 +101,23 @@ class Cases:
             return self.apart(node.arguments[case.choices[condition]], case, is_steep=is_steep)
         steep = self._steep(node)
         arguments = []
-        for place, argument in enumerate(node.arguments):
+        for index, argument in enumerate(node.arguments):
             own = case
-            if node.primitive == WHERE and place:
-                own = self._chosen(condition, place, argument, case)
-            is_condition = node.primitive == WHERE and not place
-            apart = argument if is_condition else self.apart(argument, own, is_steep=is_steep or place in steep)
+            if node.primitive == WHERE and index:
+                own = self._chosen(condition, index, argument, case)
+            is_condition = node.primitive == WHERE and not index
+            apart = argument if is_condition else self.apart(argument, own, is_steep=is_steep or index in steep)
             arguments.append(apart)
         return replace(node, arguments=tuple(arguments))
 
-    def _chosen(self, condition: Node, place: int, argument: Node, case: _Case) -> _Case:
-        choices = {**case.choices, condition: place}
+    def _chosen(self, condition: Node, index: int, argument: Node, case: _Case) -> _Case:
+        choices = {**case.choices, condition: index}
         if {*names(condition)} <= self._numbers:
             return _Case(choices, case.tensors)
         tensors = {**case.tensors}
         for tensor in filter(_is_operand, self._tensors(argument)):
             choice = case.tensors.get(tensor, tensor), Number(1)
-            tensors[tensor] = Call(WHERE, (condition, *(choice if place == 1 else reversed(choice))))
+            tensors[tensor] = Call(WHERE, (condition, *(choice if index == 1 else reversed(choice))))
         return _Case(choices, tensors)
 
     def _is_tensor(self, node: Node) -> bool:

@@ -30,9 +30,9 @@ def _function(spec: Spec, method: Method) -> View:
     assert method.body is not None
     expected = ", ".join(arguments_of(spec, method))
     is_one = method.signature.returns == "Storage"
-    given = [
-        f"stored({quoted(method.name)}, {text}, types{'' if is_one else f'[{place}]'})"
-        for place, text in enumerate(method.body.results)
+    arguments = [
+        f"stored({quoted(method.name)}, {text}, types{'' if is_one else f'[{index}]'})"
+        for index, text in enumerate(method.body.results)
     ]
     return View(
         made_from=(method.location,),
@@ -42,7 +42,7 @@ def _function(spec: Spec, method: Method) -> View:
         operands=tensors,
         parts=[View(made_from=(it.location,), name=name, text=it.text) for name, it in method.let.items()],
         types=f"results.{method.name}({expected})",
-        body=given[0] if is_one else f"({', '.join(given)},)",
+        body=arguments[0] if is_one else f"({', '.join(arguments)},)",
     )
 
 

@@ -117,17 +117,17 @@ def _row_gradient(spec: Spec, functor: Functor, words: "Words") -> View:
 
     Of an op with a number for each row, those of vectors, which it does not compute.
     """
-    found: Mapping[str, Node] = {}
+    gradients: Mapping[str, Node] = {}
     if (op := op_of_numbers(spec, functor)) is not None:
-        found = second_gradients(spec, op)
+        gradients = second_gradients(spec, op)
     elif functor.per_row:
-        found = of_vectors(spec, functor)
+        gradients = of_vectors(spec, functor)
     elif is_differentiable(spec, functor):
         of_all = derivatives(spec, functor)
-        found = {name: of_all[name] for name in row_results(spec, functor)}
+        gradients = {name: of_all[name] for name in row_results(spec, functor)}
     operands = [
         _operand(functor, name, written_out(spec, node), words, None, {})
-        for name, node in found.items()
+        for name, node in gradients.items()
         if not is_zero(node)
     ]
     functions = [operand for operand in operands if operand.parts]
@@ -144,18 +144,18 @@ def _rule(functor: Functor) -> View:
     monoid = functor.reduction
     assert isinstance(monoid, Monoid)
     identity = "None" if functor.needs_elements else monoid.identity
-    place = (functor.location,)
-    return View(made_from=place, member=functor.member, identity=identity, is_finished=monoid.finish is not None)
+    made_from = (functor.location,)
+    return View(made_from=made_from, member=functor.member, identity=identity, is_finished=monoid.finish is not None)
 
 
 def _scan(spec: Spec, functor: Functor, words: Words) -> View:
     """What the gradient of a scan is made of, as functions of tensors."""
     own = replace(functor, kind=NAMED, named=("x", "y", ITSELF, NUMBER), reduction=None, scan=None)
-    found = scan_gradients(spec, functor)
-    operands = [_without_gradient(_operand(own, name, node, words, None, {})) for name, node in found.items()]
+    gradients = scan_gradients(spec, functor)
+    operands = [_without_gradient(_operand(own, name, node, words, None, {})) for name, node in gradients.items()]
     functions = [operand for operand in operands if operand.parts]
-    place = (functor.location,)
-    return View(made_from=place, member=functor.member, name=functor.name, operands=operands, functions=functions)
+    made_from = (functor.location,)
+    return View(made_from=made_from, member=functor.member, name=functor.name, operands=operands, functions=functions)
 
 
 def _without_gradient(operand: View) -> View:
@@ -200,16 +200,16 @@ def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
         formula = ", ".join(texts)
     else:
         formula = _shown(functor.computed.node) if functor.computed is not None else ""
-    found: Mapping[str, Node | str] = {}
+    gradients: Mapping[str, Node | str] = {}
     if functor.is_scan:
-        found = explained(spec, functor)
+        gradients = explained(spec, functor)
     elif (op := op_of_numbers(spec, functor)) is not None:
         saved = [f"`{name} = {text_of(readable(node))}`" for name, node in saved_numbers(spec, op).items()]
         formula += f", where {', '.join(saved)}" if saved else ""
-        found = second_gradients(spec, op)
+        gradients = second_gradients(spec, op)
     elif is_differentiable(spec, functor):
-        found = derivatives(spec, functor, primitives)
-    return View(made_from=(functor.location,), name=functor.name, formula=formula, gradients=_listed(found))
+        gradients = derivatives(spec, functor, primitives)
+    return View(made_from=(functor.location,), name=functor.name, formula=formula, gradients=_listed(gradients))
 
 
 def _listed(gradients: "Mapping[str, Node | str]") -> str:
@@ -225,15 +225,15 @@ def _shown(node: Node) -> str:
     return f"`{text_of(whole)}`" + (f" with {', '.join(named)}" if named else "")
 
 
-def _gradient(functor: Functor, found: Mapping[str, Node], words: Words, ops: Ops) -> View:
+def _gradient(functor: Functor, gradients: Mapping[str, Node], words: Words, ops: Ops) -> View:
     operands = []
     for operand in functor.operands:
-        node = found.get(operand, Number(0))
+        node = gradients.get(operand, Number(0))
         rows: Mapping[str, Node] = {}
         op = None if is_step(node) else op_of(functor, node, ops)
         if op is None and functor.reduction is not None:
-            rows, rest = rows_of(node, operand, words.reductions)
-            op = op_of(functor, rest, ops) if operand in names(rest) else None
+            rows, remainder = rows_of(node, operand, words.reductions)
+            op = op_of(functor, remainder, ops) if operand in names(remainder) else None
         operands.append(_operand(functor, operand, node, words, op, rows))
     functions = [operand for operand in operands if operand.parts]
     made_from = (functor.location,)
@@ -281,8 +281,8 @@ def _decisive(
     rows: Mapping[str, Node],
 ) -> tuple[object, ...]:
     called = sorted({call.primitive for call in calls(node)})
-    given = () if op is None else (op[0], *op[1], *rows.items())
-    return (functor, operand, node, *called, *map(words.of, called), *given)
+    key = () if op is None else (op[0], *op[1], *rows.items())
+    return (functor, operand, node, *called, *map(words.of, called), *key)
 
 
 @memoize(_decisive)
@@ -325,13 +325,13 @@ def _operand(
     )
 
 
-def _called(words: Words, functor: Functor, given: tuple[str, ...], stretched: str) -> str:
+def _called(words: Words, functor: Functor, arguments: tuple[str, ...], stretched: str) -> str:
     """The call of an op on tensors and numbers; tensors get the shape of that which is `stretched`, if one is."""
-    tensors = given[: len(functor.operands)]
+    tensors = arguments[: len(functor.operands)]
     first, *others = [
         f"{name}.broadcast_as({stretched}.shape)" if stretched not in ("", name) else name for name in tensors
     ]
-    numbers = given[len(functor.operands) :]
+    numbers = arguments[len(functor.operands) :]
     if not functor.is_gradient:
         return f"{first}.{functor.name}({', '.join([*others, *numbers])})"
     if not functor.is_method:
@@ -348,7 +348,7 @@ def _text(node: Node, numbers: set[str], words: Words, chooser: str | None = Non
         return {*names(node)} <= numbers
 
     def called(call: Call, operands: list[ast.expr]) -> ast.expr:
-        first, *rest = operands
+        first, *others = operands
         if call.primitive == WHERE:
             return chosen(call, *operands)
         if call.primitive in OPERATORS:
@@ -356,11 +356,11 @@ def _text(node: Node, numbers: set[str], words: Words, chooser: str | None = Non
         if is_number(call):
             return ast.Call(ast.Name(_OF_NUMBERS[call.primitive]), operands, [])
         if call.primitive in words.gradients:
-            return ast.Call(ast.Attribute(first, "_gradient"), [ast.Name(words.gradients[call.primitive]), *rest], [])
+            return ast.Call(ast.Attribute(first, "_gradient"), [ast.Name(words.gradients[call.primitive]), *others], [])
         if call.primitive in words.reductions:
-            given = [ast.Name(words.reductions[call.primitive]), ast.Name("dims"), ast.Constant(True)]
-            return ast.Call(ast.Attribute(first, "_reduce"), given, [])
-        return ast.Call(ast.Attribute(first, words.methods[call.primitive]), rest, [])
+            arguments = [ast.Name(words.reductions[call.primitive]), ast.Name("dims"), ast.Constant(True)]
+            return ast.Call(ast.Attribute(first, "_reduce"), arguments, [])
+        return ast.Call(ast.Attribute(first, words.methods[call.primitive]), others, [])
 
     def chosen(call: Call, condition: ast.expr, body: ast.expr, other: ast.expr) -> ast.expr:
         test, *branches = call.arguments
@@ -378,9 +378,11 @@ def _text(node: Node, numbers: set[str], words: Words, chooser: str | None = Non
         if branches == [Number(1), Number(0)]:
             # A condition is 0 or 1.
             return ast.Call(ast.Attribute(condition, "to_dtype"), [ast.Attribute(ast.Name("g"), "dtype")], [])
-        given = [ast.Constant(WHERE), body, ast.Constant("on_true")]
+        arguments = [ast.Constant(WHERE), body, ast.Constant("on_true")]
         return ast.Call(
-            ast.Attribute(condition, WHERE), [ast.Call(ast.Attribute(ast.Name("g"), "_operand"), given, []), other], []
+            ast.Attribute(condition, WHERE),
+            [ast.Call(ast.Attribute(ast.Name("g"), "_operand"), arguments, []), other],
+            [],
         )
 
     return ast.unparse(tree_of(node, called))

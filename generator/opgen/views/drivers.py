@@ -86,8 +86,8 @@ def _function(table: DriverTable, operation: Operation, call: DriverCall, names:
     if len(calls) == 1 and _CHECKED not in call.names:
         name, whole = calls[0]
         lines += [f"{_RESULT} = {whole}", *_refusals(table, operation, name)]
-        rest = f"{_RESULT}[1{':' * (operation.gives == VALUES)}]"
-        value = ast.unparse(tree).replace(ast.unparse(written.values[0]), rest)
+        result = f"{_RESULT}[1{':' * (operation.gives == VALUES)}]"
+        value = ast.unparse(tree).replace(ast.unparse(written.values[0]), result)
     else:
         value = ast.unparse(tree)
     if operation.gives:

@@ -53,12 +53,12 @@ def _method(spec: Spec, method: Method) -> View:
 
 def _arguments(method: Method, example: Example) -> dict[str, object]:
     """The arguments of a call: the shape of each operand, and what is given of the others."""
-    given, own = example.arguments, example.arguments.get(SELF, VECTOR)
+    written, own = example.arguments, example.arguments.get(SELF, VECTOR)
     shapes = {
-        each.name: given.get(each.name, None if method.is_optional(each.name) else own) for each in method.operands
+        each.name: written.get(each.name, None if method.is_optional(each.name) else own) for each in method.operands
     }
     others = {each.name: own for each in method.signature.parameters if each.type in SHAPED}
-    return {**shapes, **others, **given}
+    return {**shapes, **others, **written}
 
 
 def _operand(spec: Spec, method: Method, operand: Operand) -> str:

@@ -79,8 +79,8 @@ def _rounding(item: Format) -> str | None:
         return None
     lowest = quant.low if rounding.lowest is None else rounding.lowest
     keys = {"search": rounding.search, "refine": rounding.refine, "error": rounding.error}
-    given = [f"{key}={quoted(value) if isinstance(value, str) else value}" for key, value in keys.items() if value]
-    return ", ".join([quoted(rounding.kind), f"({lowest}, {quant.high})", f"({scale.low}, {scale.high})", *given])
+    arguments = [f"{key}={quoted(value) if isinstance(value, str) else value}" for key, value in keys.items() if value]
+    return ", ".join([quoted(rounding.kind), f"({lowest}, {quant.high})", f"({scale.low}, {scale.high})", *arguments])
 
 
 def _list(item: Format) -> str | None:
@@ -92,14 +92,14 @@ def _list(item: Format) -> str | None:
 
 def _part(name: str, decoding: Decoding) -> View:
     """What makes a weight: its quant, or the scale or the offset of its group."""
-    has_place, place = decoding.has_place, "i" if name == "quant" else "g"
+    has_place, index = decoding.has_place, "i" if name == "quant" else "g"
     return View(
         name=name,
         text=decoding.text.replace("|", "\\|"),  # for a table
         cpp_type="float" if decoding.is_float else "int",
-        cpp_place=f"uint32_t {place}" if has_place else "uint32_t",
+        cpp_place=f"uint32_t {index}" if has_place else "uint32_t",
         cpp=decoding.cpp,
-        numpy_place=place if has_place else "_",
+        numpy_place=index if has_place else "_",
         numpy=decoding.numpy,
     )
 

@@ -75,19 +75,19 @@ def _rule(spec: Spec, method: Method, gradient: Gradient) -> View:
     operands, every = _stored(method), gradient.all
     stored = [operand.name for operand in operands]
     used, layouts = _named(spec, method, gradient), _layouts(method)
-    statements = [f"{name}: Layout = node.inputs[{2 * place + 1}]" for name, place in layouts.items() if name in used]
+    statements = [f"{name}: Layout = node.inputs[{2 * index + 1}]" for name, index in layouts.items() if name in used]
     arguments = _arguments(spec, method, gradient)
     # From the end, since operands may be several.
     statements += [
-        f"{name}: {_type_of(method, name)} = node.saved[{place - len(arguments)}]"
-        for place, name in enumerate(arguments)
+        f"{name}: {_type_of(method, name)} = node.saved[{index - len(arguments)}]"
+        for index, name in enumerate(arguments)
     ]
     if not writes(method):
         statements += [] if _gives_shape(method) else [f"shape = {_shape(spec, method)[0]}"]
         statements.append("if g._layout.shape != shape: g = g.reshape(shape)")
     if every is not None:
         statements += [*_fetched(method, stored, every), f"yield from enumerate({every.text})"]
-    asked = [(place, operand) for place, operand in enumerate(operands) if operand.name in gradient.functions]
+    asked = [(index, operand) for index, operand in enumerate(operands) if operand.name in gradient.functions]
     # What may write to an operand comes last, since the others read it.
     asked.sort(key=lambda it: HANDLE in gradient.functions[it[1].name].names)
     parts = tuple(
@@ -95,18 +95,18 @@ def _rule(spec: Spec, method: Method, gradient: Gradient) -> View:
             made_from=(gradient.functions[operand.name].location,),
             condition="any(node.inputs[::2])"
             if method.is_several(operand)
-            else f"node.inputs[{2 * place}] is not None",
+            else f"node.inputs[{2 * index}] is not None",
             operands=tuple(_fetched(method, stored, gradient.functions[operand.name])),
-            gives=_gives(method, operand, place, gradient.functions[operand.name]),
+            gives=_gives(method, operand, index, gradient.functions[operand.name]),
         )
-        for place, operand in asked
+        for index, operand in asked
     )
     return View(made_from=(gradient.location,), name=method.name, statements=statements, parts=parts)
 
 
-def _gives(method: Method, operand: Operand, place: int, gradient: Expression) -> str:
+def _gives(method: Method, operand: Operand, index: int, gradient: Expression) -> str:
     """What a part yields."""
-    return f"from enumerate({gradient.text}, {place})" if method.is_several(operand) else f"{place}, {gradient.text}"
+    return f"from enumerate({gradient.text}, {index})" if method.is_several(operand) else f"{index}, {gradient.text}"
 
 
 def _gives_shape(method: Method) -> bool:
@@ -155,7 +155,7 @@ def _layouts(method: Method) -> dict[str, int]:
     stored = _stored(method)
     if any(map(method.is_several, stored)):
         return {}
-    return {str(it.layout): place for place, it in enumerate(stored) if place or not writes(method)}
+    return {str(it.layout): index for index, it in enumerate(stored) if index or not writes(method)}
 
 
 def _arguments(spec: Spec, method: Method, gradient: Gradient) -> list[str]:
@@ -179,29 +179,29 @@ def _kept_result(method: Method, gradient: Gradient) -> str | None:
 
 def _kept(method: Method, gradient: Gradient) -> dict[str, str]:
     """The operands that gradients need, where they are asked for."""
-    found = {}
+    stored = {}
     for operand in _given(method):
         value = _variables(operand.name)[0]
         asked = [name for name, expression in gradient.functions.items() if operand.name in expression.names]
         if gradient.all is not None and operand.name in gradient.all.names:
-            found[operand.name] = value
+            stored[operand.name] = value
         elif asked:
             condition = " or ".join(f"{_variables(name)[1]} is not None" for name in asked)
-            found[operand.name] = value if len(_stored(method)) == 1 else f"{value} if {condition} else None"
-    return found
+            stored[operand.name] = value if len(_stored(method)) == 1 else f"{value} if {condition} else None"
+    return stored
 
 
-def _recorded_parts(method: Method, kept: Mapping[str, str], arguments: list[str]) -> tuple[str, str]:
+def _recorded_parts(method: Method, stored: Mapping[str, str], arguments: list[str]) -> tuple[str, str]:
     """What a node has: its inputs, and what its gradients need. See `Node`."""
     inputs, saved = [], []
-    for place, operand in enumerate(_stored(method)):
+    for index, operand in enumerate(_stored(method)):
         node = _variables(operand.name)[1] if operand in _given(method) else "None"
         if method.is_several(operand):
             inputs.append(f"*inputs_of({node}, {operand.layout})")
         else:
             # The gradient of what was written to is that of all its elements.
-            inputs += [node, "None" if writes(method) and not place else str(operand.layout)]
-            saved.append(kept.get(operand.name, "None"))
+            inputs += [node, "None" if writes(method) and not index else str(operand.layout)]
+            saved.append(stored.get(operand.name, "None"))
     return f"({', '.join(inputs)})", _tuple([*saved, *arguments])
 
 
@@ -232,10 +232,10 @@ def _computed(spec: Spec, method: Method) -> Iterator[str]:
         # A bool as an index takes longer than a number.
         asked = "".join(f"[0 if {_variables(it.name)[1]} is None else 1]" for it in stored)
         yield f"{', '.join([*keeps, needs_site])} = rule.kept{asked}"
-    kept = {it.name: f"{_variables(it.name)[0]} if {how} else None" for it, how in zip(stored, keeps, strict=False)}
+    saved = {it.name: f"{_variables(it.name)[0]} if {how} else None" for it, how in zip(stored, keeps, strict=False)}
     dims = ["dims"] if "dims" in signature.arguments else []
     parameters = f"{{{', '.join(f'{quoted(name)}: {name}' for name in names)}}}" if names else "NO_PARAMETERS"
-    parts = _recorded_parts(method, kept, [*dims, parameters])
+    parts = _recorded_parts(method, saved, [*dims, parameters])
     yield f"return record(made, rule, {', '.join(parts)}, made if {keeps[-1]} else None, {needs_site})"
 
 
@@ -243,16 +243,16 @@ def _ends(spec: Spec, method: Method) -> Iterator[str]:
     """What records a call, and gives its results."""
     signature, gradient = method.signature, method.gradient
     assert gradient is not None
-    kept, result = _kept(method, gradient), _kept_result(method, gradient)
+    stored, result = _kept(method, gradient), _kept_result(method, gradient)
     names = _arguments(spec, method, gradient)
     others = {OTHERS: "results[1:]", HANDLE: "handle_of(self)"}
-    parts = _recorded_parts(method, kept, [others.get(name, name) for name in names])
+    parts = _recorded_parts(method, stored, [others.get(name, name) for name in names])
     if writes(method):
         yield f"rewritten(self, _{method.name}, {', '.join(parts)})"
         return
     # Only errors about what may have been overwritten tell where it was called.
-    rest = ["None", "False"] if result is None and not kept else [] if result is None else [result]
-    call = f"record({', '.join(['made', f'_{method.name}', *parts, *rest])})"
+    ends = ["None", "False"] if result is None and not stored else [] if result is None else [result]
+    call = f"record({', '.join(['made', f'_{method.name}', *parts, *ends])})"
     if signature.returns == "tuple[Storage, ...]":
         yield "made = results[0]"
         yield f"first_result = {call}"

@@ -104,28 +104,28 @@ def _passes(spec: Spec, functor: Functor) -> Passes:
     return passes_of(nodes, (*functor.elements, POSITION))
 
 
-def _given_numbers(functor: Functor, found: Passes) -> list[str]:
+def _given_numbers(functor: Functor, passes: Passes) -> list[str]:
     """What is known of a row before its first pass: the numbers that it is given, and elements that an index names."""
-    joins = (join.contribution for each in found.passes for join in each.joins)
-    nodes = [*found.results, *joins, *(node for each in found.passes for node in each.constants.values())]
+    joins = (join.contribution for each in passes.passes for join in each.joins)
+    nodes = [*passes.results, *joins, *(node for each in passes.passes for node in each.constants.values())]
     read = {name for node in nodes for name in names_in(node)}
     return [*functor.numbers, *(name for name in map(element_at, functor.operands) if name in read)]
 
 
-def _at_index(functor: Functor, given: Sequence[str]) -> int:
+def _at_index(functor: Functor, numbers: Sequence[str]) -> int:
     """A bit for each operand of which the element that an index names is given."""
-    return _bits(element_at(name) in given for name in functor.operands)
+    return _bits(element_at(name) in numbers for name in functor.operands)
 
 
 @memoize(decisive)
 def row_facts(spec: Spec, functor: Functor) -> View:
     """What launches of an op of rows depend on."""
-    found, totals = _passes(spec, functor), len(functor.totals)
+    passes, totals = _passes(spec, functor), len(functor.totals)
     return View(
         made_from=(functor.location,),
-        results=0 if functor.per_row else len(found.results) - totals,
-        passes=tuple((len(each.joins), len(each.constants)) for each in found.passes),
-        rescaled=_bits(found.rescaled),
+        results=0 if functor.per_row else len(passes.results) - totals,
+        passes=tuple((len(each.joins), len(each.constants)) for each in passes.passes),
+        rescaled=_bits(passes.rescaled),
         absent=tuple(functor.absent.get(name) for name in functor.operands),
         last_dim=functor.last_dim,
         vectors=_bits(name in functor.vectors for name in functor.operands),
@@ -133,8 +133,8 @@ def row_facts(spec: Spec, functor: Functor) -> View:
         totals=totals,
         has_index=functor.index is not None,
         numbers=len(functor.numbers),
-        number_results=len(found.results) if functor.per_row else 0,
-        at_index=_at_index(functor, _given_numbers(functor, found)),
+        number_results=len(passes.results) if functor.per_row else 0,
+        at_index=_at_index(functor, _given_numbers(functor, passes)),
     )
 
 
@@ -144,19 +144,19 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
 
     The host's has the values that stages share; that of GPUs has products in sums contracted.
     """
-    found = _passes(spec, functor)
+    passes = _passes(spec, functor)
     # Each reads elements of the row.
-    stages = stages_of(found)
+    stages = stages_of(passes)
     read = [{name for node in nodes for name in names_in(node)} for nodes in stages.nodes]
     if is_of_host:
-        stages = share_values(found, (*functor.elements, POSITION), primitives_of_rows(spec))
-    given = _given_numbers(functor, found)
-    number = {name: f"row.parameters[{place}]" for place, name in enumerate(functor.parameters)}
-    number |= {name: f"row.known[{place}]" for place, name in enumerate((*given, *found.known))}
+        stages = share_values(passes, (*functor.elements, POSITION), primitives_of_rows(spec))
+    inputs = _given_numbers(functor, passes)
+    number = {name: f"row.parameters[{index}]" for index, name in enumerate(functor.parameters)}
+    number |= {name: f"row.known[{index}]" for index, name in enumerate((*inputs, *passes.known))}
     number |= {COUNT: "row.count"}
     number |= {} if functor.index is None else {functor.index: f"{POSITION} == static_cast<Position>(row.index)"}
     names = (*functor.operands, *(value.name for value in stages.values))
-    elements = {name: f"elements[{place}]" for place, name in enumerate(names)}
+    elements = {name: f"elements[{index}]" for index, name in enumerate(names)}
     number |= elements
     # The type of positions is that of the engine.
     number[POSITION] = f"static_cast<compute_type<T>>({POSITION})"
@@ -189,15 +189,15 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
             ),
         ]
 
-    passes: list[View] = []
-    padding = found.padding(functor.operands)
-    first = len(given)
-    for each, contributions in zip(found.passes, stages.nodes, strict=False):
-        numbers = [f"numbers[{place}]" for place in range(len(each.joins))]
+    views: list[View] = []
+    padding = passes.padding(functor.operands)
+    first = len(inputs)
+    for each, contributions in zip(passes.passes, stages.nodes, strict=False):
+        numbers = [f"numbers[{index}]" for index in range(len(each.joins))]
         behind = first + len(each.joins)
-        passes.append(
+        views.append(
             View(
-                number=len(passes),
+                number=len(views),
                 first=first,
                 joins=", ".join(_ROW_JOINS[join.kind] for join in each.joins),
                 statements=statements(
@@ -205,7 +205,7 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
                     [name for name, join in zip(numbers, each.joins, strict=True) if join.kind == SUM],
                 ),
                 constants=statements(
-                    {f"row.known[{behind + place}]": node for place, node in enumerate(each.constants.values())},
+                    {f"row.known[{behind + index}]": node for index, node in enumerate(each.constants.values())},
                     are_of_elements=False,
                 )
                 if each.constants
@@ -218,29 +218,29 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
         name=row_struct(functor),
         doc=functor.doc,
         operands=len(functor.operands),
-        results=0 if functor.per_row else len(found.results) - len(functor.totals),
+        results=0 if functor.per_row else len(passes.results) - len(functor.totals),
         totals=len(functor.totals),
         has_index=functor.index is not None,
         numbers=len(functor.numbers),
-        at_index=_at_index(functor, given),
-        number_results=len(found.results) if functor.per_row else 0,
+        at_index=_at_index(functor, inputs),
+        number_results=len(passes.results) if functor.per_row else 0,
         parameters=len(functor.parameters),
         optional=_bits(name in functor.optional for name in functor.operands),
         absent=_absent(functor),
         adds_residual=functor.adds_residual,
-        known=len(given) + len(found.known),
+        known=len(inputs) + len(passes.known),
         # A bit for each operand that is read more than once, and that rows do not share.
         in_registers=_bits(
             name not in functor.vectors and sum(name in names for names in read) > 1 for name in functor.operands
         ),
         # A bit for each pass that kernels make together with the one before.
-        rescaled=_bits(found.rescaled),
+        rescaled=_bits(passes.rescaled),
         has_padding=padding is not None,
         # A bit for each operand that is padded with -inf, not with 0.
         padding=_bits((padding or {}).get(name, 0.0) < 0 for name in functor.operands),
-        passes=passes,
-        pass_count=len(passes),
-        finished=[each for each in passes if each.constants],
+        passes=views,
+        pass_count=len(views),
+        finished=[each for each in views if each.constants],
         outputs="results + totals" if functor.totals else "results",
         elements="operands + derived" if stages.values else "operands",
         value_count=len(stages.values),
@@ -253,23 +253,23 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
         else "",
         available=" + ".join(f"(Stage >= {value.stage})" if value.stage else "1" for value in stages.values),
         statements=statements(
-            {f"made[{place}]": node for place, node in enumerate(stages.nodes[-1])},
+            {f"made[{index}]": node for index, node in enumerate(stages.nodes[-1])},
             are_of_elements=not functor.per_row,
         ),
     )
 
 
 def _bits(flags: Iterable[bool]) -> int:
-    return sum(1 << place for place, flag in enumerate(flags) if flag)
+    return sum(1 << index for index, flag in enumerate(flags) if flag)
 
 
 def _absent(functor: Functor) -> str:
     """The numbers that stand for operands of an op of rows that are left out, by which operand it is."""
-    numbers = [(place, functor.absent[name]) for place, name in enumerate(functor.operands) if name in functor.absent]
+    numbers = [(index, functor.absent[name]) for index, name in enumerate(functor.operands) if name in functor.absent]
     if not numbers:
         return ""
     *others, (_, last) = numbers
-    return "".join(f"operand == {place} ? {number}f : " for place, number in others) + f"{last}f"
+    return "".join(f"operand == {index} ? {number}f : " for index, number in others) + f"{last}f"
 
 
 def _conditional(name: str, values: Sequence[int]) -> str:
@@ -361,8 +361,8 @@ def _monoid(spec: Spec, functor: Functor, others: Sequence[Functor]) -> View:
             functions.append(_function(own["finish"], "finish", ("x", COUNT, UNIT, *functor.parameters)))
             parameters = [str(len(functor.parameters))] if functor.parameters else []
             joins = f"FinishedReduction<{', '.join([joins, struct, *parameters])}>"
-    name, place = camel(functor.name), functor.location
-    return View(made_from=(place,), name=name, doc=functor.doc, functions=functions, struct=struct, type=joins)
+    name, location = camel(functor.name), functor.location
+    return View(made_from=(location,), name=name, doc=functor.doc, functions=functions, struct=struct, type=joins)
 
 
 def _function(formula: Scope, name: str, operands: Sequence[str]) -> View:

@@ -133,10 +133,10 @@ def _group(group: FieldGroup, fields: Sequence[Field]) -> View:
 
 def _tuple(described: TupleType) -> View:
     rows = []
-    for place, (name, (kind, _)) in enumerate(described.items.items()):
+    for index, (name, (kind, _)) in enumerate(described.items.items()):
         held = f"{camel(kind.strip('[]'))}Items"
         cpp, read, python = ITEM_TYPES.get(kind, (f"List<{held}>", f"List<{held}>({{}})", f"tuple[{held}, ...]"))
-        item = read.format(f"PyTuple_GetItem(items, {place})")
+        item = read.format(f"PyTuple_GetItem(items, {index})")
         rows.append((f"{name}: {python}", f"{cpp} {name} = {item};"))
     doc = described.doc
     name, made_from = f"{camel(described.name)}Items", (described.location,)

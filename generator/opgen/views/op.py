@@ -329,7 +329,7 @@ def tensor_methods(spec: Spec) -> View:
                 body = f"return self._shaped({storage}, {shape.text})"
         parameters = ", ".join(["self", *map(str, front.parameters)])
         doc = method.doc if functor is None else functor.description
-        place = (method.location,)
-        row = View(made_from=place, name=front.name, parameters=parameters, returns=returns, doc=doc, body=body)
+        made_from = (method.location,)
+        row = View(made_from=made_from, name=front.name, parameters=parameters, returns=returns, doc=doc, body=body)
         methods.append(row)
     return View(methods=methods)

@@ -23,12 +23,12 @@ def support_table(spec: Spec) -> View:
 def _table(spec: Spec, by_op: Sequence[Sequence[Alike]]) -> View:
     named = {frozenset(members): name for name, members in reversed([*spec.sets.items()])}
     dtypes_of = cache(lambda dtypes: named.get(frozenset(dtypes), " ".join(dtype or "-" for dtype in dtypes)))
-    places: dict[tuple[str, str], dict[Location, None]] = {}
+    locations: dict[tuple[str, str], dict[Location, None]] = {}
     ops_of: dict[tuple[str, str, str, str, str], list[str]] = {}
     for own in chain.from_iterable(by_op):
         via = _of_any(own.method, own.via) if own.via else "-"
         ops_of.setdefault((own.backend, own.status, dtypes_of(own.dtypes), via, own.reason or "-"), []).append(own.name)
-        places.setdefault((own.backend, own.name), {}).update(
+        locations.setdefault((own.backend, own.name), {}).update(
             dict.fromkeys({id(source): source for source in own.sources}.values())
         )
     order = [owner.name for owner in spec.backends]
@@ -39,7 +39,7 @@ def _table(spec: Spec, by_op: Sequence[Sequence[Alike]]) -> View:
     rows = []
     for (said, names), backends in backends_of.items():
         head = in_triple_quotes(" | ".join((" ".join(backends), *said)))  # backends | status | dtypes | via | reason
-        made_from = dict.fromkeys(place for each in backends for name in names for place in places[each, name])
+        made_from = dict.fromkeys(location for each in backends for name in names for location in locations[each, name])
         rows.append(View(made_from=tuple(made_from), head=head, ops=_lines(names)))
     return View(groups={name: " ".join(members) for name, members in spec.sets.items() if name in used}, rows=rows)
 

@@ -13,7 +13,7 @@ def kernels_toolchains(spec: Spec) -> View:
     owners = [backend for backend in spec.backends if backend.code_objects is not None and backend.code_objects.host]
     compiled = [each for backend in owners if (each := backend.code_objects) is not None]
     return View(
-        made_from=tuple(backend.place("code_objects") for backend in owners),
+        made_from=tuple(backend.location_of("code_objects") for backend in owners),
         package=spec.package,
         targets=[target for each in compiled for target in each.targets],
         probe=quoted(next((each.probe for each in compiled if each.probe is not None), "")),
