@@ -116,8 +116,10 @@ class Layout:
         return self._preserved
 
     def _in_memory_order(self) -> tuple[Layout, Layout]:
+        if self.is_contiguous:
+            return self, self.dense
         order = self.memory_order()
-        if not order or self.is_contiguous:
+        if not order:
             return self, self.dense
         ordered = self._permuted(order)
         return ordered, ordered.dense._permuted(inverse(order))

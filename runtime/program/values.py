@@ -80,11 +80,12 @@ class Address(Value):
     @property
     def alignment(self) -> int:
         """The largest power of two, at most ACCESS_BYTES, that divides the address in every run."""
-        return alignment_of(self.memory.skew + self.offset)
+        bits = ACCESS_BYTES | (self.memory.skew + self.offset)
+        return bits & -bits
 
     def is_aligned(self, nbytes: int = ACCESS_BYTES) -> bool:
         """Whether a power of two up to ACCESS_BYTES divides the address in every run."""
-        return self.alignment % nbytes == 0
+        return (self.memory.skew + self.offset) % nbytes == 0
 
 
 class Buffer:

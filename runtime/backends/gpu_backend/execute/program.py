@@ -106,7 +106,7 @@ class GpuPlan:
 class Run:
     """One run of a program: what its values are."""
 
-    __slots__ = ("_device", "_draws", "_memory", "_operands", "_program", "_values", "_watch", "refused")
+    __slots__ = ("_calls", "_device", "_draws", "_memory", "_operands", "_program", "_watch", "refused")
 
     def __init__(self, device: GpuBase, program: Program, operands: Sequence[Any], watch: Watch | None = None) -> None:
         """Prepare a run with operands. `watch` takes each step that gives the device something to do."""
@@ -115,7 +115,7 @@ class Run:
         self._operands = operands
         self._program = program
         self._memory: dict[Memory, Any] = {}
-        self._values: dict[Value, int] = {}
+        self._calls: dict[CallNumber, int] = {}
         self._draws: dict[Draw, Reserved] = {}
         self.refused: LibraryCall | None = None
         """The step whose library has refused, which is the last one then."""
@@ -132,9 +132,9 @@ class Run:
                     allocated = step.memory
                     memory[allocated] = device.slice_class(device.allocator, allocated.nbytes)
                 elif kind is Launch:
-                    size, blocks = step.arguments.struct.size, step.blocks
-                    enqueue = device.kernels.function(step.family, step.kernel, size, step.shared_bytes)
-                    blocks, packed = blocks if blocks < MAX_BLOCKS else MAX_BLOCKS, self._packed(step.arguments)
+                    family, kernel, blocks, arguments, shared_bytes, _ = step
+                    enqueue = device.kernels.function(family, kernel, arguments.struct.size, shared_bytes)
+                    blocks, packed = blocks if blocks < MAX_BLOCKS else MAX_BLOCKS, self._packed(arguments)
                     if self._watch is None:
                         enqueue(blocks, packed)
                     else:
@@ -200,42 +200,38 @@ class Run:
                 memory = field.memory
                 held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
                 fields[position] = held.address + field.offset
-            elif isinstance(field, Value):
+            elif kind is not float and isinstance(field, Value):
                 fields[position] = self._number(field)
         return arguments.struct.pack(*fields)
 
-    def _number(self, value: Value) -> int:
-        if type(value) is Scalar:
+    def _number(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is Address:
+            return self._held(value.memory).address + value.offset
+        if kind is Scalar:
             source, function = value.source, value.function
             if isinstance(source, Parameter):
-                number: Any = self._operands[source.position]
+                number = self._operands[source.position]
             elif isinstance(source, Scalar):
                 number = self._number(source)
             else:
                 number = self._operands[source].bits
             return number if function is None else function(number, *value.constants)
-        if isinstance(value, Address):
-            return int(self._held(value.memory).address) + value.offset
-        found = self._values.get(value)
-        if found is None:
-            found = self._values[value] = self._find(value)
-        return found
-
-    def _find(self, value: Any) -> int:
-        """The number of a value that is another one each time that somebody asks for it."""
-        kind = type(value)
         if kind is DrawPart:
             draw = value.draw
             reserved = self._draws.get(draw)
             if reserved is None:
                 reserved = self._draws[draw] = self._device.reserve(draw.blocks)
-            number: int = getattr(reserved, value.name)
-            return number
+            return getattr(reserved, value.name)
         if kind is ErrorRecord:
             return self._device.index_errors.address
         if kind is CallNumber:
-            return self._device.index_errors.next_call()
-        raise TypeError(f"a run on a GPU has no {type(value).__name__}")
+            number = self._calls.get(value)
+            if number is None:
+                # Another one each time that somebody asks for it.
+                number = self._calls[value] = self._device.index_errors.next_call()
+            return number
+        raise TypeError(f"a run on a GPU has no {kind.__name__}")
 
     def _held(self, memory: Memory) -> Any:
         return self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory

@@ -158,7 +158,11 @@ def along(
     assert x is not None
     dtypes = (x.dtype,) * formula.facts.results
     bits = parameter_bits(FAMILY, tuple(parameters), x.dtype)
-    given = [broadcast(operand, x, dim) for operand in operands]
+    rank = len(x.layout.shape)
+    given = [
+        operand if operand is None or len(operand.layout.shape) == rank else broadcast(operand, x, dim)
+        for operand in operands
+    ]
     return typed_along(build, formula, STRUCTS, dim, x.dtype, given, dtypes, bits, asked)
 
 
@@ -204,8 +208,11 @@ def typed_along(
     length, inner = shape[dim], math.prod(shape[dim + 1 :])
     is_along_any_dim = not facts.last_dim and not facts.totals and not facts.has_index
     if inner == 1:
-        rows = [operand and operand.relaid(shape[: dim + 1], operand.strides[: dim + 1]) for operand in operands]
-        _along_rows(build, kernels, rows, RowOutputs(outputs, totals, sums), numbers)
+        if dim + 1 < len(shape):
+            operands = [
+                operand and operand.relaid(shape[: dim + 1], operand.strides[: dim + 1]) for operand in operands
+            ]
+        _along_rows(build, kernels, operands, RowOutputs(outputs, totals, sums), numbers)
     elif (
         is_along_any_dim
         and inner * dtype.itemsize >= _MIN_INNER_BYTES

@@ -111,15 +111,21 @@ def in_rows(
 
     Structs have room for `room` operands.
     """
-    shape = next(operand.shape for operand in operands if operand is not None)
+    first = operands[0]
+    assert first is not None
+    shape = first.layout.shape
     unit = vector_elements(shape[-1], dtype.itemsize)
     operands = [operand and _in_vectors(build, operand, unit) for operand in operands]
-    varying = sum([1 << k for k, operand in enumerate(operands) if operand and operand.strides[-1]])
-    absent = (0,) * (len(shape) - 1)
-    strides = tuple([absent if operand is None else operand.strides[:-1] for operand in operands])
-    apart = sum([1 << k for k, steps in enumerate(strides) if any(steps)])
+    absent = (0,) * len(shape)
+    varying = apart = 0
+    outer = []
+    for place, operand in enumerate(operands):
+        *steps, along_row = absent if operand is None else operand.layout.strides
+        varying |= bool(along_row) << place
+        apart |= any(steps) << place
+        outer.append(tuple(steps))
     launches = _launches(
-        shape, strides, room, dtype.itemsize, unit, build.facts.multiprocessors, has_totals, has_results
+        shape, tuple(outer), room, dtype.itemsize, unit, build.facts.multiprocessors, has_totals, has_results
     )
     return Rows(operands, varying, apart, launches)
 
@@ -136,8 +142,9 @@ def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
 
 def _is_aligned(x: Operand, outer: Sequence[int], unit: int) -> bool:
     """Whether each row begins with an aligned vector."""
-    if any(step % unit for size, step in zip(x.shape, outer, strict=False) if size > 1):
-        return False
+    for size, step in zip(x.layout.shape, outer, strict=False):
+        if size > 1 and step % unit:
+            return False
     return x.address.is_aligned(min(unit * x.itemsize, ACCESS_BYTES))
 
 
@@ -210,9 +217,10 @@ def _in_registers(vectors: int, options: Dims, preferred: int) -> int:
     Threads of one wave need no barrier. So a row first takes more threads of a wave, then more vectors of each, up to
     those that are preferred, then more waves.
     """
-    in_wave = [option for option in options if option <= preferred and vectors <= option * ROW_TEAM]
-    in_block = [option for option in options if option >= preferred and vectors <= option * BLOCK_SIZE]
-    return next(iter(in_wave + in_block), 0)
+    for option in options:
+        if vectors <= option * (ROW_TEAM if option < preferred else BLOCK_SIZE):
+            return option
+    return 0
 
 
 def _parts(rows: int, vectors: int, nbytes: int, multiprocessors: int) -> tuple[int, int]:
