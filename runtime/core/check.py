@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...dtype import DType
 from ..base.error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType, shown
+from . import padding
 from .layout import Layout, distinct
 from .random import uniform_range
 from .result_shapes import reduced
@@ -200,6 +201,28 @@ def require_alike_but(op: str, dim: int, shape: Shape, other: Shape) -> None:
     if len(other) != len(shape) or other[:dim] != shape[:dim] or other[dim + 1 :] != shape[dim + 1 :]:
         reason = f"the shapes must be equal in every dim but {dim}; reshape or narrow one of the tensors"
         raise ShapeMismatch(op, (shape, other), reason)
+
+
+def pad_dims(op: str, layout: Layout, border: str, before: Sequence[int], after: Sequence[int]) -> None:
+    """Check that the border exists, and that each dim has the elements that its padding takes."""
+    if border not in padding.MODES:
+        raise InvalidArgument(op, f"border is {', '.join(map(repr, padding.MODES))}, not {shown(border)}")
+    shape = layout.shape
+    if not len(shape) == len(before) == len(after):
+        reason = f"before and after have a number for each of the {len(shape)} dims, not {len(before)} and {len(after)}"
+        raise InvalidArgument(op, reason)
+    for dim, (size, front, back) in enumerate(zip(shape, before, after, strict=True)):
+        require_enough(op, border, dim, size, max(front, back))
+        if min(front, back, front + back) < -size:
+            raise InvalidArgument(op, f"dim {dim} has {size} elements, of which {front} and {back} leave too few")
+
+
+def require_enough(op: str, mode: str, dim: int, size: int, count: int) -> None:
+    """Raise InvalidArgument where a dim has too few elements for so many new ones at an end."""
+    needed = padding.needed(mode, count) if count > 0 else 0
+    if size < needed:
+        reason = f"mode {mode!r} with a padding of {count} needs {needed} elements, and dim {dim} has {size}"
+        raise InvalidArgument(op, reason)
 
 
 def gather_shapes(op: str, layout: Layout, indexes_layout: Layout, dim: int) -> None:

@@ -27,6 +27,11 @@ def concatenated(first: HasShape, others: Sequence[HasShape], dim: int) -> Sizes
     return (*shape[:dim], shape[dim] + sum([other.shape[dim] for other in others]), *shape[dim + 1 :])
 
 
+def padded(shape: Sizes, before: Sequence[int], after: Sequence[int]) -> Sizes:
+    """The shape with new elements in front of and behind each dim; negative numbers cut elements off."""
+    return tuple([front + size + back for size, front, back in zip(shape, before, after, strict=True)])
+
+
 def pooled(shape: Sizes, kernel_size: tuple[int, int], stride: tuple[int, int]) -> Sizes:
     """The shape of what windows over (b, c, h, w) give."""
     *outer, height, width = shape

@@ -16,10 +16,13 @@ from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Op
 from ...op import BinaryOp, MethodOp
 from ..base.error import GradientError
 from ..base.error import shown as shown_value
+from ..core import padding
 from ..core.layout import Layout
 from ..core.pool import ParamsPool, pool_of
+from ..core.shape import Shape
 from ..custom.user_op import UserOp
 from ..tensor import Tensor
+from ..tensor.layouts import Ends
 from .collectives import all_reduced as all_reduced
 from .collectives import collected as collected
 from .collectives import exchanged as exchanged
@@ -125,6 +128,35 @@ def _is_repeated(layout: Layout) -> bool:
 
 def _ones(layout: Layout) -> list[int]:
     return [1] * (layout.rank - 2)
+
+
+def padded(g: Tensor, layout: Layout, border: str, before: tuple[int, ...], after: tuple[int, ...]) -> Tensor:
+    """That of what was padded: each run of a dim is a part of the gradient of the elements that it shows."""
+    for dim, (size, front, back) in enumerate(zip(layout.shape, before, after, strict=True)):
+        if not front and not back:
+            continue
+        if border == padding.CIRCULAR and front + back == 0:
+            g = g.roll(-front, dim)
+        else:
+            parts = [_of_run(g, run, dim, size) for run in padding.runs(size, border, front, back) if not run.is_filled]
+            g = sum(parts[1:], parts[0]) if parts else g._new_full((*g.shape[:dim], size, *g.shape[dim + 1 :]))
+    return g
+
+
+def _of_run(g: Tensor, run: padding.Run, dim: int, size: int) -> Tensor:
+    """The gradient of a dim of which a run shows some elements."""
+    part = g.narrow(dim, run.begin, run.end - run.begin)
+    first = run.element(run.begin)
+    if run.step == 0:
+        part = part.sum(dim, keepdim=True)
+    elif run.step < 0:
+        part, first = part.flip(dim), run.element(run.end - 1)
+    return part._padded(_embedded, dim, first, size)
+
+
+def _embedded(shape: Shape, dim: int, first: int, size: int) -> tuple[str, Ends]:
+    """Put zeros around the elements of a dim, so that the first one is at a position of so many."""
+    return padding.CONSTANT, [(dim, first, size - first - shape[dim])]
 
 
 def average(x: Tensor, params: ParamsPool) -> Tensor:

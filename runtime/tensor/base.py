@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import Any, ClassVar, Final, ParamSpec, Self, TypeVar
 
@@ -22,7 +22,7 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from ..custom.user_kernel import KernelOperand
 from ..storage.calls import live_autocasts, new
-from .layouts import aligned, aligned_layouts, broadcast, reduction, reductions
+from .layouts import Ends, aligned, aligned_layouts, broadcast, padding, paddings, reduction, reductions
 from .number import as_number
 from .promotion import DTYPE_ERRORS, second_dtype
 
@@ -264,6 +264,17 @@ class TensorBase(KernelOperand):
         """Numbers of the rows along a dim, in the compute dtype, in the dtype of this tensor."""
         shape = [size for axis, size in enumerate(self._layout.shape) if axis != dim]
         return self._new(numbers, Layout.contiguous(shape)).to_dtype(self._storage.inner.dtype)
+
+    def _padded(self, arrange: Callable[..., tuple[str, Ends]], *given: Hashable, value: complex = 0.0) -> Self:
+        """Copy the tensor with dims padded, cut, rolled or reversed, as `arrange` says of the shape."""
+        layout = self._layout
+        key = arrange, layout.number, given
+        found = paddings.get(key) or paddings.keep(key, padding(layout.shape, *arrange(layout.shape, *given)))
+        border, before, after, layout = found
+        tensor: Self = new(self._result_class)
+        tensor._storage = self._storage.pad(self._layout, border, before, after, value)
+        tensor._layout = layout
+        return tensor
 
     def _scan(self, op: MethodOp, dim: int, *options: bool) -> Self:
         """A scan along a dim, in its directions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import Never, Self
 
@@ -125,17 +125,6 @@ class CreationMethods(InteropMethods):
                 [0, 0, 0]], dtype=i64)
         """
         return self._new_full(self.shape)
-
-    def _padded(self, pads: Sequence[tuple[int, int]], around: float = 0) -> Self:
-        """A copy with so many elements before and behind it along each of the last dims: zeros, or another number."""
-        first = self.rank - len(pads)
-        sizes = [before + size + behind for size, (before, behind) in zip(self.shape[first:], pads, strict=True)]
-        whole = self._new_full((*self.shape[:first], *sizes), around)
-        layout = whole._layout
-        for dim, (before, _) in enumerate(pads, first):
-            layout = layout.narrow(dim, before, self.shape[dim])
-        whole._storage.assign(layout, self._storage, self._layout)
-        return whole
 
     def ones_like(self) -> Self:
         """Make a tensor of ones with the shape, dtype and device of this one.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ..base.bounded_cache import BoundedCache
 from ..core import argument
 from ..core.layout import Layout, inverse, reordering
-from ..core.result_shapes import reduced
+from ..core.result_shapes import padded, reduced
 from ..core.shape import Shape
 
 Reduction: TypeAlias = tuple[tuple[int, ...], Layout]
@@ -24,6 +24,32 @@ def reduction(op: str, shape: Shape, dim: int | Sequence[int] | None, keepdim: b
     dims = argument.Checked([shape.dim(op, item) for item in named])
     sizes = reduced(shape, dims) if keepdim else [size for i, size in enumerate(shape) if i not in dims]
     return dims, Layout.contiguous(Shape._trusted(sizes))
+
+
+class Padding(NamedTuple):
+    """The arguments of `Storage.pad`, and the layout of its result."""
+
+    border: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    layout: Layout
+
+
+Ends: TypeAlias = Iterable[tuple[int, int, int]]
+"""Dims, and how many elements are new in front of and behind those of each: see `Storage.pad`."""
+
+paddings: Final[BoundedCache[tuple[Any, ...], Padding]] = BoundedCache(1 << 12)
+"""Results of `padding`, by the function that arranges it, the number of the layout and what the function takes."""
+
+
+def padding(shape: Shape, border: str, ends: Ends) -> Padding:
+    """Have some dims padded; what is said of a dim several times adds up."""
+    before, after = [0] * len(shape), [0] * len(shape)
+    for dim, front, back in ends:
+        before[dim] += front
+        after[dim] += back
+    layout = Layout.contiguous(padded(shape, before, after))
+    return Padding(border, argument.Checked(before), argument.Checked(after), layout)
 
 
 _number_of: Final = attrgetter("number")

@@ -65,6 +65,12 @@ def normalize_groups(call: BatchedCall) -> Any:
     return call.run({"self": _items(call.stacked("self")), **vectors})
 
 
+def pad(call: BatchedCall) -> Any:
+    """The same call, which leaves the dim of the examples as it is."""
+    ends = {name: (0, *call[name]) for name in ("before", "after")}
+    return call.run({"self": call.stacked("self")}, **ends)
+
+
 def _behind(dim: int) -> int:
     return dim + 1 if dim >= 0 else dim
 

@@ -13,7 +13,6 @@ from ....dtype import DType
 from ...base.error import InvalidArgument, UnsupportedDType, shown
 from ...core import argument
 from ...core.argument import FIRST, LAST, DTypeLike
-from ...core.check import distinct_positions
 from ...core.layout import Layout
 from ...core.shape import Shape
 from ..base import device_of, named, require_few, require_tensors
@@ -119,9 +118,8 @@ class ComposedMethods(PaddingMethods):
         """
         if axis is not None:
             dims = (argument.by_other_name("flip", "dims", dims or None, "axis", axis),)
-        given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
-        chosen = distinct_positions("flip", self.shape, argument.integers("flip", "dims", given))
-        return self._reversed(sorted(chosen)) if chosen else self.copy()
+        given = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) and isinstance(dims[0], Sequence) else dims
+        return self._reversed(argument.integers("flip", "dims", given))
 
     @named
     def diff(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Self, TypeAlias
 
 from ...base.error import InvalidArgument, shown
 from ...core import argument
 from ...core.argument import REQUIRED
+from ...core.check import require_enough
+from ...core.padding import MODES
+from ...core.shape import Shape
 from ..base import named
+from ..layouts import Ends
+from ..number import as_number
 from ..shape.indexing import IndexMethods
-from ..shape.joining import cat
 
-_MODES: Final = ("constant", "reflect", "replicate", "circular")
+Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class PaddingMethods(IndexMethods):
@@ -45,15 +49,20 @@ class PaddingMethods(IndexMethods):
         Tensor([[3, 1, 2, 3, 1],
                 [6, 4, 5, 6, 4]], dtype=i64)
         """
-        if argument.text("pad", "mode", mode) not in _MODES:
-            raise InvalidArgument("pad", f"mode is {', '.join(map(repr, _MODES))}, not {shown(mode)}")
+        if argument.text("pad", "mode", mode) not in MODES:
+            raise InvalidArgument("pad", f"mode is {', '.join(map(repr, MODES))}, not {shown(mode)}")
         if mode != "constant" and value != 0:
             raise InvalidArgument("pad", f"only mode 'constant' takes a value, not {mode!r}")
         pairs = _pairs(padding)
         if len(pairs) > self.rank:
             reason = f"padding has {len(pairs)} pairs, more than the {self.rank} dims of the tensor"
             raise InvalidArgument("pad", reason)
-        return self._padded_by("pad", self.rank - len(pairs), pairs, mode, value)
+        number: complex = value
+        if type(value) is int and not value:
+            number = 0.0
+        elif type(value) is not float or not self.dtype.is_float:
+            number = as_number("pad", argument.complex_number("pad", "value", value), self.dtype, "use a {} dtype")
+        return self._padded(_padded_dims, "pad", mode, self.rank - len(pairs), pairs, value=number)
 
     @named
     def pad_with_zeros(
@@ -84,38 +93,18 @@ class PaddingMethods(IndexMethods):
         before, after = (argument.integer(op, name, n) for name, n in (("left", left), ("right", right)))
         if min(before, after) < 0:
             raise InvalidArgument(op, f"left and right are 0 or more, not {before} and {after}")
-        return self._padded_by(op, dim, [(before, after)], mode)
-
-    def _padded_by(self, op: str, first: int, pairs: Sequence[tuple[int, int]], mode: str, value: float = 0) -> Self:
-        """A copy in which dim `first` and those after it are padded."""
-        padded = [(dim, *pair) for dim, pair in enumerate(pairs, first) if any(pair)]
-        if not padded:
-            return self.copy()
-        if mode == "constant" and len(padded) > 1:
-            return self._padded([*pairs, *[(0, 0)] * (self.rank - first - len(pairs))], value)
-        result = self
-        for dim, before, after in padded:
-            _require_enough(op, mode, dim, self.shape[dim], max(before, after))
-            if mode == "constant":
-                filling = self._new_full((*self.shape[:dim], max(before, after), *self.shape[dim + 1 :]), value)
-                ends = [filling.narrow(dim, 0, count) for count in (before, after)]
-            else:
-                ends = [result._end(dim, count, mode, is_front) for count, is_front in ((before, True), (after, False))]
-            result = cat([x for x in (ends[0], result, ends[1]) if x.shape[dim]], dim)
-        return result
-
-    def _end(self, dim: int, count: int, mode: str, is_front: bool) -> Self:
-        """The new elements at one end of a dim."""
-        size = self.shape[dim]
-        if mode == "circular":
-            return self.narrow(dim, size - count if is_front else 0, count)
-        if mode == "reflect":
-            return self.narrow(dim, 1 if is_front else size - 1 - count, count)._reversed([dim])
-        nearest = self.narrow(dim, 0 if is_front else size - 1, 1)
-        return nearest.broadcast_as(*self.shape[:dim], count, *self.shape[dim + 1 :])
+        return self._padded(_padded_dims, op, mode, dim, ((before, after),))
 
 
-def _pairs(padding: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def _padded_dims(shape: Shape, op: str, mode: str, first: int, pairs: Pairs) -> tuple[str, Ends]:
+    """Pad dim `first` and those after it."""
+    ends = [(dim, *pair) for dim, pair in enumerate(pairs, first)]
+    for dim, *pair in ends:
+        require_enough(op, mode, dim, shape[dim], max(pair))
+    return mode, ends
+
+
+def _pairs(padding: Sequence[Sequence[int]]) -> Pairs:
     form = "a pair of integers for each of the last dims, such as [(1, 1), (0, 2)]"
     if isinstance(padding, str) or not isinstance(padding, Sequence):
         raise InvalidArgument("pad", f"padding must be {form}, not {shown(padding)}")
@@ -127,11 +116,4 @@ def _pairs(padding: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
                 "pad", f"padding is 0 or more, not {before} and {after}; x.narrow() cuts off elements"
             )
         pairs.append((before, after))
-    return pairs
-
-
-def _require_enough(op: str, mode: str, dim: int, size: int, count: int) -> None:
-    needed = {"constant": 0, "replicate": 1, "reflect": count + 1, "circular": count}[mode]
-    if size < needed:
-        reason = f"mode {mode!r} with a padding of {count} needs {needed} elements, and dim {dim} has {size}"
-        raise InvalidArgument(op, reason)
+    return tuple(pairs)

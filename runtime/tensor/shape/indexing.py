@@ -11,10 +11,14 @@ from ....dtype import Array, DType
 from ...base.bounded_cache import BoundedCache
 from ...base.error import DTypeMismatch, InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
 from ...core.argument import REQUIRED, DTypeLike, dim_of, integer
+from ...core.check import distinct_positions
 from ...core.layout import Layout
+from ...core.padding import REFLECT
+from ...core.shape import Shape
 from ..base import TensorBase, named, require_tensors
 from ..batch import copy_per_example
 from ..create import CreationMethods
+from ..layouts import Ends
 from ..promotion import DTYPE_ERRORS, common_dtype, fits, fitted, promote, refuse_result
 from .selection import indexed_dims, integer_index, selection, spelled_out, with_arrays
 
@@ -24,6 +28,12 @@ Choice = TensorBase | Sequence[Any] | Array
 """What chooses elements that are copied: indexes, or a mask."""
 
 _WHOLE = slice(None)
+
+
+def _mirrored(shape: Shape, dims: tuple[int, ...]) -> tuple[str, Ends]:
+    """Reflect all elements of dims but the first one, which stays as the last one."""
+    positions = distinct_positions("flip", shape, dims)
+    return REFLECT, [(dim, shape[dim] - 1, 1 - shape[dim]) for dim in positions if shape[dim]]
 
 
 class IndexMethods(CreationMethods):
@@ -69,10 +79,8 @@ class IndexMethods(CreationMethods):
         return self._view(indexed(self._layout, items))  # type: ignore[arg-type]
 
     def _reversed(self, dims: Sequence[int]) -> Self:
-        """Copy the tensor with the order of some dims reversed, of which there is one."""
-        for dim in dims:
-            self = self.index_select(self.arange(self.shape[dim] - 1, -1, -1, device=self.device), dim)
-        return self
+        """Copy the tensor with the order of some dims reversed."""
+        return self._padded(_mirrored, tuple(dims))
 
     def gather(self, indexes: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Return result[.., i, ..] = self[.., indexes[.., i, ..], ..] along `dim`, in the shape of `indexes`.

@@ -10,13 +10,23 @@ from ...base.error import InvalidArgument, ShapeMismatch, shown
 from ...core import argument
 from ...core.argument import REQUIRED
 from ...core.layout import Layout
+from ...core.padding import CIRCULAR
 from ...core.shape import Shape
 from ..base import TensorBase, named, require_tensors
+from ..layouts import Ends
 from ..math.counting import CountingMethods
 from .joining import cat
 from .views import ViewMethods, _integers
 
 T = TypeVar("T", bound=ViewMethods)
+
+
+def _rolled(shape: Shape, steps: tuple[int, ...], dims: tuple[int, ...]) -> tuple[str, Ends]:
+    """Repeat the last elements of each dim in front of the first one."""
+    sums: dict[int, int] = {}
+    for step, dim in zip(steps, [shape.dim("roll", dim) for dim in dims], strict=True):
+        sums[dim] = (sums.get(dim, 0) + step) % max(shape[dim], 1)
+    return CIRCULAR, [(dim, step, -step) for dim, step in sums.items()]
 
 
 class RearrangingMethods(CountingMethods):
@@ -34,7 +44,7 @@ class RearrangingMethods(CountingMethods):
     ) -> Self:
         """Copy the tensor with its elements shifted along some dims; those shifted out at the end come in at the front.
 
-        Without `dims` the elements are shifted in row-major order. There is one copy for each dim.
+        Without `dims` the elements are shifted in row-major order.
 
         >>> tl.arange(5).roll(2)
         Tensor([3, 4, 0, 1, 2], dtype=i64)
@@ -52,13 +62,7 @@ class RearrangingMethods(CountingMethods):
         chosen = argument.integers("roll", "dims", dims if isinstance(dims, Sequence) else (dims,))
         if len(steps) != len(chosen):
             raise InvalidArgument("roll", f"there are {len(steps)} shifts for {len(chosen)} dims; give one for each")
-        result = self
-        for step, dim in zip(steps, [self.shape.dim("roll", dim) for dim in chosen], strict=True):
-            size = self.shape[dim]
-            first = step % size if size else 0
-            if first:
-                result = cat([result.narrow(dim, size - first, first), result.narrow(dim, 0, size - first)], dim)
-        return self.copy() if result is self else result
+        return self._padded(_rolled, steps, chosen)
 
     @named
     def tile(self, *times: int | Sequence[int]) -> Self:

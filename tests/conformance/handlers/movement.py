@@ -1,4 +1,4 @@
-"""const_set, assign, copy_strided_src, cat, copy2d."""
+"""const_set, assign, copy_strided_src, cat, pad, copy2d."""
 
 from __future__ import annotations
 
@@ -135,6 +135,45 @@ def cat(bench: Bench) -> None:
             bench.assert_untouched(operand, where)
 
 
+# Shape, border, and what is new in front of and behind each dim.
+PADDED = (
+    ((5,), "constant", (2,), (3,)),
+    ((5,), "reflect", (4,), (-4,)),
+    ((5,), "reflect", (4,), (3,)),
+    ((1, 5), "replicate", (2, 0), (1, 7)),
+    ((6, 1), "reflect", (5, 0), (-5, 0)),
+    ((6, 5), "circular", (2, -1), (-2, 1)),
+    ((6, 5), "circular", (6, 5), (6, 5)),
+    ((4, 3, 5), "reflect", (0, 2, 4), (0, -2, -4)),
+    ((4, 3, 5), "reflect", (3, 2, 4), (-3, -2, -4)),
+    ((4, 3, 5), "reflect", (1, 0, 2), (3, 0, -3)),
+    ((4, 3, 5), "constant", (0, -2, 1), (-3, 2, 0)),
+    ((4, 3, 5), "constant", (-4, 0, 0), (2, 0, 0)),
+    ((3, 0, 5), "constant", (0, 1, 1), (0, 1, 1)),
+    ((3, 0, 5), "replicate", (1, 0, 1), (0, 0, 0)),
+    ((2, 3, 4, 5), "replicate", (1, 2, 0, 3), (0, 1, 2, 0)),
+    ((2, 3, 4, 5), "constant", (0, 0, 1, 1), (0, 0, 1, 1)),
+    ((3, 70, 130), "reflect", (1, 2, 3), (2, 0, 40)),
+    ((40, 1037), "circular", (3, 500), (-3, -500)),
+    ((40, 1037), "constant", (1, 0), (2, 0)),
+    ((), "constant", (), ()),
+)
+
+
+def pad(bench: Bench) -> None:
+    placements = ("contiguous", "offset", "transposed", "narrowed columns", "broadcast all", "rolled")
+    for (shape, border, before, after), placement in itertools.product(PADDED, placements):
+        if len(shape) < 2 and placement not in ("contiguous", "offset"):
+            continue
+        for number in (0.0, -3.75):
+            where = bench.where(f"{border} {before} and {after} of {shape}, {placement}, {number}")
+            x = bench.place(values.mixed(bench.generator, bench.name, shape), placement)
+            expected = oracle.pad(bench.name, x.values, border, before, after, number)
+            result = x.storage.pad(x.layout, border, before, after, number)
+            assert_same(bench.read(result, bench.name, expected.shape, where), expected, where)
+            bench.assert_untouched(x, where)
+
+
 def copy2d(bench: Bench) -> None:
     for copy in COPIES:
         rows, columns, *strides_and_offsets = copy
@@ -157,5 +196,6 @@ HANDLERS = {
     "assign": assign,
     "copy_strided_src": copy_strided_src,
     "cat": cat,
+    "pad": pad,
     "copy2d": copy2d,
 }

@@ -52,6 +52,25 @@ def cat(arrays: Sequence[Array], dim: int) -> Array:
     return result
 
 
+def pad(name: str, values: Array, border: str, before: Sequence[int], after: Sequence[int], number: complex) -> Array:
+    """New elements in front of and behind those of each dim, one position after the other."""
+    for dim, (front, back) in enumerate(zip(before, after, strict=True)):
+        size = values.shape[dim]
+        rows = []
+        for position in range(-front, size + back):
+            nearest = min(max(position, 0), size - 1)
+            if border == "constant" and not 0 <= position < size:
+                shape = (*values.shape[:dim], *values.shape[dim + 1 :])
+                row = np.full(shape, from_number(name, number), values.dtype)
+            else:
+                at = {"reflect": 2 * nearest - position, "replicate": nearest, "circular": position % max(size, 1)}
+                row = values.take(at.get(border, position), dim)
+            rows.append(row)
+        shape = (*values.shape[:dim], 0, *values.shape[dim + 1 :])
+        values = np.stack(rows, dim) if rows else np.empty(shape, values.dtype)
+    return values
+
+
 def copy2d(
     source: Array, destination: Array, rows: int, columns: int, strides: tuple[int, int], offsets: tuple[int, int]
 ) -> Array:

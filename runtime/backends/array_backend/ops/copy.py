@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ....core.layout import Layout
+from ....core.padding import runs
 from ....core.shape import Shape
 from . import cast
 from .operand import Operand
@@ -40,6 +43,25 @@ def copy_strided_src(source: Operand, target: Any, offset: int) -> None:
 def cat(first: Operand, dim: int, *others: Operand) -> Any:
     """The elements of several operands, one behind the other along `dim`."""
     return first.result(first.library.concat([storage.view(layout) for storage, layout in (first, *others)], dim))
+
+
+def pad(x: Operand, border: str, before: tuple[int, ...], after: tuple[int, ...], value: complex) -> Any:
+    """The elements with new ones in front of and behind those of each dim."""
+    library, array = x.library, x.array
+    for dim, (size, *ends) in enumerate(zip(x.shape, before, after, strict=True)):
+        if not any(ends):
+            continue
+        parts = []
+        for run in runs(size, border, *ends):
+            if run.is_filled:
+                shape = (*array.shape[:dim], run.end - run.begin, *array.shape[dim + 1 :])
+                number = cast.scalar(library, value, x.dtype, x.device.handle)
+                parts.append(library.broadcast_to(number, shape))
+            else:
+                rows = run.origin + run.step * np.arange(run.begin, run.end)
+                parts.append(library.take(array, library.from_numpy(rows, library.device_of(array)), dim))
+        array = library.concat(parts, dim) if parts else array[(slice(None),) * dim + (slice(0, 0),)]
+    return x.result(array)
 
 
 def copy2d(

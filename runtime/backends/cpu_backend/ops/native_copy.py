@@ -7,25 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..... import results
 from .....kernels import host_arguments
 from .....kernels.constants import JOIN_ROWS_SOURCES
+from .....limits import MAX_RANK
 from .....op import BinaryOp
 from ....core.layout import Layout, collapse
+from ....core.padding import packed_runs, padded_dims
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Address, Buffer, Constant, Operand, Parameter, StorageOrBuffer, filled
-from ..values import THREADS, Snapshot
-from .native import MOVE, launch_map, runs_of
+from ..values import THREADS, Snapshot, number_bits
+from .native import MOVE, copied, launch_map, runs_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
 
 Written: TypeAlias = tuple[()] | None
+
+# Of an element that the kernel which pads moves.
+_MOST_BYTES: Final = 8
 
 
 def fill(build: ProgramBuilder, kernels: HostKernels, target: Operand, value: complex | Parameter) -> Written:
@@ -149,3 +154,31 @@ def _join(build: ProgramBuilder, result: Address, sources: Sequence[_Source], ro
         sources=filled([source.operand.address for source in sources], JOIN_ROWS_SOURCES, NULL),
     )  # fmt: skip
     build.launch("span", "join_rows", 1, packed)
+
+
+def pad(
+    build: ProgramBuilder,
+    _kernels: HostKernels,
+    x: Operand,
+    border: str,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    value: complex | Parameter,
+) -> Buffer | None:
+    """As `copy.pad`; None where NumPy does it."""
+    padded = results.pad(x, before, after)
+    if x.itemsize > _MOST_BYTES or math.prod(padded.shape) == 0:
+        return None
+    dims = padded_dims(x.shape, x.strides, border, before, after)[::-1]
+    if dims[0].stride != 1:
+        # The kernel takes dense rows.
+        x = copied(build, x)
+        dims = padded_dims(x.shape, x.strides, border, before, after)[::-1]
+    result = build.output(padded)
+    packed = host_arguments.pad_rows(
+        result=result.address, source=x.address, value=number_bits(value, x.dtype), itemsize=x.itemsize,
+        threads=THREADS, rank=len(dims), dims=filled([dim.size for dim in dims], MAX_RANK, 1),
+        strides=filled([dim.stride for dim in dims], MAX_RANK, 0), runs=host_arguments.Runs(packed_runs(dims)),
+    )  # fmt: skip
+    build.launch("span", "pad_rows", 1, packed, work=result.length)
+    return result

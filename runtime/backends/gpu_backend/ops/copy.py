@@ -12,6 +12,7 @@ from ..... import results
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_MANY_SOURCES, JOIN_SOURCES
 from ....core.layout import Layout, collapse
+from ....core.padding import packed_runs, padded_dims
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.values import (
@@ -21,13 +22,14 @@ from ....program.values import (
     KernelArguments,
     Number,
     Operand,
+    Parameter,
     StorageOrBuffer,
     alignment_of,
     dense,
     filled,
 )
 from ..driver.grid import ceil_divide
-from .geometry import LIMIT, Dims, Part, divisor, merged, parts, tiled
+from .geometry import LIMIT, Dims, Part, divisor, merged, parts, plane_parts, tiled
 from .scalar import element_words, repeated_bits
 
 # Fewer bytes of a source than these a kernel joins with others; more of them, if they are one piece, the driver copies
@@ -270,6 +272,26 @@ def _join(
         row=row // together, rows=rows,
     )  # fmt: skip
     return _Join(f"join_{'' if are_few else 'many_'}b{8 * width}", room, sum(blocks), pack)
+
+
+def pad(
+    build: ProgramBuilder, x: Operand, border: str, before: Dims, after: Dims, value: complex | Parameter
+) -> Buffer:
+    """The elements with new ones in front of and behind those of each dim."""
+    result = build.output(results.pad(x, before, after))
+    if result.length == 0:
+        return result
+    itemsize, words = x.itemsize, element_words(value, x.dtype)
+    dims = padded_dims(x.shape, x.strides, border, before, after)
+    sizes, strides = tuple([dim.size for dim in dims]), tuple([dim.stride for dim in dims])
+    for blocks, first, _, count, geometry in plane_parts("pad", COPY_ELEMENTS * BLOCK_SIZE, sizes, (strides,), 0):
+        starts = [first // math.prod(sizes[dim + 1 :]) % size for dim, size in enumerate(sizes)]
+        packed = arguments.pad(
+            result=result.address + first * itemsize, source=x.address, value=words, count=count, geometry=geometry,
+            runs=arguments.Runs(packed_runs(dims[::-1], starts[::-1])),
+        )  # fmt: skip
+        build.launch("copy", f"pad_b{8 * itemsize}", blocks, packed)
+    return result
 
 
 def copy2d(

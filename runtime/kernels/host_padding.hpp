@@ -1,0 +1,126 @@
+// Copies on the host whose dims are padded, cut, rolled or reversed.
+#pragma once
+
+#include "access.hpp"
+#include "threads.hpp"
+#include "words.hpp"
+
+namespace tallow {
+
+// Bytes that a part writes.
+constexpr uint64_t padded_bytes = 1 << 17;
+
+// Writes a result row after row: each is up to three runs, whose elements are `step` apart in a dense row of the source.
+template <typename Word, typename Arguments> class Padding {
+  public:
+    explicit Padding(const Arguments& arguments) : arguments_(arguments), value_(static_cast<Word>(arguments.value)) {
+        for (uint32_t d = 0; d < arguments.rank; ++d)
+            count_ *= arguments.dims[d];
+        for (uint32_t run = 0; run < sizeof(runs_) / sizeof(Run); ++run)
+            runs_[run] = {arguments.ends[run * max_rank], arguments.origins[run * max_rank],
+                          arguments.steps[run * max_rank]};
+    }
+
+    void run(Pool& threads) const {
+        threads.run([](const void* padding, uint64_t part) { static_cast<const Padding*>(padding)->part(part); }, this,
+                    (count_ + part_length - 1) / part_length, arguments_.threads);
+    }
+
+  private:
+    static constexpr uint64_t part_length = padded_bytes / sizeof(Word);
+    static constexpr uint64_t few = 16;
+
+    // Of the innermost dim.
+    struct Run {
+        uint64_t end;
+        int64_t origin;
+        int64_t step;
+    };
+
+    void part(uint64_t part) const {
+        const uint64_t begin = part * part_length, width = arguments_.dims[0], height = arguments_.dims[1];
+        Word* target = pointer_to<Word>(arguments_.result) + begin;
+        uint64_t left = count_ - begin < part_length ? count_ - begin : part_length;
+        uint64_t row = begin / width, first = begin % width;
+        while (left != 0) {
+            const Word* const plane = plane_of(row / height);
+            for (uint64_t y = row % height; y < height && left != 0; ++y, ++row) {
+                const uint64_t length = width - first < left ? width - first : left;
+                write(target, inside(plane, 1, y), first, first + length);
+                target += length;
+                left -= length;
+                first = 0;
+            }
+        }
+    }
+
+    // Where the rows of a plane begin; null if they are filled.
+    const Word* plane_of(uint64_t number) const {
+        const Word* plane = pointer_to<const Word>(arguments_.source);
+        for (uint32_t d = 2; d < arguments_.rank; number /= arguments_.dims[d++])
+            plane = inside(plane, d, number % arguments_.dims[d]);
+        return plane;
+    }
+
+    const Word* inside(const Word* whole, uint32_t d, uint64_t at) const {
+        const uint32_t run = (at >= arguments_.ends[d]) + (at >= arguments_.ends[max_rank + d]);
+        const int64_t element = arguments_.origins[run * max_rank + d] +
+                                arguments_.steps[run * max_rank + d] * static_cast<int64_t>(at);
+        return whole == nullptr || element < 0 ? nullptr : whole + element * arguments_.strides[d];
+    }
+
+    // Writes the positions of a row from one to another.
+    void write(Word* __restrict target, const Word* __restrict source, uint64_t begin, uint64_t end) const {
+        if (source == nullptr) {
+            fill(target, value_, end - begin);
+            return;
+        }
+        for (const Run* run = runs_; begin < end; ++run) {
+            if (run->end <= begin)
+                continue;
+            const uint64_t length = (run->end < end ? run->end : end) - begin;
+            const int64_t element = run->origin + run->step * static_cast<int64_t>(begin);
+            if (run->step > 0)
+                copy(target, source + element, length);
+            else if (run->step == 0)
+                fill(target, element < 0 ? value_ : source[element], length);
+            else
+                for (uint64_t i = 0; i < length; ++i)
+                    target[i] = source[element - static_cast<int64_t>(i)];
+            target += length;
+            begin += length;
+        }
+    }
+
+    static void fill(Word* target, Word value, uint64_t length) {
+        for (uint64_t i = 0; i < length; ++i)
+            target[i] = value;
+    }
+    static void copy(Word* target, const Word* source, uint64_t length) {
+        constexpr uint64_t lanes = access_bytes / sizeof(Word);
+        if (length < lanes)
+            for (uint64_t i = 0; i < length; ++i)
+                target[i] = source[i];
+        else if (length < few * lanes)
+            copy_few<lanes>(target, source, length);
+        else
+            __builtin_memcpy(target, source, length * sizeof(Word));
+    }
+    // Whole accesses, of which the last one may overlap the one in front of it: a call of memcpy takes longer.
+    template <uint64_t Lanes> static void copy_few(Word* target, const Word* source, uint64_t length) {
+        for (uint64_t i = 0; i < length - Lanes; i += Lanes)
+            __builtin_memcpy(target + i, source + i, Lanes * sizeof(Word));
+        __builtin_memcpy(target + length - Lanes, source + length - Lanes, Lanes * sizeof(Word));
+    }
+
+    const Arguments& arguments_;
+    const Word value_;
+    Run runs_[3];
+    uint64_t count_ = 1;
+};
+
+template <typename Arguments> TALLOW_INLINE void pad_rows(const Arguments& arguments) {
+    with_word(arguments.itemsize, [&](auto word) { Padding<decltype(word), Arguments>(arguments).run(pool); });
+}
+
+} // namespace tallow
