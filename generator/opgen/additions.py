@@ -14,7 +14,7 @@ from opgen.write import write_atomically
 
 
 class Additions:
-    """What is to be added to the spec of a project."""
+    """Additions to the spec of a project."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

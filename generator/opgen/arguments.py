@@ -42,7 +42,7 @@ KNOWN_TYPES: Final = (*sorted([*_CONVERTERS, *_CLASSES, "Shape"]), *_TUPLES, *_U
 
 @dataclass(frozen=True)
 class Coercion:
-    """What is done with an argument of one type."""
+    """The conversion of arguments of one type."""
 
     converter: str | None  # the function that makes the argument what it should be
     kind: str | None  # the class of which it must be an object, or each of its items where there is a converter
@@ -57,7 +57,7 @@ def accepted(type_text: str) -> str:
 
 
 def coercion(type_text: str) -> Coercion | None:
-    """What is done with an argument of a type; None for a type that no parameter has."""
+    """Return the conversion of arguments of a type; None for a type that no parameter has."""
     name = type_text.removesuffix(OPTIONAL)
     is_optional = name != type_text
     if name in _CONVERTERS:

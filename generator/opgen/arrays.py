@@ -19,7 +19,7 @@ Kind = TypeVar("Kind")
 LIBRARY = "xp"
 """The name of the library itself in spellings."""
 NUMPY = "numpy"
-"""What stands for all dtypes where they are those that spec/dtypes.yaml names of NumPy."""
+"""The value of `dtypes` of a library that has the dtypes of NumPy, as spec/dtypes.yaml names them."""
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 

@@ -12,7 +12,7 @@ class Banner:
     command: str
     text: str
     fix: str
-    """What to do with a file that the command would overwrite."""
+    """The fix for a file that the command would overwrite."""
 
     def line(self, body: str, opening: str, closing: str = "", source: str = "") -> str:
         """The banner of a file with this body, in a comment; `source` is what the body was made from."""

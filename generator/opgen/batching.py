@@ -1,4 +1,4 @@
-"""What storage methods say of batches, which `vmap` makes: the keys `batch` and `unbatched`."""
+"""The keys `batch` and `unbatched` of storage methods: how `vmap` batches their calls."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath

@@ -42,7 +42,7 @@ class FileKind(Generic[Record]):
 
     @property
     def name(self) -> str:
-        """What the schema of such files is called: functors_unary, backends."""
+        """The name of the schema of such files: functors_unary, backends."""
         return "_".join(part for part in self.path.with_suffix("").parts[1:] if part != "*")
 
 
@@ -70,7 +70,7 @@ _FOLDERS = tuple(dict.fromkeys(kind.path.parent for kind in FILE_KINDS if kind n
 
 
 def file_kind(path: Path) -> FileKind[Any] | None:
-    """What a file of the spec holds; None of one that is no part of it."""
+    """Return the kind of a file of the spec; None if it is no part of it."""
     own = (kind for wanted in (path, path.with_stem("*")) for kind in FILE_KINDS if kind.path == wanted)
     return next(own, None)
 

@@ -57,7 +57,7 @@ def _is_library(cursor: Cursor, key: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _CellKeys:
-    """What the branch of a backend does for an op, if it is more than a call `module.function`.
+    """The action of a backend's branch for an op, if it is more than a call `module.function`.
 
     A cell is such a call, a mapping of these keys, or a list of either in order of preference. After a call that may
     refuse comes the next one; after the last, that of the file that this one extends. An op needs no cell if a launch
@@ -101,7 +101,7 @@ CELL_KEYS = tuple(member.key for member in members(_CellKeys, "").values())
 
 @dataclass(frozen=True)
 class Lowering:
-    """What the branch of a backend does for an op and some of its dtypes. It is of one of four kinds.
+    """The action of a backend's branch for an op and some of its dtypes. It is of one of four kinds.
 
     A cell has several in order of preference, each with one call at most. Of those that are for a dtype, the branch has
     the calls up to the first that takes everything.
@@ -118,7 +118,7 @@ class Lowering:
 
     @classmethod
     def decode(cls, cursor: Cursor) -> "Lowering":
-        """What a call says that stands alone, or a mapping."""
+        """Decode a call, or a mapping."""
         # The key's place: an alias has the place of its anchor.
         content, location = cursor.value.content, cursor.value.key_location
         if isinstance(content, str):
@@ -145,7 +145,7 @@ class Lowering:
 
     @property
     def via(self) -> str | None:
-        """What the matrix says of it; None where it is unsupported."""
+        """The entry in the support matrix; None if it is unsupported."""
         if self.calls:
             return " or ".join(map(str, self.calls))
         if self.methods:
@@ -159,7 +159,7 @@ Lowerings: TypeAlias = Mapping[tuple[str, str | None], Mapping[str | None, Lower
 
 @dataclass(frozen=True)
 class Cell:
-    """What one file says of an op, or of a kind of ops, in order of preference."""
+    """The cell of an op, or of a kind of ops, in one file: its lowerings in order of preference."""
 
     lowerings: tuple[Lowering, ...]
     location: Location
@@ -167,7 +167,7 @@ class Cell:
 
     @classmethod
     def decode(cls, cursor: Cursor) -> "Cell":
-        """What a cell says; nothing where a part is wrong, so that nothing else is looked for."""
+        """Decode a cell; it is empty if a part is wrong, so that no further errors follow."""
         before = len(cursor.problems)
         lowerings = tuple(element.decode(Lowering) for element in cursor.elements(Mark.ONE_OR_MORE))
         if not lowerings:
@@ -180,7 +180,7 @@ _Method: TypeAlias = Annotated[str, names_of("method")]
 
 @dataclass(frozen=True)
 class CellFile:
-    """What every file with cells has."""
+    """The keys of every file with cells."""
 
     functors: Annotated[
         Mapping[Annotated[str, names_of("kind", "op")], Cell],

@@ -35,12 +35,12 @@ class CodeObject:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The name in messages."""
         return f"{self.target}/{self.family}"
 
     @property
     def record(self) -> Path:
-        """What it was made of, its own checksum, and what its kernels take."""
+        """The file with the checksums of its sources and of itself, and the resources of its kernels."""
         return self.file.with_suffix(_RECORD)
 
 
@@ -87,7 +87,7 @@ def _read(file: Path) -> tuple[str, Sequence[str]] | None:
 
 
 def _header(folders: Sequence[Path], name: str) -> tuple[str, Sequence[str]] | None:
-    """What `_read` finds of a header; None where no folder has it, which is the compiler's to complain about."""
+    """Read a header; None if no folder has it, which the compiler reports."""
     return next((header for folder in reversed(folders) if (header := _read(folder / name)) is not None), None)
 
 
@@ -106,7 +106,7 @@ def _checksums(source: Path, header: Callable[[str], tuple[str, Sequence[str]] |
 
 
 def checksum(content: bytes) -> str:
-    """What tells one content from another."""
+    """Return a checksum of the content."""
     return hashlib.sha256(content).hexdigest()
 
 

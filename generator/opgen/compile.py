@@ -19,7 +19,7 @@ from opgen.write import write_atomically
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a code object."""
+    """The result of compiling a code object."""
 
     object: CodeObject
     status: str  # `compiled`, `up to date` or `failed`
@@ -69,7 +69,7 @@ def for_this_machine(
 
 
 def _advice(target: str, toolchains: Iterable[Toolchain], installed: AbstractSet[str]) -> str:
-    """What to install for a target: what is here already does not build it, so more of that would not help."""
+    """Return the toolchains to install for a target, except those that are installed and do not build it."""
     useful = [toolchain for toolchain in toolchains if toolchain.may_build(target)]
     absent = [toolchain for toolchain in useful if toolchain.name not in installed]
     return "".join(f"\n  {toolchain.name}: {toolchain.install}" for toolchain in absent or useful)
@@ -143,7 +143,7 @@ async def _compile(code_object: CodeObject, compiler: Compiler, scratch: Path) -
 
 
 def _recorded(code_object: CodeObject, made_of: Mapping[str, object]) -> tuple[Usage, ...] | None:
-    """What the kernels of an object take that is up to date; None where it is not."""
+    """Return the resources of the kernels of a code object; None if it is out of date."""
     try:
         record = json.loads(code_object.record.read_bytes())
         kernels = tuple(Usage.of_record(kernel) for kernel in record["kernels"])

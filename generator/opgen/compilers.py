@@ -27,7 +27,7 @@ class Compiler:
     device_libraries: Path | None
 
     def command(self, target: str, source: Path, output: Path, folders: Sequence[Path] = ()) -> list[str]:
-        """What compiles `source`, whose headers are in `folders`, to a code object."""
+        """Return the command that compiles `source`, whose headers are in `folders`, to a code object."""
         flags = _filled(self.flags(target), target=target, device_libraries=str(self.device_libraries))
         return [
             self.path,

@@ -36,12 +36,12 @@ _ATTRIBUTES = ("__attribute__", "alignas")
 
 
 def camel(name: str) -> str:
-    """What C++ calls the struct of a functor: leaky_relu -> LeakyRelu."""
+    """Return the C++ name of a functor's struct: leaky_relu -> LeakyRelu."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
 def snake(name: str) -> str:
-    """What Python calls what belongs to a struct: SoftmaxRows -> softmax_rows."""
+    """Return the Python name for a struct: SoftmaxRows -> softmax_rows."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 

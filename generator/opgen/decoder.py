@@ -70,7 +70,7 @@ class Cursor:
 
     @property
     def what(self) -> str:
-        """What messages call the value."""
+        """The value in messages."""
         return f"'{self.key}' of {self.owner}"
 
     def problem(self, message: str, location: Location | None = None) -> None:
@@ -88,7 +88,7 @@ class Cursor:
         return Cursor(value, key or self.key, owner or self.owner, self.problems, self.variant, self.unreadable)
 
     def decode(self, hint: Any, *notes: object) -> Any:
-        """What the value is, as its type says."""
+        """Decode the value by its type."""
         hint, notes = split(hint, notes)
         if self.value.content is None and Mark.NULL in notes:
             return None
@@ -98,7 +98,7 @@ class Cursor:
         return record if len(self.problems) > before else self.keep_rules(record, hint, notes)
 
     def keep_rules(self, record: Any, hint: Any, notes: Notes, location: Location | None = None) -> Any:
-        """What was found, or something empty where it is none of the few that it may be; broken rules are noted."""
+        """Return a value, or an empty one if it is not among its choices; report broken rules."""
         for rule in notes:
             for message in rule(self, record) if callable(rule) else ():
                 self.problem(message, location)
@@ -152,7 +152,7 @@ class Cursor:
 
 
 def _decode(cursor: Cursor, hint: Any, notes: Notes) -> Any:
-    """What the value is, before any rule for it."""
+    """Decode the value by its type, before any rule."""
     if (using := first(notes, Using)) is not None:
         return using.read(cursor)
     origin, inner = get_origin(hint), get_args(hint)
@@ -273,7 +273,7 @@ class _Keys:
         return [key for key, is_required in self.asked.items() if is_required and key not in self.written]
 
     def member(self, member: "Member") -> Any:
-        """What the key of a field holds."""
+        """Decode the value of a field's key."""
         key, hint, notes = member.key, member.hint, member.notes
         self.asked[key] = member.is_required
         if key not in self.written:
@@ -287,7 +287,7 @@ class _Keys:
         return record
 
     def other(self, hint: Any, notes: Notes, members: Iterable["Member"]) -> Any:
-        """What a field holds that is no key."""
+        """Return the value of a field that is no key."""
         for note in () if Mark.LATER in notes or not _is_of(self.cursor.variant, notes) else notes:
             match note:
                 case Entry():
@@ -365,7 +365,7 @@ class Member:
 
     @property
     def doc(self) -> str:
-        """What it means."""
+        """The description."""
         return first(reversed(self.notes), str) or ""
 
     @property

@@ -63,12 +63,12 @@ class TableFacts(NamedTuple):
 
     @property
     def bias(self) -> int:
-        """What kernels add to the bytes of a grid, which are not below 0."""
+        """The offset that kernels add to the bytes of a grid, which are not negative."""
         return min(0, *self.numbers)
 
 
 Known: TypeAlias = Mapping[str, FieldFacts | TableFacts]
-"""What expressions may name besides the place."""
+"""The names that expressions may use besides the index."""
 
 
 @dataclass(frozen=True)

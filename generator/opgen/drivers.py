@@ -21,7 +21,7 @@ OUT_OF_MEMORY = "out_of_memory"
 
 @dataclass(frozen=True)
 class Operation(Declared):
-    """What the runtime asks of a driver."""
+    """An operation that the runtime requires of a driver."""
 
     call: Annotated[str, Entry("operation '{}'"), CallForm("operation", "wait_event(stream, event)")]
     doc: Annotated[str, "What it does or gives."]
@@ -159,7 +159,7 @@ class DriverTable:
             yield "statuses", f"'statuses' of {what} lacks '{OUT_OF_MEMORY}', at which tensors give memory back; add it"
 
     def flaws(self, operations: tuple[Operation, ...]) -> Iterator[tuple[Location, str]]:
-        """What it lacks of the operations, and what no operation is."""
+        """Yield the operations that it lacks, and its entries that are no operation or status."""
         known = by_name(operations)
         for name, written in self.calls.items():
             if name not in known:

@@ -40,7 +40,7 @@ class Edge:
         return cls(cursor.key, function, arguments, value, location)
 
     def flaw(self, name: str, operands: Iterable[str], parameters: Mapping[str, float | None] | None) -> str | None:
-        """What is wrong with it as one of the functor `name`; its arguments are elements where `parameters` is None."""
+        """Return its error as an edge of the functor `name`; its arguments are elements if `parameters` is None."""
         names = [*operands, *(parameters or ())]
         least = len(names) - sum(default is not None for default in (parameters or {}).values())
         if self.functor != name:

@@ -81,7 +81,7 @@ class _Whole:
         self._bare = {folder for folder in self._folders if folder / f"{_PACKAGE}.py" not in self.texts}
 
     def problems(self, path: PurePosixPath) -> Iterator[Problem]:
-        """What a file lacks."""
+        """Yield an error for each module that a file imports and that is missing."""
         if path.suffix == ".py":
             yield from self._imports(path, self.texts[path])
         elif path.name == "pyproject.toml":
@@ -98,7 +98,7 @@ class _Whole:
         return template_line(output, self._sources, line)
 
     def _source(self, path: PurePosixPath) -> PurePosixPath:
-        """What to write so that the package has a file."""
+        """Return the path of the file to write so that the package has an output."""
         if path.is_relative_to(self._mount):
             return RUNTIME / path.relative_to(self._mount)
         return TEMPLATES / f"{path}.j2"
@@ -129,7 +129,7 @@ class _Whole:
         yield from (each for each in unknown if each.name not in defined)
 
     def _files(self, path: PurePosixPath, text: str) -> Iterator[Problem]:
-        """What a pyproject.toml names of files that are not there."""
+        """Yield the files that a pyproject.toml names and that are missing."""
         try:
             settings = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

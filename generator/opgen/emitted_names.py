@@ -1,4 +1,4 @@
-"""What emitted files define: classes, functions and values of Python, and names of C++."""
+"""The definitions of emitted files: classes, functions and values of Python, and names of C++."""
 
 import ast
 import re
@@ -34,7 +34,7 @@ def emitted_modules(project: Project) -> dict[PurePosixPath, ast.Module]:
 
 
 def _defined(owner: str, node: ast.stmt, path: PurePosixPath) -> Iterator[tuple[str, str, str, Location]]:
-    """What a statement defines."""
+    """Return the names that a statement defines."""
     match node:
         case ast.ClassDef(name=name):
             yield owner, name, "class", generated(path, node.lineno)

@@ -21,7 +21,7 @@ _ARGUMENT = CORE / "argument.py"
 
 @dataclass(frozen=True)
 class _Module:
-    """What a module defines at its top, and the modules of the runtime that it takes names from."""
+    """The top-level definitions of a module, and the modules of the runtime that it imports names from."""
 
     functions: Mapping[str, ast.FunctionDef]
     classes: Mapping[str, Mapping[str, ast.FunctionDef]]  # their methods

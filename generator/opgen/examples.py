@@ -122,7 +122,7 @@ def _check(spec: Spec, method: Method, example: Example, problems: Problems) -> 
 
 
 def _form(spec: Spec, type_text: str, value: Literal, *, is_shape: bool) -> str | None:
-    """What a value must be for a parameter of a type, where it is not that."""
+    """Return the form that a parameter of a type requires, if the value lacks it."""
     if type_text == _SEVERAL:
         is_one = isinstance(value, tuple) and all(_is_shape(each) for each in value)
         return None if is_one else "a list of shapes"

@@ -1,4 +1,4 @@
-"""What a name of the spec or of the emitted package is, and where everything that belongs to it is written.
+"""Explanations of names of the spec and of the emitted package, with the locations of everything that belongs to them.
 
 An explanation is a tree of facts: what each is called, what it is, and where it stands. The look-ups read the checked
 spec, the sources, the tests and the files below generated/; they change nothing.
@@ -67,7 +67,7 @@ _Thing: TypeAlias = tuple[tuple[str, ...], Callable[[str], Fact]]
 
 
 def explain(project: Project, name: str, scope: Scope) -> list[Fact]:
-    """What `name` is: everything of the spec or of the output that is called so. Refusal where nothing is."""
+    """Return the facts about everything in the spec or the output with this name. Refusal if there is nothing."""
     match = re.fullmatch(r"(.+):(\d+)", name)
     if match is not None:
         return [explain_line(project, Path(match[1]), int(match[2]))]
@@ -85,7 +85,7 @@ def explain(project: Project, name: str, scope: Scope) -> list[Fact]:
 
 
 class Explainer:
-    """What explains the names of a project."""
+    """Explains the names of a project."""
 
     def __init__(self, project: Project, scope: Scope) -> None:
         self.project, self.scope = project, scope
@@ -182,7 +182,7 @@ class Explainer:
         return Fact(f"{method.owner} method", method.name, method.location, (*parts, *self._tests(method.name)))
 
     def _formula(self, functor: Functor) -> Iterator[Fact]:
-        """What an op computes, and the primitives that it is made of."""
+        """Yield the formula of an op, and its primitives."""
         reduction = functor.reduction
         if isinstance(reduction, Position):
             yield Fact("position", f"where {reduction.of} finds its element", functor.location)
@@ -236,7 +236,7 @@ class Explainer:
     # Cells.
 
     def _cells(self, method: Method, op: str | None, functor: Functor | None) -> Iterator[Fact]:
-        """What each backend does, by groups of dtypes for which it does the same."""
+        """Yield the lowerings on each backend, grouped by dtypes with the same lowering."""
         for backend in self.spec.backends:
             if self.scope.backend not in (None, backend.name):
                 continue
@@ -465,7 +465,7 @@ class Explainer:
     # What is emitted.
 
     def symbols(self, name: str) -> Iterator[Fact]:
-        """What is emitted under a name: `name`, or `Class.name`."""
+        """Yield the facts about an emitted name: `name`, or `Class.name`."""
         holder, _, own = name.rpartition(".")
         in_cpp = [("", *definition) for definition in defined_in_cpp(self.project, own)]
         for owner, known, kind, where in (*definitions(self.project), *in_cpp):

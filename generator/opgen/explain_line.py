@@ -67,7 +67,7 @@ def _output_at(project: Project, path: Path) -> tuple[Output, PurePosixPath]:
 
 
 def _line_fact(project: Project, where: Location, text: str, origin: Origin) -> Fact:
-    """What is said of a line."""
+    """Return the facts about a line."""
 
     def read(label: str, location: Location) -> Fact:
         return Fact(label, _line_of(project, location), location)

@@ -1,4 +1,4 @@
-"""What opgen says of a name or a line: facts with their locations."""
+"""Facts about a name or a line, with their locations."""
 
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath

@@ -160,7 +160,7 @@ class Format:
 
     @cached_property
     def known(self) -> Known:
-        """What expressions may name."""
+        """The names that expressions may use."""
         fields = {field.name: FieldFacts(field.type, field.count) for field in self.fields}
         tables = {
             table.name: TableFacts(f"{self.name}_{table.name}", table.numbers, table.columns) for table in self.table
@@ -169,7 +169,7 @@ class Format:
 
     @cached_property
     def decodings(self) -> Mapping[str, Decoding]:
-        """What is written of quant, scale and offset; ValueError where it is an error."""
+        """Return the parsed quant, scale and offset; ValueError if one is invalid."""
         return {key: self._decoding(key) for key in _PARTS if getattr(self, key) is not None}
 
     def _decoding(self, key: str) -> Decoding:

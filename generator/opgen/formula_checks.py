@@ -1,4 +1,4 @@
-"""What must hold of formulas: they can be computed, have gradients, and use every primitive."""
+"""Checks of formulas: they can be computed, have gradients, and use every primitive."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -42,7 +42,7 @@ def check_formulas(spec: Spec, problems: Problems) -> bool:
 
 @memoize(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
 def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
-    """What is wrong with formulas and gradients, and the primitives that formulas have."""
+    """Return the errors of formulas and gradients, and the primitives that formulas use."""
     problems, used = Problems(), set[str]()
     reductions = [functor.name for functor in spec.every_functor if functor.reduction is not None]
     ops = {*OPERATORS, WHERE, *tensor_methods(spec), *reductions, *JOINS, DETACH}
@@ -66,7 +66,7 @@ def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
 
 
 class _Checked(NamedTuple):
-    """What is wrong with formulas, the primitives that they have, and those that their gradients have of tensors."""
+    """Return the errors of formulas, the primitives that they use, and those that their gradients use on tensors."""
 
     problems: Problems
     used: Collection[str]
@@ -75,7 +75,7 @@ class _Checked(NamedTuple):
 
 @memoize(decisive)
 def _checked_functor(spec: Spec, functor: Functor) -> _Checked:
-    """What is found of a functor's formulas and gradients."""
+    """Check a functor's formulas and gradients."""
     problems = Problems()
     computed: Collection[str] = ()
     own = scopes(spec, functor)

@@ -31,7 +31,7 @@ STORAGES = "tuple[Storage, ...]"
 
 @dataclass(frozen=True)
 class Extras:
-    """What the storage method of a functor has beside the operands and parameters of its formulas."""
+    """The parts of a functor's storage method besides the operands and parameters of its formulas."""
 
     parameters: tuple[Parameter, ...] = ()
     """Arguments of the storage method, behind the operands."""
@@ -42,7 +42,7 @@ class Extras:
     returns: str = "Storage"
     """The type of the result."""
     results: tuple[str, ...] = ()
-    """What it gives, where that is not of the dtype of the formulas and the shape of the operands."""
+    """The results, if they differ from the dtype of the formulas and the shape of the operands."""
     gradient: Gradient | None = None
     """The gradient, where it is not that of `derivatives`."""
     examples: tuple[Example, ...] = ()
@@ -77,7 +77,7 @@ def _of_row(functor: Functor) -> Extras:
 
 
 def _with_numbers(functor: Functor, dim: Sequence[Parameter], dim_text: str, front: Sequence[Parameter]) -> Extras:
-    """What an op has that gives or takes numbers of rows, in the compute dtype."""
+    """Return the extra parts of an op that gives or takes a number for each row, in the compute dtype."""
     layouts = [f"{name}_layout" for name in (*functor.numbers, *filter(None, [functor.index]))]
     has_dim = () if functor.last_dim else (Call("dim_in_range", ("layout", "dim")),)
     checks = [*has_dim, *(Call("has_each_row", ("layout", layout, dim_text)) for layout in layouts)]

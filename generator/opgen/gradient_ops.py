@@ -149,7 +149,7 @@ def second_gradients(spec: Spec, functor: Functor) -> Mapping[str, Node]:
 
 
 def row_gradient_name(functor: Functor) -> str:
-    """What the op is called that computes the gradients of an op of rows."""
+    """Return the name of the op that computes the gradients of an op of rows."""
     return f"{functor.name}{GRADIENT_ENDING}"
 
 
@@ -204,7 +204,7 @@ def row_gradients_of_reductions(spec: Spec) -> list[tuple[str, str]]:
 
 
 def rows_of(node: Node, operand: str, reductions: Collection[str]) -> tuple[dict[str, Node], Node]:
-    """What the gradient of a reduction has for each result alone, by the names by which the rest has it."""
+    """Return the row-wise parts of a reduction's gradient, by their names in the remainder."""
     rows: dict[Node, str] = {}
 
     def is_of_rows(node: Node) -> bool:
@@ -256,7 +256,7 @@ def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: dict[int, S
 
 
 def _joint(spec: Spec, kind: FunctorKind, functor: Functor) -> Iterator[Functor]:
-    """What gives the gradients of both operands of a functor, where each takes a kernel."""
+    """Return the op that gives the gradients of both operands of a functor, if each takes a kernel."""
     return iter(_of_both(spec, kind.name, kind.unsupported, functor))
 
 
@@ -315,7 +315,7 @@ def _of_elements(
 
 
 def _padded(functor: Functor, takes: Sequence[str], room: int) -> list[str]:
-    """What an op takes, and others of the operands up to the number that its kind has."""
+    """Return the operands that an op uses, padded with others to the number that its kind takes."""
     return [*takes, *[name for name in functor.operands if name not in takes][: room - len(takes)]]
 
 

@@ -135,7 +135,7 @@ def _primitives_of_functor(spec: Spec, functor: Functor) -> Sequence[str]:
 def reached(
     headers: tuple[str, ...], folders: tuple[PurePosixPath, ...], sources: Sources
 ) -> tuple[frozenset[str], Sequence[Problem]]:
-    """What headers define, and those that they include; and what is wrong there."""
+    """Return the names that headers and their includes define, and the errors there."""
     problems = Problems()
     known = _headers(folders, sources)
     waiting = [header for header in headers if header in known]

@@ -73,7 +73,7 @@ _KERNEL_NAME = r"([A-Za-z0-9_]|{[^{}]*}|[{}])+"
 
 @dataclass(frozen=True)
 class Room:
-    """What the structs of kernels that compute functors of a kind have room for."""
+    """The array capacities of structs of kernels that compute functors of a kind."""
 
     operands: int
     results: int
@@ -113,7 +113,7 @@ class FieldGroups:
 
 @dataclass(frozen=True)
 class Member:
-    """What launchers pack as one: a field, or those of a group."""
+    """A member of a struct: a field, or the fields of a group."""
 
     name: str
     fields: tuple[Field, ...]
@@ -294,7 +294,7 @@ class KernelFamily:
 def _needs(
     family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup]
 ) -> tuple[object, ...]:
-    """What decides the structs of a family."""
+    """Return the key on which the structs of a family depend."""
     needed = ((kind, rooms[kind]) for kind in family.kinds if kind in rooms)
     return (family, rank, groups, *chain.from_iterable(needed))
 
@@ -332,7 +332,7 @@ def with_structs(
 
 
 def _lengths(rooms: Sequence[Room]) -> dict[str, int]:
-    """What arrays have room for in structs of kernels that compute any of some functors."""
+    """Return the array lengths in structs of kernels that compute any of some functors."""
     sources = max((room.operands for room in rooms), default=1)
     results = max((room.results for room in rooms), default=1)
     # The first operands are the results. No array is empty.
@@ -392,7 +392,7 @@ class TupleType:
 
 @dataclass(frozen=True)
 class TupleTypes:
-    """What Python gives call.hpp to make the plans of the host's kernels.
+    """The tuples that Python passes to call.hpp to make the plans of the host's kernels.
 
     The tuples are emitted as NamedTuples to kernels/host_arguments.py, and as structs that read them to
     kernels/tuples.hpp. A `place` is where something is among the bytes of a kernel's arguments.

@@ -262,7 +262,7 @@ class _Planner:
                 self.note(location, f" has '{name}' in 'strided', which is no operand{did_you_mean(name, operands)}")
 
     def _named(self, op: str, own: Mapping[str, str]) -> dict[str, Typed]:
-        """What expressions may name at first. Arguments that only other ops have are null."""
+        """Return the names that expressions may use at first. Arguments that only other ops have are null."""
         texts = {
             # One that depends on the size of an element is read as dims are.
             constant.name: (f"constants.{constant.name.upper()}", NUMBER if isinstance(constant.value, int) else DIMS)

@@ -53,9 +53,9 @@ ATTRIBUTES: Final[Attributes] = {
     },
     _RESULT: {"shape": ("it.shape", DIMS), "dtype": ("it.dtype", DTYPE), "count": ("it.elem_count", NUMBER)},
 }
-"""What expressions of launches may ask of each kind."""
+"""The attributes of each kind in expressions of launches."""
 PLACEHOLDER: Final = re.compile(r"{(\w+)}")
-"""What stands for a word in the name of a kernel."""
+"""A placeholder in the name of a kernel."""
 _WORDS: Final = {"threads": "THREADS", "run_parts": "RUN_PARTS"}
 # What one launch of several is called, and the fields that it decides.
 _PART: Final = "part"
@@ -198,7 +198,7 @@ class Writer:
         return tuple(parts)
 
     def instead(self, term: Term) -> str:
-        """What is called where nothing is launched."""
+        """Return the call for the case that nothing is launched."""
         return self._with_buffers(lambda: self.typed(term)).text
 
     def _with_buffers(self, typed: Callable[[], Typed]) -> Typed:
@@ -211,7 +211,7 @@ class Writer:
             self.scope.names = names
 
     def locals(self) -> tuple[Part, ...]:
-        """What `let`, fields and buffers are that have names in the op."""
+        """Return the entries of `let`, fields and buffers that are named in the op."""
         launch = self._launch
         parts = [*self.lets(launch.let)]
         if launch.parts is not None:
@@ -238,7 +238,7 @@ class Writer:
         return tuple(parts)
 
     def field(self, member: Member) -> Part:
-        """What is packed of a field."""
+        """Return the value that is packed for a field."""
         name, launch = member.name, self._launch
         term = launch.scratch.get(name) or launch.fields.get(name)
         location = self._results.get(name, launch.location if term is None else term.location)
@@ -346,7 +346,7 @@ def buffer(dtype: ast.expr, sizes: Typed) -> ast.expr:
 
 
 def in_python(name: str) -> str:
-    """What an emitted op calls an argument."""
+    """Return the name of an argument in an emitted op."""
     return "x" if name == "self" else f"{name}_" if name in _RESERVED else name
 
 

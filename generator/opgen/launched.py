@@ -77,7 +77,7 @@ def _text(sources: Sources, path: PurePosixPath, function: str) -> str:
 
 @lru_cache(maxsize=256)
 def _defined(sources: Sources, module: PurePosixPath) -> Mapping[str, ast.stmt]:
-    """What defines the names of a module, or imports them from one beside it."""
+    """Yield the statements that define names of a module, or import them from a sibling."""
     defined: dict[str, ast.stmt] = {}
     for node in (sources.tree(module) or ()) if module in sources.paths else ():
         match node:

@@ -62,7 +62,7 @@ class Value:
 
     @cached_property
     def digest(self) -> bytes:
-        """What tells it from all others of its file: places, texts and types. 1 is neither true nor 1.0."""
+        """A digest of locations, texts and types, in which 1 is neither true nor 1.0."""
         hasher = hashlib.sha256(f"{self.location.line} {self.location.column} {self.is_quoted} ".encode())
         match self.content:
             case dict() as entries:
@@ -78,7 +78,7 @@ class Value:
 
     @property
     def type_name(self) -> str:
-        """What a person calls a value of this type."""
+        """The name of the value's type in messages."""
         names = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "an integer"}
         if self.content is None:
             return "nothing"
@@ -141,7 +141,7 @@ def load(
 
 @memoize(lambda text, path: (text, path), size=1024)
 def parsed(text: str, path: Path) -> tuple[Document | None, Sequence[Problem]]:
-    """What a file holds, and what is wrong with it."""
+    """Return the content of a file, and its errors."""
     problems: list[Problem] = []
     value = _parse(text, path, problems)
     return (None if value is None else Document(path, value, text)), problems

@@ -27,7 +27,7 @@ Lack: TypeAlias = tuple[str, Location, tuple[str, ...]]
 
 
 class _Subject(NamedTuple):
-    """What has a cell on each backend: an op of a method."""
+    """An op of a method, which has a cell on each backend."""
 
     method: Method
     op: str | None
@@ -73,7 +73,7 @@ def lower(spec: Spec, problems: Problems) -> Spec:
 
 
 def _extended(spec: Spec) -> dict[str, Owner]:
-    """What a backend may extend, by name."""
+    """Return the families and backends that a backend may extend, by name."""
     return {owner.name: owner for owner in spec.owners}
 
 
@@ -125,7 +125,7 @@ def _lowered(
 
 @dataclass(frozen=True)
 class _Done:
-    """What a backend does for an op, by dtype, and what is wrong with that."""
+    """Return the lowerings of an op on a backend by dtype, and their errors."""
 
     lowerings: Mapping[str | None, Lowering]
     problems: Sequence[Problem] = ()
@@ -143,7 +143,7 @@ def _what_decides(spec: Spec, owners: Sequence[Owner], backend: Backend, subject
 
 @memoize(_what_decides)
 def _of_op(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subject) -> _Done:
-    """What a backend does for an op of a method."""
+    """Return the lowerings of an op of a method on a backend."""
     method, op, module, keys, _ = subject
     wanted = spec.op_dtypes(method, op)
     dtypes: tuple[str | None, ...] = (None,) if wanted is None else wanted
@@ -172,7 +172,7 @@ def _of_op(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subj
 
 
 def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -> Iterator[Lowering]:
-    """What the backend lacks because its library lacks a dtype: that of the elements, or that of the results."""
+    """Yield the lowerings that are unsupported since the library lacks a dtype of the elements or the results."""
     functor, gives_complex = spec.functor(method, op), any(result.is_complex for result in method.results)
     for name, (reason, location) in backend.lacking.items():
         is_result = functor is not None and functor.result == name
@@ -217,7 +217,7 @@ def _ops(spec: Spec) -> Iterator[tuple[Method, str | None]]:
 
 
 def _default(spec: Spec, owners: Sequence[Owner], method: Method, module: str | None) -> Iterator[Lowering]:
-    """What is called where no cell says otherwise: the op of a launch, or the method's name in `module`."""
+    """Return the default call of an op without a cell: the op of a launch, or the method's name in `module`."""
     packages = [spec.modules.get(owner.package or "", {}) for owner in owners]
     if any(method.name in modules.get(DEVICE_MODULE, {}) for modules in packages):
         call = FunctionCall(DEVICE_MODULE, method.name, None, False, method.location)
@@ -231,7 +231,7 @@ def _default(spec: Spec, owners: Sequence[Owner], method: Method, module: str | 
 def _of_dtypes(
     spec: Spec, backend: Backend, lowerings: Sequence[Lowering], dtypes: Iterable[str | None]
 ) -> dict[str | None, Lowering | None]:
-    """What is done for each dtype: what is said of it, of libraries what those say that have it."""
+    """Return the lowering of each dtype from its cells; libraries that lack the dtype are left out."""
     if lowerings and _takes_everything(lowerings[0]):
         return dict.fromkeys(dtypes, lowerings[0])
     without = {
@@ -264,7 +264,7 @@ def _takes_everything(lowering: Lowering) -> bool:
 
 
 def _joined(lowerings: Iterable[Lowering]) -> Lowering | None:
-    """What is done in order of preference, up to what takes everything; None where nothing is."""
+    """Return one lowering with the calls of several in order of preference, up to the first that takes everything."""
     calls: list[FunctionCall] = []
     location = None
     for lowering in lowerings:

@@ -18,7 +18,7 @@ from opgen.streams import is_terminal
 
 @dataclass(frozen=True)
 class Cell:
-    """What a backend makes of an op on a dtype."""
+    """The support for an op and a dtype on a backend."""
 
     method: str
     op: str | None
@@ -32,12 +32,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What it is a cell of: a method, or an op of one."""
+        """The method or op that the cell is for."""
         return _name(self.method, self.op)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a person may call its op."""
+        """The names by which users may call its op."""
         return (self.method,) if self.op is None else (self.method, self.name, self.op)
 
 
@@ -60,12 +60,12 @@ class Alike(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What they are cells of."""
+        """The methods and ops that the cells are for."""
         return _name(self.method, self.op)
 
 
 def _made_of(spec: Spec) -> tuple[object, ...]:
-    """What the cells follow from."""
+    """Return the parts of the spec that the cells depend on."""
     methods = (spec.families, spec.device_methods, spec.functors, spec.package)
     return (*methods, spec.known_dtypes, spec.formats, spec.backends, spec.lowerings)
 

@@ -1,4 +1,4 @@
-"""What reductions are and depend on."""
+"""Properties of reductions, and the reductions that they depend on."""
 
 from typing import Final
 
@@ -8,13 +8,13 @@ from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid
 
 COUNT: Final = "count"
-"""What the end of a reduction calls the number of its elements."""
+"""The name of the number of elements in `finish`."""
 UNIT: Final = "unit"
-"""What the end of a reduction calls the number by which its elements were divided."""
+"""The name of the number by which the elements were divided, in `finish`."""
 ITSELF: Final = "element"
-"""What the end of a scan calls the element itself."""
+"""The name of the element itself in the `finish` of a scan."""
 GIVEN: Final = "given"
-"""What arrays call the reduction of the elements on which an element's contribution depends."""
+"""The name of the reduction on which an element's contribution depends, in functions of arrays."""
 
 
 def given(kind: FunctorKind, monoid: Monoid) -> Functor | None:

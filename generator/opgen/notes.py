@@ -1,4 +1,4 @@
-"""What annotations of fields say of the values of keys: marks, forms for schemas, and rules."""
+"""Annotations of fields: marks, forms for schemas, and rules for the values of keys."""
 
 import keyword
 import re
@@ -35,7 +35,7 @@ class Described(Protocol):
 
 
 class Mark(Enum):
-    """What is said of a key, or of a field that is no key."""
+    """A property of a key, or of a field that is no key."""
 
     OPTIONAL = auto()  # it need not be written
     NULL = auto()  # it may be null, but must be written
@@ -86,7 +86,7 @@ class Example:
 
 
 class Form:
-    """What a JSON Schema says of a value besides its type."""
+    """Keywords of a JSON Schema for a value, besides its type."""
 
     def __init__(self, **keywords: object) -> None:
         self._keywords = keywords

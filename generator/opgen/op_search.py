@@ -70,7 +70,7 @@ def _made_of(node: Node) -> Sequence[str]:
 
 @lru_cache(maxsize=4096)
 def _form(node: Node) -> Hashable:
-    """What formulas have in common that compute the same, in another order."""
+    """Return a key that formulas share if they compute the same in another order."""
     if not isinstance(node, Call):
         return node
     arguments = _factors(node) if node.primitive == MULTIPLY else node.arguments
@@ -83,7 +83,7 @@ def _form(node: Node) -> Hashable:
 
 
 def _factors(node: Node) -> Iterator[Node]:
-    """What a product is made of."""
+    """Yield the factors of a product."""
     if isinstance(node, Call) and node.primitive == MULTIPLY:
         for argument in node.arguments:
             yield from _factors(argument)

@@ -104,7 +104,7 @@ def _check_made(spec: Spec, sources: Sources, outputs: Collection[PurePosixPath]
 
 
 class _Templates:
-    """What templates make of a spec. Those that see the same have one view."""
+    """The outputs of the templates for a spec. Templates with the same input share one view."""
 
     def __init__(self, spec: Spec, sources: Sources, problems: Problems, views: ViewCache) -> None:
         self._spec, self._sources, self._problems = spec, sources, problems

@@ -58,7 +58,7 @@ class SpecError(Exception):
 
 
 class Refusal(Exception):
-    """What was asked for cannot be done; the message says why, and what to do."""
+    """The request cannot be carried out; the message says why, and what to do."""
 
 
 def lines_of(text: str, *, keep_ends: bool = False) -> list[str]:

@@ -16,7 +16,7 @@ SECONDS_TO_ANSWER: Final = 60.0
 
 @dataclass(frozen=True)
 class Finished:
-    """What a command answered."""
+    """The result of a command."""
 
     code: int
     output: str

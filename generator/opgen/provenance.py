@@ -97,7 +97,7 @@ class _Marking(jinja2.Environment):
         return template
 
     def mark(self, kind: str, template: str, line: int, names: Sequence[str], reads: Sequence[Read], *rows: Any) -> str:
-        """What a template writes in front of a piece of its output."""
+        """Record a mark, and return the text that stands in front of a piece of output."""
         self.marks.append(_Mark(template, line, dict(zip(names, rows, strict=True)), tuple(reads)))
         return f"{kind}{len(self.marks) - 1}{kind}"
 
@@ -151,7 +151,7 @@ class _Marker(NodeTransformer):
 
 
 def _reads(node: nodes.Node) -> Iterator[Read]:
-    """What an expression reads of which names."""
+    """Yield the attributes that an expression reads, with their names."""
     match node:
         case nodes.Name(name=name):
             yield (name,)
@@ -198,7 +198,7 @@ def _origins(text: str, marks: Sequence[_Mark], start: Location) -> Iterator[Ori
 
 
 def _origin(levels: Sequence[_Level]) -> Origin:
-    """What made the text at some depth of macros."""
+    """Return the origin of a text at some depth of macros."""
     marks = [levels[-1].text, *(level.call for level in reversed(levels))]
     chain = [mark for mark in marks if mark is not None]
     locations = [mark.location for mark in chain]

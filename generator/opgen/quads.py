@@ -45,12 +45,12 @@ class _Word(NamedTuple):
 
     @property
     def widened(self) -> "_Word":
-        """The same in 16 bits each."""
+        """Widen the bytes to 16 bits each."""
         return self if self.is_wide else self._replace(cpp=f"Halves({bare(self.cpp)})", is_wide=True)
 
     @property
     def in_bytes(self) -> "_Word":
-        """The same in bytes."""
+        """Narrow the values to bytes."""
         if self.high > _BYTE:
             raise _ApartError
         return self._replace(cpp=f"bytes_of({bare(self.cpp)})", is_wide=False) if self.is_wide else self
@@ -154,7 +154,7 @@ class _Words:
         raise _ApartError
 
     def _uniform(self, node: ast.expr) -> _Word:
-        """The same number four times."""
+        """Return a number in each of the four bytes."""
         part = self._scalar(node)
         if part.low == part.high:
             return _Word("0u", 0, part.low)

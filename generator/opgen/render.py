@@ -22,7 +22,7 @@ _FRAME = f"{TEMPLATES}/"
 
 
 def render(outputs: Iterable[Output], sources: Sources, views: ViewCache | None = None) -> dict[PurePosixPath, str]:
-    """What every output holds below its banner, by its path. Python is not laid out yet."""
+    """Return the body of every output by its path. Python is not formatted yet."""
     views = views or ViewCache()
     texts: dict[PurePosixPath, str] = {}
     problems: list[Problem] = []
@@ -51,7 +51,7 @@ def with_banners(outputs: Iterable[Output], bodies: Mapping[PurePosixPath, str])
 
 @lru_cache(maxsize=1)
 def environment(sources: Sources) -> "jinja2.Environment":
-    """What renders the templates."""
+    """Return the Jinja environment of the templates."""
     # Where all texts are kept from before there is nothing to render, and to import this would take longest.
     import jinja2
 

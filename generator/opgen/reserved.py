@@ -34,11 +34,11 @@ require_op require_real require_same_device require_same_dtype require_writable 
 without_gradients mode dims shape live_batches is_mixed
 """
 FORMULA_WORDS: Final = frozenset({"g", "result", "count", "unit", "inf", "nan"})
-"""What formulas call something themselves: gradients, reductions, literals."""
+"""The names that formulas define themselves: gradients, reductions, literals."""
 CPP_WORDS: Final = frozenset(_CPP_WORDS.split())
 """The words of C++, and macros that are no less."""
 METHOD_WORDS: Final = frozenset(_METHOD_WORDS.split())
-"""What emitted methods, the functions of gradients and those of arrays call something themselves."""
+"""The names that emitted methods and functions of gradients and arrays define themselves."""
 _PARTS = r"part_\d+"  # what a formula has more than once
 
 
@@ -64,12 +64,12 @@ no_cpp_word: Final = _NoCppWord()
 
 
 def not_reserved() -> Form:
-    """What a schema says of a name that must not be reserved."""
+    """Return the schema of a name that must not be reserved."""
     return Form(**{"not": like("|".join([*sorted(FORMULA_WORDS | CPP_WORDS | METHOD_WORDS), _PARTS])).schema()})
 
 
 def names_around(operands: Iterable[str], backends: Iterable[str]) -> frozenset[str]:
-    """What a method calls something after its operands, and after backends."""
+    """Return the names that a method derives from its operands and from backends."""
     of_operands = (f"{name}_inner {name}_node {name}_key plain_{name} keeps_{name}" for name in operands)
     of_backends = (f"{name} {name}_result {name}_operands" for name in backends)
     return frozenset(" ".join((*of_operands, *of_backends)).split())

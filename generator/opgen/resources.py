@@ -1,4 +1,4 @@
-"""What kernels take of a GPU, read from what a compiler reports: clang's remarks, or ptxas told to be verbose."""
+"""The resources of kernels on a GPU, from a compiler's report: clang's remarks, or verbose output of ptxas."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ _TITLES = ("spills", "scratch", "occupancy", "vgprs", "agprs", "sgprs", "sgpr_sp
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kernel takes."""
+    """The resources of one kernel."""
 
     kernel: str
     vgprs: int = 0
@@ -47,7 +47,7 @@ class Usage:
 
     @classmethod
     def of_record(cls, record: Mapping[str, str | int]) -> "Usage":
-        """What `asdict` gave; TypeError where a record was damaged."""
+        """Load the output of `asdict`; TypeError if a record is damaged."""
         for field in fields(cls):
             if type(record[field.name]) is not field.type:
                 raise TypeError(field.name)
@@ -73,7 +73,7 @@ def read_report(text: str) -> tuple[Usage, ...]:
 
 
 def _entry(kernel: str, text: str) -> Usage:
-    """What ptxas says of a kernel: vector registers are all that it has, and occupancy it does not tell."""
+    """Parse a report of ptxas, which has vector registers alone, and no occupancy."""
     stacks = [tuple(map(int, numbers)) for numbers in _STACK.findall(text)]
     return Usage(
         kernel,

@@ -39,7 +39,7 @@ _ATTRIBUTES: Final[Attributes] = {
 
 
 def results_of(method: Method) -> tuple[Result, ...]:
-    """What a method gives; where it does not say, the dtype and the shape of its first operand."""
+    """Return the results of a method; by default the dtype and the shape of its first operand."""
     text = _default(method)
     return method.results if method.results or text is None else (Result(text, method.location),)
 
@@ -74,7 +74,7 @@ def typed_result(
 
 
 def python_names(method: Method) -> dict[str, str]:
-    """What emitted functions of results call the storage of a method."""
+    """Return the name of a method's storage in emitted functions of results."""
     return {"self": "first" if "x" in method.signature.arguments else "x"}
 
 
@@ -133,7 +133,7 @@ def _problems(spec: Spec, method: Method, flaw_of_call: FlawOfCall) -> Iterator[
 
 
 def _default(method: Method) -> str | None:
-    """What is said of the result of a method that does not say it itself; None where it must."""
+    """Return the default result of a method; None if the method must state its result."""
     if method.signature.returns != "Storage" or not method.operands or method.operands[0].is_of_blocks:
         return None
     first = method.operands[0].name

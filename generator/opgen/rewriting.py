@@ -1,4 +1,4 @@
-"""What a formula says instead of what Python, C++ and array libraries write: `pow(x, 2)` for `x ** 2` or `x.pow(2)`."""
+"""Corrections of formulas in the notation of Python, C++ or array libraries: `pow(x, 2)` for `x ** 2` or `x.pow(2)`."""
 
 import ast
 import copy

@@ -27,7 +27,7 @@ class Pass:
 
     joins: tuple[Join, ...]
     constants: Mapping[str, Node]
-    """What follows from the numbers of the row once the pass is over, and is computed once a row."""
+    """The values that follow from the numbers of the row after the pass, computed once per row."""
 
 
 @dataclass(frozen=True)

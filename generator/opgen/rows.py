@@ -30,12 +30,12 @@ from opgen.model.reductions import Monoid
 from opgen.problem import Location
 
 COUNT: Final = "count"
-"""What row formulas call the number of elements of the row."""
+"""The name of the number of elements of the row, in row formulas."""
 POSITION: Final = "position"
-"""What row formulas call the position of the element in its row."""
+"""The name of the element's position in its row, in row formulas."""
 UNIT: Final = "unit"
 DETACH: Final = "detach"
-"""What row formulas call to have a value pass no gradient."""
+"""The function of row formulas through which no gradient passes."""
 EXP: Final = "exp"
 EXP_BELOW_ZERO: Final = "exp_below_zero"
 SUM, MAX, MIN = "row_sum", "row_max", "row_min"

@@ -27,7 +27,7 @@ from opgen.problem import Problem, Problems
 from opgen.scopes import decisive, is_differentiable, tensor_methods
 
 NUMBER: Final = "number"
-"""What functions of tensors call the number of elements that have joined at each position."""
+"""The name, in functions of tensors, of the number of elements combined at each position."""
 
 
 @memoize(decisive)

@@ -65,7 +65,7 @@ def schema_of(kind: FileKind[Any]) -> Schema:
 
 
 def stale_files(root: Path) -> list[Change]:
-    """What has to change in the folder SPEC of a project, so that its schemas are those of this opgen."""
+    """Return the changes to the folder SPEC of a project that make its schemas those of this opgen."""
     return changes(_files(), root / SPEC, banner=SCHEMA)
 
 
@@ -138,7 +138,7 @@ class _Records:
         return {"description": member.doc, **schema}
 
     def _of(self, hint: Any, notes: Notes = ()) -> Schema:
-        """What a type says of a value, and what is said of it."""
+        """Return the schema of a value with a type and notes."""
         hint, notes = split(hint, notes)
         using = first(notes, Using)
         if using is not None:
@@ -198,7 +198,7 @@ class _Records:
 
 
 def _joined(parts: Iterable[Mapping[str, Any]]) -> Schema:
-    """What several schemas say together; a form may have another type than the value."""
+    """Merge several schemas; a form may have another type than the value."""
     joined: Schema = {}
     others: list[Mapping[str, Any]] = []
     for part in parts:
@@ -212,7 +212,7 @@ def _joined(parts: Iterable[Mapping[str, Any]]) -> Schema:
 
 
 def _unspaced(rule: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a rule says of a key, around which there is no space."""
+    """Return the schema of a rule for a key, around which there is no space."""
     if "not" in rule:
         return {"not": _unspaced(rule["not"])}
     if "pattern" not in rule:
@@ -222,12 +222,12 @@ def _unspaced(rule: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def doc_of(notes: Notes) -> str:
-    """What a field means."""
+    """Return the description of a field."""
     return first(reversed(notes), str) or ""
 
 
 def doc_of_record(kind: Any) -> str:
-    """What a record is, a line for each paragraph."""
+    """Return the description of a record, a line for each paragraph."""
     return "\n\n".join(" ".join(text.split()) for text in docstring_of(kind).split("\n\n"))
 
 
@@ -243,7 +243,7 @@ def _page(schemas: Mapping[str, Schema]) -> str:
 
 
 def _section(name: str, is_file: bool, files: Mapping[str, Schema]) -> str:
-    """What explains a record that several kinds of files may have, some without some of its keys."""
+    """Return the section of a record that several kinds of files may have, some without some of its keys."""
     record = next(iter(files.values()))
     title = f"## {_paths(list(files))}" if is_file else f"### {_title(name)}"
     rows: dict[str, tuple[Schema, bool, list[str]]] = {}
@@ -277,7 +277,7 @@ def _title(name: str) -> str:
 
 
 def _type_text(schema: Schema) -> str:
-    """What a schema takes, for people."""
+    """Return the type that a schema accepts, in words."""
     if not schema:
         return "any value"
     match schema:

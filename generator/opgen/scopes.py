@@ -116,7 +116,7 @@ class Scope:
     def steps(
         self, language: Language, literal: Callable[[str], str], brief: Collection[str] | None = None
     ) -> Mapping[Kind, tuple[dict[str, str], str]]:
-        """What the formula has more than once, by the names by which the rest has it, and the rest, for each kind."""
+        """For each kind, the repeated parts of the formula by name, and the remainder."""
         parts, whole = shared(self.formula.node)
         steps = {}
         for kind, kinds in self.kinds.items():
@@ -154,7 +154,7 @@ def is_differentiable(spec: Spec, functor: Functor) -> bool:
 
 
 def decisive(spec: Spec, functor: Functor, primitives: Primitives | None = None) -> tuple[object, ...]:
-    """What decides what follows from a functor's formulas, of `primitives` in place of the spec's."""
+    """Return the key of all that follows from a functor's formulas, with `primitives` instead of the spec's."""
     known = spec.primitives if primitives is None else primitives
     others = spec.reductions if functor.reduction is not None or functor.is_of_rows else ()
     return (functor, known.behind(functor.nodes), spec.known_dtypes, spec.package, *others)

@@ -160,7 +160,7 @@ class Sources:
         return functions
 
     def public(self, name: str, home: str) -> PublicModule | None:
-        """What a module or a package of the runtime has for users; None where it is missing."""
+        """Return the public names of a module or a package of the runtime; None if it is missing."""
         paths = (RUNTIME / home / "__init__.py", RUNTIME / f"{home}.py")
         file = next((path for path in paths if path in self.paths), None)
         if file is None:

@@ -93,7 +93,7 @@ class Target:
 
     @property
     def products(self) -> Mapping[str, str]:
-        """What multiplies on its matrix cores, by the name that stands for it in kernels."""
+        """The matrix instructions that it has, by their name in kernels."""
         return {f"MATRIX_{product.upper()}": name for product, name in self.instructions.items()}
 
     def diagnostics(self, what: str) -> Diagnostics:

@@ -48,11 +48,11 @@ _IS_NOT: Final = ast.IsNot()
 
 
 class TermError(ValueError):
-    """What is wrong with an expression, and its fix."""
+    """An error in an expression, and its fix."""
 
 
 class Signature(Protocol):
-    """What terms ask of a function."""
+    """The signature of a function as terms need it."""
 
     @property
     def parameters(self) -> Sequence[str]:
@@ -79,12 +79,12 @@ class Typed(NamedTuple):
 
 @dataclass
 class Scope:
-    """What expressions may name; `read` and `calls` are the names and the functions that they have."""
+    """The names that expressions may use; `read` and `calls` are the names and the functions that they do use."""
 
     names: dict[str, Typed]
     attributes: Attributes
     array: Callable[[ast.expr, Typed], ast.expr]
-    """What `dtype[sizes]` is in Python."""
+    """Return the Python of `dtype[sizes]`."""
     flaw_of_call: FlawOfCall
     home: str | None = None
     """The module whose functions are called without its name, and give dims."""
@@ -213,7 +213,7 @@ def _joined(op: ast.boolop, values: Sequence[Typed]) -> Typed:
 
 
 def alias_of(module: str) -> str:
-    """What emitted ops call a module of functions: they have the names of methods themselves."""
+    """Return the name of a module of functions in emitted ops, which have the names of methods themselves."""
     return f"{module}_ops"
 
 
@@ -235,7 +235,7 @@ def parsed(text: str) -> ast.expr:
 
 
 def argument_kind(type_text: str) -> str:
-    """What an argument of a type is in expressions."""
+    """Return the kind of an argument of a type in expressions."""
     kind = _KINDS.get(type_text.removesuffix(OPTIONAL_TYPE), DIMS if type_text.startswith("tuple[int") else ANY)
     return kind + OPTIONAL if is_optional(type_text) and kind == OPERAND else kind
 

@@ -27,7 +27,7 @@ _USE = re.compile(rf"\b(?:np|library|{LIBRARY})\.([a-z]\w*)")
 
 
 class NumPyNames:
-    """What expressions over arrays may name: NumPy, and the functions of `numerics`."""
+    """The names that expressions over arrays may use: NumPy, and the functions of `numerics`."""
 
     def __init__(self, sources: Sources) -> None:
         modules = (path for path in sources.below(RUNTIME) if path.name == f"{_NUMERICS}.py")
@@ -76,7 +76,7 @@ class NumPyNames:
 
 @cache
 def _listed_by_numpy() -> Collection[str]:
-    """What NumPy's stub lists: nearly all that a spec names, in a hundredth of the time that importing NumPy takes."""
+    """Return the names in NumPy's stub: nearly all that a spec uses, at a hundredth of the cost of importing NumPy."""
     module_spec = importlib.util.find_spec("numpy")
     stub = (
         Path(module_spec.origin).with_suffix(".pyi")
@@ -229,7 +229,7 @@ def _check_functors(spec: Spec, family: BackendFamily, problems: Problems) -> No
 
 
 def _library_names(primitive: Primitive) -> Iterator[str]:
-    """What a primitive takes of NumPy, and of an array library in its place."""
+    """Return the functions of NumPy that a primitive uses, and those of an array library in their place."""
     for text in primitive.implementation("array").texts:
         for first, *attributes in outer_names(text):
             if first == _NP and attributes:

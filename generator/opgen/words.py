@@ -89,7 +89,7 @@ def _words_in(function: ast.AST) -> Iterator[str]:
 
 
 def _calls(path: str, function: ast.AST, imported: Mapping[str, tuple[str, str | None]]) -> Iterator[Function]:
-    """What a function may call: functions by name, and methods of that name of any class."""
+    """Yield the possible callees of a function: functions by name, and methods of that name of any class."""
     for node in ast.walk(function):
         match node:
             case ast.Name(id=name):

@@ -43,7 +43,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Change:
-    """What has to happen to one file so that the tree is what the spec says. None stands for no file."""
+    """A change to one file that makes the tree the output of the spec. None stands for no file."""
 
     path: PurePosixPath
     old: str | None
@@ -187,7 +187,7 @@ def _is_mount(output: Path, link: Path) -> bool:
 
 
 def _target(output: Path, mount: Mount) -> str:
-    """What the link to a folder says."""
+    """Return the target of a link to a folder."""
     return Path(os.path.relpath(mount.source, (output / mount.path).parent)).as_posix()
 
 
@@ -286,7 +286,7 @@ def _is_regular(file: Path) -> bool:
 
 
 def temporary_of(file: Path) -> Path:
-    """What `file` is written to before it takes its name. The checksum tells it from anybody else's file."""
+    """Return the temporary file of `file`. The checksum distinguishes it from other files."""
     # No stage reads a file of this ending.
     return file.with_name(f"{_TEMPORARY}{digest(file.name)}-{file.name}.tmp")
 

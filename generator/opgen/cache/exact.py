@@ -75,14 +75,14 @@ def digest(value: object) -> bytes:
 
 
 def _parts(value: object) -> Sequence[object] | None:
-    """What a container or a record is made of, in its order; None of anything else."""
+    """Return the parts of a container or a record in order; None for any other object."""
     taken_apart = _taking_apart(type(value))  # type: ignore[arg-type]  # which mypy takes for no Hashable
     return None if taken_apart is None else taken_apart(value)
 
 
 @cache
 def _taking_apart(kind: Hashable) -> Callable[[Any], Sequence[object]] | None:
-    """What gives the parts of values of a class; None of one that has none, or that compares identities."""
+    """Return a function that gives the parts of values of a class; None if it has none, or compares by identity."""
     assert isinstance(kind, type)
     if issubclass(kind, Mapping):
         return lambda mapping: [part for entry in mapping.items() for part in entry]
@@ -97,7 +97,7 @@ def _taking_apart(kind: Hashable) -> Callable[[Any], Sequence[object]] | None:
 
 
 def _content(value: object) -> bytes | None:
-    """What tells a scalar from others of its type; None of any other object."""
+    """Return a key that distinguishes a scalar from others of its type; None for any other object."""
     match value:
         case None:
             return b""

@@ -21,7 +21,7 @@ _DIGEST_SIZE = _DIGEST().digest_size
 
 
 def load(root: Path, suffix: str) -> bytes | None:
-    """What the same generator, with the same packages beside it, saved of a project; None where there is nothing."""
+    """Return what the same generator with the same packages saved for a project; None if there is nothing."""
     file = _file(root, suffix)
     with contextlib.suppress(OSError):
         if file is not None and _is_own(file):

@@ -1,4 +1,4 @@
-"""What a run saves for the next one: all that opgen memoizes within a process.
+"""The state that a run saves for the next one: all that opgen memoizes within a process.
 
 What follows from files that changed since is computed again, as in a process that goes on.
 """
@@ -34,7 +34,7 @@ class State:
 
 
 def load(root: Path) -> State:
-    """What the last run saved of a project, whose results are memoized from here on; nothing where it saved nothing."""
+    """Load the state that the last run saved for a project, and memoize its results; empty if there is none."""
     content = files.load(root, _SUFFIX)
     if content is None:
         return State()

@@ -45,7 +45,7 @@ class Run:
 
     @property
     def outputs(self) -> Outputs | None:
-        """What an earlier run said of the project, if nothing has changed since."""
+        """Return the result of an earlier run if no file has changed since; else None."""
         record = self._record
         return Outputs(**record["outputs"]) if record is not None and self._is_unchanged and record["counts"] else None
 
@@ -100,7 +100,7 @@ def _state(folders: Iterable[str]) -> str | None:
 
 
 def _walk(folder: str, walked: set[tuple[int, int]]) -> Iterator[tuple[str, object]]:
-    """What is in a folder and behind its links, with what tells one state from another; each folder once."""
+    """Yield the files of a folder, also those that its links lead to, with their stamps; each folder once."""
     top = Path(folder)
     # Python makes bytecode in folders of sources, so that their times say nothing.
     yield folder, top.is_dir()

@@ -55,7 +55,7 @@ def _findings(root: Path, against: str | None, run: Run) -> Findings:
 
 
 def _up_to_date(root: Path, against: str | None, run: Run, *, diff: bool) -> Outputs:
-    """What there is to say where all is up to date; else print what is not, and exit."""
+    """Return the outputs if all of them are up to date; else print those that are not, and exit."""
     from opgen.commands.findings import check_project
 
     with patience("checking"):

@@ -105,7 +105,7 @@ def _targets(spec: Spec) -> Iterator[str]:
 def _compile(
     root: Path, targets: Sequence[str], families: Sequence[str], host: bool, is_all: bool, jobs: int
 ) -> "tuple[list[Result], list[str]]":
-    """What became of the code objects that are asked for, and what to install for those that have no compiler."""
+    """Compile the requested code objects; return the results, and what to install for those that have no compiler."""
     # No other command runs processes, for which asyncio takes a tenth of a check's time to import.
     from opgen.compile import choose_compilers, compile_objects, for_this_machine
 

@@ -166,7 +166,7 @@ def new_backend(root: Path, name: str, family: str, module: str) -> None:
 
 @contextlib.contextmanager
 def _additions(root: Path) -> Iterator[Additions]:
-    """What is added to a spec, from reading it to writing it under the lock: what other runs add is not lost."""
+    """Additions to a spec, read and written under the lock, so that no additions of other runs are lost."""
     with lock(root / OUTPUT):
         yield Additions(root)
 

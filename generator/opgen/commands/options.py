@@ -1,4 +1,4 @@
-"""What commands share: the project's folder, its lock, and names that options give."""
+"""Shared options of commands: the project's folder, its lock, and names."""
 
 import contextlib
 import os

@@ -1,1 +1,1 @@
-"""What the change of a spec means: what is added, changed and removed, and what of it breaks callers."""
+"""Comparison of two specs: what is added, changed and removed, and what breaks callers."""

@@ -1,4 +1,4 @@
-"""What differs between two specs, subject by subject and value by value."""
+"""The differences between two specs, subject by subject and value by value."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Difference:
 
     @property
     def name(self) -> str:
-        """What leads to the value, as one word."""
+        """The path to the value, as one word."""
         return ".".join(self.path)
 
 
@@ -48,13 +48,13 @@ class Comparison:
 
 
 def compare(old: Spec, new: Spec) -> Comparison:
-    """What differs between two checked specs."""
+    """The differences between two checked specs."""
     before, after = records(old), records(new)
     return Comparison(old, new, tuple(differing(before, after)))
 
 
 def differing(old: Mapping[Subject, Record], new: Mapping[Subject, Record]) -> Iterator[Change]:
-    """What differs between the records of two specs."""
+    """Return the differences between the records of two specs."""
     for subject, record in new.items():
         if subject in old:
             differences = tuple(_differences(old[subject].leaves, record.leaves))

@@ -33,7 +33,7 @@ from opgen.views.kernel_patterns import element_types, kernel_rows
 ORDER = "(order)"
 """The last step of the path to the names of what stands side by side, as no name is written; and a kind of subjects."""
 UNSUPPORTED = "unsupported: "
-"""What the calls of cells begin with that are none."""
+"""The prefix of lowerings that are no calls."""
 Keys: TypeAlias = tuple[str, ...]
 
 # What is compared as the text that a person writes.
@@ -54,7 +54,7 @@ _DERIVED = ("locations", "over_locations")
 
 @dataclass(frozen=True, order=True)
 class Subject:
-    """What the spec describes: a kind of things, and the name of one."""
+    """A subject of the spec: its kind and its name."""
 
     kind: str
     name: str
@@ -140,7 +140,7 @@ def _of_ops(spec: Spec) -> _Described:
 
 
 def _follows_of_op(spec: Spec, functor: Functor) -> Mapping[str, object]:
-    """What follows from an op's entry and matters to callers."""
+    """Return the facts that follow from an op's entry and matter to callers."""
     condition = () if functor.condition is None else spec.resolve(functor.condition)
     return {
         "computes": functor.computed,
@@ -164,7 +164,7 @@ def _of_methods(spec: Spec) -> _Described:
 
 
 def _follows_of_method(spec: Spec, method: Method) -> Mapping[str, object]:
-    """What follows from a method's entry and matters to callers."""
+    """Return the facts that follow from a method's entry and matter to callers."""
     gradient = method.gradient
     operands = {operand.name: operand.dtypes for operand in method.operands}
     return {
@@ -233,7 +233,7 @@ def _without(record: Any, *names: str) -> Mapping[str, object]:
 
 @memoize(lambda value, location: (value, location))
 def _leaves_of(value: object, location: Location) -> Sequence[tuple[Keys, Leaf]]:
-    """What describes a subject, value by value."""
+    """Return the values of a subject by their paths."""
     return [*_leaves(value, (), location)]
 
 
@@ -282,7 +282,7 @@ def _of_signature(signature: Signature, path: Keys, location: Location) -> Itera
 
 
 def _called(record: Any) -> str:
-    """What tells a record from those beside it."""
+    """Return the name of a record among its siblings."""
     for field in ("name", "call"):
         if hasattr(record, field):
             name = getattr(record, field)

@@ -88,7 +88,7 @@ class _CheckOut:
                     self._write_submodule(entry)
 
     def _entries(self, paths: Sequence[str]) -> Iterator[_Entry]:
-        """What is below some paths, and the links and submodules among the folders above them."""
+        """Return the entries below some paths, and the links and submodules among the folders above them."""
         above = sorted({str(parent) for path in paths for parent in PurePosixPath(path).parents} - {"."})
         listed = self._listed("-r", self.commit, "--", *(path for path in paths if "." not in paths))
         if above:
@@ -142,7 +142,7 @@ class _Repository:
             yield output[end + 1 : start - 1]
 
     def run(self, *arguments: str, content: bytes = b"") -> bytes:
-        """What git prints; nothing where rev-parse finds no commit."""
+        """Return the output of git; empty if rev-parse finds no commit."""
         result = self._finished(*arguments, content=content)
         reason = result.stderr.decode(errors="replace").strip()
         if result.returncode and (reason or arguments[0] != "rev-parse"):

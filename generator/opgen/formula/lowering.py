@@ -13,9 +13,9 @@ from opgen.formula.printing import Written, printed, syntax, tree_of
 from opgen.problem import Location
 
 DTYPE: Final = "dtype"
-"""What functions of arrays call the dtype of the elements."""
+"""The name of the elements' dtype in functions of arrays."""
 ELEMENT: Final = "Element"
-"""What those of kernels call the type of elements."""
+"""The name of the elements' type in functions of kernels."""
 _MAX_SIGNED: Final = 2**63 - 1
 
 

@@ -10,16 +10,16 @@ Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
 Value = TypeVar("Value")
 
 INCOMING: Final = "g"
-"""What gradients call that of the result."""
+"""The name of the result's gradient in gradients."""
 RESULT: Final = "result"
-"""What gradients call the result."""
+"""The name of the result in gradients."""
 LITERALS: Final = ("inf", "nan")
-"""What floats have besides numbers."""
+"""The literals of floats besides numbers."""
 WHERE: Final = "where"
 BOTH: Final = "both"
-"""What gives two results, which opgen alone writes."""
+"""The primitive that gives two results, which opgen alone writes."""
 TOTAL: Final = "total"
-"""What adds up an element of each row, the gradient of an operand that all rows share; opgen alone writes it."""
+"""The primitive that sums an element over all rows, for operands that the rows share; opgen alone writes it."""
 
 OPERATOR_OF: Final[Mapping[type[ast.AST], str]] = {
     ast.Add: "x + y",

@@ -32,7 +32,7 @@ class _SplitImplementation:
 
 @dataclass(frozen=True)
 class Implementation:
-    """What computes a primitive in one language, of integers and of floats: expressions over its parameters."""
+    """The implementation of a primitive in a language: expressions over its parameters, for integers and floats."""
 
     integer: str
     float: str
@@ -41,7 +41,7 @@ class Implementation:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What is written: one expression, or two."""
+        """The distinct expressions: one or two."""
         return tuple(dict.fromkeys((self.integer, self.float)))
 
     @classmethod
@@ -145,7 +145,7 @@ class Primitive:
 
     @property
     def name(self) -> str:
-        """What formulas call it; an operator is called as it is written of x and y."""
+        """The name in formulas; that of an operator is its expression of x and y."""
         return (pattern(self.call) or ("", ()))[0]
 
     @property
@@ -161,7 +161,7 @@ class Primitive:
         return tuple(kind for kind in every if self.kind == kind) or every
 
     def implementation(self, language: Language) -> Implementation:
-        """What computes it in a language: NumPy's function of its name, or the kernels', where it does not say so."""
+        """Return its implementation in a language: by default NumPy's function of its name, or that of the kernels."""
         default = f"np.{self.call}" if language == "array" and self.name not in OPERATORS else self.call
         written = self.array if language == "array" else self.kernel
         implementation = written or Implementation(default, default, self.location)
@@ -257,7 +257,7 @@ def _chosen(*primitives: Primitive) -> Primitives:
 
 @dataclass(frozen=True, eq=False)
 class PrimitiveFile:
-    """What the formulas of spec/functors are made of."""
+    """The primitives of the formulas of spec/functors."""
 
     primitives: Annotated[
         tuple[Primitive, ...], "The primitives, each as formulas write it of its parameters: `exp(x)` or `x + y`."

@@ -1,4 +1,4 @@
-"""What may be written at a place: keys, the few values of a choice, and names."""
+"""Completions at a position: keys, the values of a choice, and names."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ class Item:
 
 
 def completions(workspace: Workspace, path: Path, line: int, column: int) -> list[Item]:
-    """What may be written at a place."""
+    """Return the completions at a position."""
     items: dict[str, Item] = {}
     for node, nodes in _places(workspace, path, line, column):
         for item in _items(workspace, path, node, nodes, line, column):

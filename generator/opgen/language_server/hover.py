@@ -1,4 +1,4 @@
-"""What an editor shows of a key or of a name: what it means, and of an op where it works."""
+"""Hover texts: the meaning of a key or a name, and for an op the backends that support it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def _of_word(workspace: Workspace, path: Path, line: int, column: int) -> Iterat
 
 
 def of_thing(spec: Spec, thing: Thing) -> Iterator[str]:
-    """What a name of the spec means, in paragraphs."""
+    """Yield the meaning of a name of the spec, in paragraphs."""
     yield f"**{thing.name}** ({thing.kind})"
     match thing.kind:
         case "op":

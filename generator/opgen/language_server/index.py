@@ -49,7 +49,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Thing:
-    """What a name means."""
+    """The meaning of a name: its kind, its name and its scope."""
 
     kind: str
     name: str
@@ -64,7 +64,7 @@ class Index:
     definitions: dict[Thing, Span] = field(default_factory=dict)
 
     def meaning(self, word: Word) -> Thing | None:
-        """What a word means, if anything of the spec."""
+        """Return the meaning of a word, if it is a name of the spec."""
         things = (_thing(kind, word) for kind in word.kinds)
         return next((thing for thing in things if thing in self.definitions), None)
 
@@ -80,7 +80,7 @@ class Index:
                     yield word.span
 
     def names(self, kinds: Iterable[str], path: Path, steps: Steps) -> Iterator[Thing]:
-        """What may be named at a place of a file."""
+        """Yield the names that may stand at a position in a file."""
         for kind in kinds:
             if kind == "set":
                 yield from (Thing(kind, name, ()) for name in (*SETS, *FORMAT_SETS, "same", "op"))

@@ -19,7 +19,7 @@ _GENERATED = "generated"
 
 
 class CannotRename(Exception):
-    """What stands at a place has no name that can be changed here; the message says why."""
+    """The text at a position is no name that can be renamed; the message says why."""
 
 
 def definitions(workspace: Workspace, path: Path, line: int, column: int) -> list[Span]:
@@ -111,7 +111,7 @@ def _branches(workspace: Workspace, thing: Thing, path: Path) -> Iterator[Span]:
 
 
 def _prefixes(spec: Spec, path: Path) -> list[str]:
-    """What the classes of the backends begin with that a file of cells is for."""
+    """Return the class prefixes of the backends that a file of cells is for."""
     family_files = {backend.name: family.path for backend in spec.backends if (family := spec.family_of(backend))}
     return [backend.class_prefix for backend in spec.backends if path in (backend.path, family_files.get(backend.name))]
 

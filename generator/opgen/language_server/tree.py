@@ -26,7 +26,7 @@ class Node:
 
     @property
     def text(self) -> str | None:
-        """What is written, if that is a text: of a key, the key."""
+        """The text of a scalar, or of a key."""
         if self.value is None:
             return str(self.steps[-1])
         return self.value.content if isinstance(self.value.content, str) else None
@@ -72,7 +72,7 @@ class _Shapes:
                 yield from self.flat(inner)
 
     def entry(self, shapes: Sequence[Schema], key: str) -> tuple[str, Sequence[Schema], Sequence[Schema]]:
-        """What is said of a key, and what the key and its value may be."""
+        """Yield the description of a key, and the schemas of the key and its value."""
         for shape in shapes:
             value = shape.get("properties", {}).get(key)
             if value:
@@ -84,7 +84,7 @@ class _Shapes:
         return "", (), ()
 
     def item(self, shapes: Sequence[Schema]) -> Sequence[Schema]:
-        """What an element of a list may be."""
+        """Yield the schemas of an element of a list."""
         return next((self.flat(shape["items"]) for shape in shapes if "items" in shape), ())
 
 

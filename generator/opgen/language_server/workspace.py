@@ -32,7 +32,7 @@ class Target:
 
 
 class Workspace:
-    """What the server knows of a project."""
+    """The state of a project in the server."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -80,11 +80,11 @@ class Workspace:
             self.unsaved.pop(path, None)
 
     def uris(self, path: Path) -> Sequence[str]:
-        """What the editor calls a file: as it has opened it, perhaps by several links."""
+        """Return the URIs of a file: those by which the editor has opened it, perhaps through several links."""
         return self._uris.get(path) or [self.absolute(path).as_uri()]
 
     def new_problems(self, texts: Mapping[Path, str]) -> Sequence[Problem]:
-        """What would be wrong in the spec alone with other texts in place of those of files, and is not wrong now."""
+        """Return the errors that the spec would have with other texts for some files, and does not have now."""
         problems = Problems()
         documents = load(self.root, problems, {**self.unsaved, **texts})
         with_base(documents, problems)
@@ -117,7 +117,7 @@ class Workspace:
         return index_of(self.documents, {path: self.text(it.path) for path, it in self.documents.items()})
 
     def text(self, path: Path) -> str:
-        """What a file says in the editor, or else on the disk."""
+        """Return the text of a file in the editor, or else on disk."""
         if path in self.unsaved:
             return self.unsaved[path]
         try:
@@ -140,7 +140,7 @@ class Workspace:
         return list(dict.fromkeys(filter(None, packages)))
 
     def functions(self, path: Path) -> Iterator[tuple[str, Target, str]]:
-        """What cells and launches of a file may call, each as `module.function`, where it is, and its signature."""
+        """Yield the functions that a file may call, each as `module.function`, with its definition and its signature."""
         folders = [BACKENDS / package / "ops" for package in self.packages(path)]
         # Launches call functions of the package too.
         folders += [folder.parent for folder in folders if path.parent.name == "kernels"]

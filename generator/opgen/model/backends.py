@@ -91,7 +91,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What runs a backend."""
+    """The runtime of a backend."""
 
     package: Annotated[Name | None, "The package of runtime/backends that runs the backend."]
     missing: Annotated[str | None, "Why there is no such package: every branch says so."]
@@ -151,7 +151,7 @@ class Backend(CellFile):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What can be imported when its dependencies are installed."""
+        """The modules that can be imported when its dependencies are installed."""
         return self.listed if self.array is None or self.extra is None else tuple(self.array.modules.values())
 
     def diagnostics(self, what: str) -> Diagnostics:

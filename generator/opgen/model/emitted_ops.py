@@ -28,15 +28,15 @@ class Step(NamedTuple):
 
 
 HOST_MODULE: Final = "host_launches"
-"""What cells call the module of the emitted ops on the host."""
+"""The module of the emitted ops on the host, as cells call it."""
 DEVICE_MODULE: Final = "launches"
-"""The same of those on devices."""
+"""The module of the emitted ops on devices."""
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class Launched:
-    """What an op appends for one launch."""
+    """The steps that an op appends for one launch."""
 
     struct: str
     kernels: tuple[Kernel, ...]  # the patterns of those that it launches
@@ -55,7 +55,7 @@ class Launched:
 
     @property
     def indent(self) -> str:
-        """What is in front of the lines of a launch: in a loop if there may be several."""
+        """The indentation of a launch: deeper in a loop over several."""
         return " " * (8 if self.parts else 4)
 
     @property
@@ -94,12 +94,12 @@ class LaunchOp:
 
     @property
     def name(self) -> str:
-        """What cells call."""
+        """The name in cells."""
         return f"{self.module}.{self.method.name}"
 
     @property
     def returned(self) -> str:
-        """What the op returns; empty if nothing."""
+        """The expression that the op returns; empty if it returns nothing."""
         if self.has_optional:
             return f"tuple([buffer for buffer in ({self.results}) if buffer is not None])"
         return self.results
@@ -115,7 +115,7 @@ class LaunchOp:
         return ", ".join(launched.struct for launched in self.launched)
 
     def pruned(self) -> "LaunchOp":
-        """The same without names that nothing reads."""
+        """Return the op without names that nothing reads."""
         words: set[str] = set()
         launched: list[Launched] = []
         for each in reversed(self.launched):

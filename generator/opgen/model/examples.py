@@ -20,13 +20,13 @@ VALUES: Final = {
     "small": "numbers up to 1/4, with which sums of products stay small",
     "units": "1 and -1, whose products neither overflow nor vanish",
 }
-"""What the elements of an operand may have to be, besides integers below a bound."""
+"""The properties that an operand's elements may need, besides being integers below a bound."""
 _BELOW: Final = "below "
 
 
 @dataclass(frozen=True)
 class Values:
-    """What the elements of an operand must be for a call to have a result: a word, or integers below a bound."""
+    """The property that an operand's elements need for a call to have a result: a word, or integers below a bound."""
 
     word: str | None
     bound: Expression | None
@@ -38,7 +38,7 @@ class Values:
 
     @classmethod
     def decode(cls, cursor: Cursor) -> "Values | None":
-        """What a text says."""
+        """Decode a text."""
         text: str = cursor.decode(str)
         if text.startswith(_BELOW):
             bound = text.removeprefix(_BELOW)

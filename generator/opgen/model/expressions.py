@@ -41,7 +41,7 @@ class Expression:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What it names, each once."""
+        """The names that it uses, each once."""
         return tuple(dict.fromkeys(node.id for node in self._nodes if isinstance(node, ast.Name)))
 
     @cached_property

@@ -36,7 +36,7 @@ _OF_ROWS = Of((ROW,))
 
 @dataclass(frozen=True)
 class Functor:
-    """What one op computes of each element, or of all elements that it reduces."""
+    """An op: a formula for each element, or a reduction of several."""
 
     name: Annotated[Name, Entry("op '{}'"), defines("op")]
     kind: Annotated[str, Mark.VARIANT]
@@ -210,7 +210,7 @@ class Functor:
 
     @property
     def elements(self) -> tuple[str, ...]:
-        """What differs between the elements of a row."""
+        """The operands that vary along a row."""
         return (*self.operands, *filter(None, [self.index]))
 
     @property
@@ -228,7 +228,7 @@ class Functor:
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """What of the kernels of ops of rows it may have."""
+        """The forms of row kernels that it may have."""
         if self.totals:
             return ("totals",)
         has_own_rows = self.last_dim or self.per_row or self.index is not None or bool(self.numbers)
@@ -272,12 +272,12 @@ class Functor:
 
     @cached_property
     def formula(self) -> Formula | None:
-        """What it computes of each element alone; None of a reduction, and of an op of rows."""
+        """The formula for each element alone; None for a reduction or a row op."""
         return None if self.joins or self.is_of_rows else self.written.with_parts(self.let)
 
     @cached_property
     def row(self) -> Formula | None:
-        """What an op of rows computes of each element; None of another op."""
+        """The formula of a row op for each element; None for another op."""
         return self.written.with_parts(self.let) if self.is_of_rows else None
 
     @property
@@ -287,7 +287,7 @@ class Functor:
 
     @cached_property
     def results(self) -> tuple[Node, ...]:
-        """What it gives of each element: one formula, or several; none of a reduction."""
+        """The formulas of its results for each element; empty for a reduction."""
         node = None if self.computed is None else self.computed.node
         if isinstance(node, FormulaCall) and node.primitive == BOTH:
             return node.arguments
@@ -373,7 +373,7 @@ class Functor:
 
     @property
     def summary(self) -> str:
-        """What it computes and gives at its edges, in one sentence."""
+        """Its doc, its note and its edges, in one sentence."""
         return "; ".join(filter(None, [self.doc, self.note, ", ".join(map(str, self.edges))]))
 
     @property

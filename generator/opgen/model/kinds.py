@@ -8,7 +8,7 @@ NAMED = "ternary"
 # The one whose ops compute of rows, and name their operands too where they have several.
 ROW = "row"
 RESIDUAL = "residual"
-"""What is added to the elements of ops of rows, if calls give it."""
+"""The optional operand of row ops that is added to the elements."""
 # The gradients of those, as ops of rows.
 ROW_GRADIENT = "row_gradient"
 # Those that reduce the elements up to each.

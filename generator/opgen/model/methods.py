@@ -215,7 +215,7 @@ class Method:
         return tuple(sorted(single, key=lambda operand: order.index(operand.name)))
 
     def call_arguments(self, ops: str = "") -> list[str]:
-        """What a call of a branch is given: the op where there is one, the operands, the others, and each of several.
+        """Return the arguments of a call in a branch: the op, the operands, the others, and lists of storages.
 
         `ops` is how the branch calls the module of the class Operand, with a dot.
         """
@@ -237,7 +237,7 @@ class Method:
 
 
 def inner_name(operand: str) -> str:
-    """What a branch calls the backend's storage of an operand."""
+    """Return the name of an operand's backend storage in a branch."""
     return "inner" if operand == "self" else f"{operand}_inner"
 
 

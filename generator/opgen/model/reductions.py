@@ -32,7 +32,7 @@ class StatePart:
 
 @dataclass(frozen=True)
 class State:
-    """What kernels know of some elements of a reduction, where that is several numbers."""
+    """The state of a reduction in kernels, where it is several numbers."""
 
     name: Annotated[Name, Entry("state '{}'"), defines("state")]
     doc: Annotated[str, "What the state is."]

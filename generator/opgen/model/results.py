@@ -12,7 +12,7 @@ COMPLEX = "complex"
 
 @dataclass(frozen=True)
 class Result(Term):
-    """What a method gives, as `dtype[sizes]`."""
+    """A result of a method, as `dtype[sizes]`."""
 
     FORM: ClassVar = Annotated[str, names_of("dtype", "shape", token=r"(?<![\w.])[a-z]\w*")]
     OVER: ClassVar = "the operands and the other arguments"

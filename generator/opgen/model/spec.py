@@ -74,7 +74,7 @@ class Spec:
 
     @cached_property
     def known_elements(self) -> str:
-        """What kernels know of dtypes, and the names of ops, as one text."""
+        """The facts about dtypes that kernels depend on, and the names of ops, as one text."""
         dtypes = [(it.name, it.bytes, it.kind, it.real, it.format, it.multiplicand) for it in self.dtypes]
         return f"{dtypes} {self.functor_names}"
 
@@ -187,7 +187,7 @@ class Spec:
 
     @cached_property
     def cpp_types(self) -> Mapping[str, str]:
-        """What C++ calls the elements of each dtype."""
+        """The C++ types of the elements of each dtype."""
         return {dtype.name: dtype.cpp for dtype in self.dtypes}
 
     @cached_property
@@ -205,7 +205,7 @@ class Spec:
         return self.functors[name]
 
     def ranged(self, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """What an axis of kernels ranges over that is no op: the members of a set, or those that are listed."""
+        """Return the values of a kernel axis other than the op: the members of a set, or those that are listed."""
         return self.sets.get(texts[0], texts) if len(texts) == 1 else texts
 
     def functors_of(self, family: KernelFamily) -> Sequence[Functor]:
@@ -222,7 +222,7 @@ class Spec:
         return max((self.functors[kind].max_parameters for kind in family.kinds), default=0)
 
     def lowered(self, backend: Backend, method: Method) -> Mapping[tuple[str | None, str | None], Lowering]:
-        """What a backend does for a method, by op and dtype."""
+        """Return the lowerings of a method on a backend, by op and dtype."""
         table = self.lowerings[backend.name]
         ops = ((op, table.get((method.name, op), {})) for op in self.ops(method))
         return {(op, dtype): lowering for op, lowerings in ops for dtype, lowering in lowerings.items()}

@@ -47,7 +47,7 @@ def of_method(project: Project, family: str, method: str) -> Excerpt | None:
 
 
 def of_functor(project: Project, family: KernelFamily, struct: str) -> Excerpt | None:
-    """What computes a functor in the kernels of a family, with the comment above it."""
+    """Return the code that computes a functor in the kernels of a family, with the comment above it."""
     file = emitted(project, "host" if family.host else "family", family.name)
     lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
     opening = re.compile(rf"struct {struct}(Formulas)?\b|template <.*> using {struct}\b")

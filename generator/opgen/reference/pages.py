@@ -1,4 +1,4 @@
-"""What each page of the reference says."""
+"""The content of each page of the reference."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def _template(name: str) -> jinja2.Template:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a page is about: an op, or a method, or a method that is one op."""
+    """The subject of a page: an op, a method, or a method that is one op."""
 
     name: str
     functor: Functor | None
@@ -237,7 +237,7 @@ class Reference:
 
 
 def _result(result: Result, method: Method, functor: Functor | None) -> str:
-    """What a method gives, of an op that it chooses with the dtype of that."""
+    """Return the results of a method; with an op that it chooses, in the dtype of that op."""
     if functor is None or method.functor is not None:
         return result.text
     first = method.operands[0].name
@@ -298,7 +298,7 @@ def _rows(kernels: Iterable[Kernel], functor: Functor | None) -> list[View]:
 
 
 def _table(name: str, own: Sequence[Cell]) -> View:
-    """What each backend makes of each dtype, and how."""
+    """Return the support for each dtype on each backend."""
     backends = [*dict.fromkeys(cell.backend for cell in own)]
     supported = {(cell.dtype, cell.backend): cell.status == "supported" for cell in own}
     dtypes = [*dict.fromkeys(cell.dtype for cell in own)]

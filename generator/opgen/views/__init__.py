@@ -1,4 +1,4 @@
-"""What the templates see: each gets the view that is named after its file, made from the spec.
+"""The views of templates: each template gets the view that is named after its file, made from the spec.
 
 `kernels/blocks.hpp.j2` in the folder of the package sees what `kernels_blocks` of one of these modules makes,
 `setup.py.j2` what `setup` makes, and the package's own `__init__.py.j2` what `package` makes; without such a function a
@@ -70,7 +70,7 @@ View: TypeAlias = Callable[[Spec], object]
 
 
 class Members(NamedTuple):
-    """What a placeholder stands for."""
+    """The members that a placeholder stands for."""
 
     of: Callable[[Spec], Iterable[tuple[str, Any]]]  # with their names
     view: Callable[[Spec, Any], object]

@@ -74,7 +74,7 @@ def imported_backend(spec: Spec, backend: Backend) -> View:
 
 
 def array_library(spec: Spec) -> View:
-    """What the ops of all families may ask of a library."""
+    """The words that the ops of all families may use."""
     views = []
     for word in (word for family in spec.backend_families for word in family.vocabulary.values()):
         view = _word(word, word.spelling)

@@ -1,4 +1,4 @@
-"""What the template of batches sees: how `vmap` does a call of each storage method."""
+"""The view of batches: how `vmap` carries out a call of each storage method."""
 
 from types import SimpleNamespace as View
 

@@ -38,7 +38,7 @@ def _expression(method: Method, backend: Backend, call: FunctionCall, operands: 
 
 
 def _last(method: Method, backend: Backend, lowering: Lowering, operands: str | None) -> str:
-    """What a lowering does where no library takes the work."""
+    """Return the last call of a lowering, for work that no library takes."""
     if lowering.attribute is not None:
         return f"inner.{lowering.attribute}"
     if lowering.forward is not None:

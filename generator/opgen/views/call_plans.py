@@ -44,7 +44,7 @@ def _attribute(method: Method, name: str, attribute: str, holder: str | None = N
 
 
 def call_plan(spec: Spec, method: Method, stored: list[str]) -> View:
-    """What finds a plan: the layouts, the other arguments but numbers, and what tells storages from each other."""
+    """Return the view of a plan and its key: the layouts, the arguments except numbers, and storage kinds."""
     several = [operand for operand in method.operands if method.is_several(operand)]
     inners = [inner_name(name) for name in stored]
     optional = [inner_name(name) for name in stored if method.is_optional(name)]

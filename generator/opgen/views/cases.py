@@ -55,7 +55,7 @@ class Words(NamedTuple):
     """Those gradients whose slopes are finite."""
 
     def of(self, name: str) -> str:
-        """What is said of one."""
+        """Return the facts about a name as one text."""
         return f"{self.gradients.get(name)} {self.methods.get(name)} {self.reductions.get(name)}"
 
 
@@ -79,7 +79,7 @@ class _Case(NamedTuple):
 
 
 class Cases:
-    """What keeps the cases of a formula apart where the functions of tensors that compute it are differentiated.
+    """Separates the cases of a formula where the functions of tensors that compute it are differentiated.
 
     Backward through a case that was not chosen, 0 times an infinite slope is NaN. There 1 takes the place of what such
     a slope is of, and the choice of that makes the NaN 0 again.

@@ -149,7 +149,7 @@ def _rule(functor: Functor) -> View:
 
 
 def _scan(spec: Spec, functor: Functor, words: Words) -> View:
-    """What the gradient of a scan is made of, as functions of tensors."""
+    """Return the parts of a scan's gradient, as functions of tensors."""
     own = replace(functor, kind=NAMED, named=("x", "y", ITSELF, NUMBER), reduction=None, scan=None)
     gradients = scan_gradients(spec, functor)
     operands = [_without_gradient(_operand(own, name, node, words, None, {})) for name, node in gradients.items()]
@@ -159,7 +159,7 @@ def _scan(spec: Spec, functor: Functor, words: Words) -> View:
 
 
 def _without_gradient(operand: View) -> View:
-    """What a function is given and takes, with another name for a `g` that it does not use."""
+    """Return the arguments and the parameters of a function, with another name for a `g` that it does not use."""
     texts = [operand.text or "g", *(text for _, text in operand.parts)]
     if any(re.search(rf"\b{INCOMING}\b", text) for text in texts):
         return operand

@@ -31,7 +31,7 @@ _DEVICE_SESSION: Final = ">>> device = tl.Device.default()\n>>> device in tl.dev
 
 
 def method_doc(spec: Spec, method: Method) -> str:
-    """What the method does, its dtypes and its errors."""
+    """Return the docstring of a method: its doc, its dtypes, its results and its errors."""
     errors = errors_of(spec, method)
     names = {dtype for op in spec.ops(method) for dtype in spec.op_dtypes(method, op) or ()}
     paragraphs = [method.doc]
@@ -89,7 +89,7 @@ def device_method(spec: Spec, method: Method) -> View:
 
 
 def _method(spec: Spec, method: Method, suffix: str, stored: list[str], label: str, dtype: str) -> Mapping[str, object]:
-    """What the views of both kinds of methods have: `label` is the expression that names the op, `dtype` that of it."""
+    """Return the common part of both kinds of methods; `label` and `dtype` are expressions for the op and its dtype."""
     signature = method.signature
     is_own = suffix == "Storage" and not method.holds_blocks
 

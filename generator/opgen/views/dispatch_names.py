@@ -26,7 +26,7 @@ def ops_names(spec: Spec) -> tuple[str, ...]:
 
 
 def argument_names(spec: Spec) -> dict[str, list[str]]:
-    """What the signatures of storage methods name, by the module that has it."""
+    """Return the names in signatures of storage methods, by the module that has them."""
     classes = spec.argument_classes
     named = {
         "runtime.core.argument": ["DTypeLike"],

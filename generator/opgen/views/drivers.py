@@ -107,7 +107,7 @@ def _function(table: DriverTable, operation: Operation, call: DriverCall, names:
 
 
 def _refusals(table: DriverTable, operation: Operation, name: str) -> list[str]:
-    """What follows a call: a status that is no error, then those that are."""
+    """Return the statements after a call: for a status that is no error, then for those that are."""
     lines = []
     forgotten = [] if table.after_error is None else [f"    {_BINDING}.{table.after_error}()"]
     for status, answer in ((operation.unless, "None" if operation.gives else "False"), (operation.accepts, "True")):

@@ -46,7 +46,7 @@ def _row(item: Format) -> View:
 
 
 def struct_name(name: str) -> str:
-    """What C++ calls the block of a format."""
+    """Return the C++ name of a format's block."""
     return f"Block{name}"
 
 
@@ -91,7 +91,7 @@ def _list(item: Format) -> str | None:
 
 
 def _part(name: str, decoding: Decoding) -> View:
-    """What makes a weight: its quant, or the scale or the offset of its group."""
+    """Return the view of a part of a weight: its quant, or the scale or the offset of its group."""
     has_place, index = decoding.has_place, "i" if name == "quant" else "g"
     return View(
         name=name,

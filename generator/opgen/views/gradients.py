@@ -1,4 +1,4 @@
-"""What the templates of gradients see: what each storage method records, and the gradients of its operands."""
+"""The views of gradients: what each storage method records, and the gradients of its operands."""
 
 import ast
 import re
@@ -105,7 +105,7 @@ def _rule(spec: Spec, method: Method, gradient: Gradient) -> View:
 
 
 def _gives(method: Method, operand: Operand, index: int, gradient: Expression) -> str:
-    """What a part yields."""
+    """Return the expression that a part yields."""
     return f"from enumerate({gradient.text}, {index})" if method.is_several(operand) else f"{index}, {gradient.text}"
 
 
@@ -134,7 +134,7 @@ def _fetched(method: Method, stored: list[str], expression: Expression) -> Itera
 
 
 def _named(spec: Spec, method: Method, gradient: Gradient) -> set[str]:
-    """What expressions name, and the arguments that the shape of the result depends on."""
+    """Return the names in expressions, and the arguments that the shape of the result depends on."""
     named = {
         name for key, expression in gradient.expressions() if key not in gradient.instead for name in expression.names
     }
@@ -159,7 +159,7 @@ def _layouts(method: Method) -> dict[str, int]:
 
 
 def _arguments(spec: Spec, method: Method, gradient: Gradient) -> list[str]:
-    """What else expressions name, and the shape of the result where it follows from none of this."""
+    """Return the other names in expressions, and the shape of the result if it follows from none of them."""
     named, layouts = _named(spec, method, gradient), _layouts(method)
     stored = [operand.name for operand in _stored(method)]
     shape = ["shape"] if _gives_shape(method) else []
@@ -192,7 +192,7 @@ def _kept(method: Method, gradient: Gradient) -> dict[str, str]:
 
 
 def _recorded_parts(method: Method, stored: Mapping[str, str], arguments: list[str]) -> tuple[str, str]:
-    """What a node has: its inputs, and what its gradients need. See `Node`."""
+    """Return the parts of a node: its inputs, and the values that its gradients need. See `Node`."""
     inputs, saved = [], []
     for index, operand in enumerate(_stored(method)):
         node = _variables(operand.name)[1] if operand in _given(method) else "None"
@@ -215,7 +215,7 @@ def _op(method: Method) -> str:
 
 
 def _computed(spec: Spec, method: Method) -> Iterator[str]:
-    """What records a call of an op, whose rule says what it needs for its gradients."""
+    """Yield the statements that record a call of an op, whose rule says what its gradients need."""
     signature, stored = method.signature, _stored(method)
     functor = None if method.functor is None else spec.functor(method, None)
     names = () if functor is None else functor.parameters
@@ -240,7 +240,7 @@ def _computed(spec: Spec, method: Method) -> Iterator[str]:
 
 
 def _ends(spec: Spec, method: Method) -> Iterator[str]:
-    """What records a call, and gives its results."""
+    """Yield the statements that record a call and return its results."""
     signature, gradient = method.signature, method.gradient
     assert gradient is not None
     stored, result = _kept(method, gradient), _kept_result(method, gradient)
@@ -283,7 +283,7 @@ def _method(spec: Spec, method: Method) -> View:
 
 
 def _statements(spec: Spec, method: Method) -> Iterator[str]:
-    """What a method does that records."""
+    """Yield the statements of a recording method."""
     gradient, signature = method.gradient, method.signature
     gives = "return " * (signature.returns != "None")
     operands = [("*" if method.is_several(it) else "") + it.name for it in _stored(method)]
@@ -318,7 +318,7 @@ def _statements(spec: Spec, method: Method) -> Iterator[str]:
 
 
 def _made(method: Method) -> str:
-    """What names the results of a call."""
+    """Return the target names of a call's results."""
     returns = method.signature.returns
     if returns == "None":
         return ""

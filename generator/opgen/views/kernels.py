@@ -105,7 +105,7 @@ def _passes(spec: Spec, functor: Functor) -> Passes:
 
 
 def _given_numbers(functor: Functor, passes: Passes) -> list[str]:
-    """What is known of a row before its first pass: the numbers that it is given, and elements that an index names."""
+    """Return the values of a row that are known before its first pass: input numbers, and elements at an index."""
     joins = (join.contribution for each in passes.passes for join in each.joins)
     nodes = [*passes.results, *joins, *(node for each in passes.passes for node in each.constants.values())]
     read = {name for node in nodes for name in names_in(node)}
@@ -119,7 +119,7 @@ def _at_index(functor: Functor, numbers: Sequence[str]) -> int:
 
 @memoize(decisive)
 def row_facts(spec: Spec, functor: Functor) -> View:
-    """What launches of an op of rows depend on."""
+    """Return the facts on which launches of a row op depend."""
     passes, totals = _passes(spec, functor), len(functor.totals)
     return View(
         made_from=(functor.location,),
@@ -283,7 +283,7 @@ def _body(parts: Mapping[str, str], result: str) -> list[str]:
 
 
 def _statements(bodies: Sequence[list[str]]) -> list[str]:
-    """What computes a functor of integers, the first of two bodies, and of floats, the last."""
+    """Return the statements that compute a functor: of integers the first of two bodies, of floats the last."""
     *integer, float_ = bodies
     if float_ in integer or not integer:
         return float_

@@ -1,4 +1,4 @@
-"""What the template of launches sees: the ops of a module, and the functions that these call."""
+"""The view of launches: the ops of a module, and the functions that they call."""
 
 from types import SimpleNamespace as View
 

@@ -71,7 +71,7 @@ def _counts(spec: Spec, by_op: Sequence[Sequence[Alike]]) -> View:
 
 
 def pyproject(spec: Spec) -> View:
-    """What pip needs to know, for TOML: the optional dependencies are those of backends and of parts of the package."""
+    """Return the metadata for pip, as TOML; backends and parts of the package have optional dependencies."""
     own = {backend.extra: backend.requires for backend in spec.backends if backend.extra is not None}
     extras = {**spec.package.extras, **own}
     return View(

@@ -1,4 +1,4 @@
-"""What the template of results sees: a function for each storage method that gives some."""
+"""The view of results: a function for each storage method that has results."""
 
 import ast
 from types import SimpleNamespace as View

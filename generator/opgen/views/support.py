@@ -46,7 +46,7 @@ def _table(spec: Spec, by_op: Sequence[Sequence[Alike]]) -> View:
 
 @lru_cache(maxsize=4096)
 def _of_any(method: str, via: str) -> str:
-    """What is called for a method: a function whose name begins as the method is said alike of all methods."""
+    """Abbreviate a function whose name begins with that of its method, so that all methods share the text."""
     return re.sub(rf"\.{method}(?![a-zA-Z0-9])", ".~", via) if f".{method}" in via else via
 
 

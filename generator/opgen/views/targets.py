@@ -11,7 +11,7 @@ from opgen.views.python import quoted
 
 
 def kernels_target(spec: Spec) -> View:
-    """What is defined for each target of kernels; some have the same facts."""
+    """Return the definitions for each target of kernels; some have the same facts."""
     alike: dict[tuple[tuple[str, object], ...], list[Target]] = {}
     for target in chain.from_iterable(spec.targets.values()):
         alike.setdefault(tuple(_values(target).items()), []).append(target)
