@@ -27,7 +27,7 @@ class Additions:
         """The new texts of files."""
 
     def is_own(self, path: Path) -> bool:
-        """Whether a file of the spec is one of the project, and not of the package that it stands on."""
+        """Return True if a file of the spec belongs to the project, not to the package that it builds on."""
         return path in self.documents and self.documents[path].path == path
 
     def has(self, path: Path, *keys: str) -> bool:
@@ -51,7 +51,7 @@ class Additions:
         self._put(path, with_modeline(self._root, path, text))
 
     def append(self, path: Path, keys: Sequence[str], lines: Sequence[str]) -> None:
-        """Put lines behind the entries of the mapping that `keys` lead to, as far in as these are.
+        """Insert lines after the entries of the mapping that `keys` lead to, with the same indentation.
 
         The last of the keys is written where it is missing.
         """

@@ -87,7 +87,7 @@ def _of_sorted(statement: Sequence[_Word]) -> Iterator[_Word]:
         yield statement[0]._replace(text=" ".join(texts))
         return
     head = " ".join(texts[: texts.index("import") + 1]) if "import" in texts else texts[0]
-    # A module may be imported from twice: the names tell where.
+    # A module may be imported twice: the names decide which import it is.
     yield from (word._replace(text=f"{head} {word.text}") for word in statement[len(head.split()) :])
     yield statement[0]._replace(text=head)
 

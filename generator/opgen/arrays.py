@@ -93,7 +93,7 @@ class Word(Declared):
         return self.call
 
     def diagnostics(self, _: str) -> Diagnostics:
-        """Note that it is optional for nobody."""
+        """Report a word that is optional although every library has it."""
         if self.spelling is not None and self.is_optional:
             message = f"word '{self.name}' is spelled, so that every library has it; remove 'optional' or the spelling"
             yield (None,), message

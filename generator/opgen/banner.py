@@ -1,4 +1,4 @@
-"""The first line of each file that opgen writes: what wrote it, and a checksum of the rest."""
+"""The first line of each file that opgen writes: the command that wrote it, and a checksum of the body."""
 
 import hashlib
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Banner:
-    """The banner of the files that one command writes. What has none, or has changed since, is somebody's own work."""
+    """The banner of the files that one command writes. Files without it, or that differ from it, are edited by hand."""
 
     command: str
     text: str
@@ -15,7 +15,7 @@ class Banner:
     """The fix for a file that the command would overwrite."""
 
     def line(self, body: str, opening: str, closing: str = "", source: str = "") -> str:
-        """The banner of a file with this body, in a comment; `source` is what the body was made from."""
+        """Return the banner of a file with this body, in a comment; `source` names the inputs of the body."""
         return f"{opening}{self.text}{source}. Do not edit. {digest(body)}{closing}\n"
 
     def is_in(self, text: str) -> bool:
@@ -28,7 +28,7 @@ class Banner:
         return any(self.text in conflict for conflict in conflicts)
 
     def is_own_work(self, text: str) -> bool:
-        """Return True if somebody wrote or edited a file by hand."""
+        """Return True if a file was written or edited by hand."""
         return not self.is_conflicted(text) and (not self.is_in(text) or is_edited(text))
 
 

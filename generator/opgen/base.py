@@ -1,4 +1,4 @@
-"""The package that a project stands on: what the project itself lacks of a spec, of templates and of a runtime.
+"""The package that a project builds on: the spec, the templates and the runtime that the project itself lacks.
 
 A project says in spec/package.yaml on which installed package it stands. The templates and the runtime of that package
 serve the project too, and the files of its spec that describe the runtime. A file of the project takes the place of the
@@ -53,7 +53,7 @@ def with_base(documents: dict[Path, Document], problems: list[Problem]) -> Base 
         return None
     base = find_base(name.content)
     if base is None:
-        message = f"the base '{name.content}' is not installed here, or is no package that projects can stand on"
+        message = f"the base '{name.content}' is not installed here, or is no package that projects can build on"
         problems.append(
             Problem(name.location, f"{message}; install it from its repository: pip install REPOSITORY/generated")
         )

@@ -199,7 +199,7 @@ def _with_reason(functor: Functor, reason: str) -> Functor:
 
 @memoize(lambda spec, family, kinds: (family, spec.primitives, spec.known_dtypes, spec.package, *kinds.values()))
 def _with_functors(spec: Spec, family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
-    """A family of storage methods with the functors that are methods of their own, beside the method of their kind."""
+    """Return a family with the functors that are methods of their own, besides the method of their kind."""
     names = {method.kind for method in family.methods}
     functors = [
         functor_method(kind, functor)

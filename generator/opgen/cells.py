@@ -23,8 +23,8 @@ class FunctionCall:
 
     module: str
     function: str
-    library: str | None  # the call is made where this library is there; its result is None for what it refuses
-    any_order: bool  # the call is made where the user lets floats be added in any order
+    library: str | None  # the library that makes the call if it is present; its result is None for what it refuses
+    any_order: bool  # only used if the user allows nondeterministic sums
     location: Location
     FORM: ClassVar = Annotated[str, exactly(_CALL.pattern), names_of("function", token=r"\w+\.\w+")]
 
@@ -68,7 +68,7 @@ class _CellKeys:
 
     any_order: Annotated[
         bool,
-        "The call, of a library or not, is made where `deterministic(False)` lets floats be added in any order.",
+        "The call, of a library or not, is used where `deterministic(False)` allows sums in any order.",
     ]
     call: Annotated[FunctionCall | None, "A function of the package's ops, or of the backend's own: `module.function`."]
     attribute: Annotated[Name | None, "An attribute of the backend's storage."]

@@ -1,4 +1,4 @@
-"""Code objects: which ones the spec asks for, what they are made of, and which of them are out of date."""
+"""Code objects: those that the spec requires, their sources, and those that are out of date."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ class CodeObject:
 
 
 def code_objects(spec: Spec, kernels: Path, headers: Iterable[Path], code: Path) -> tuple[CodeObject, ...]:
-    """Every code object that the spec asks for, from the sources in `kernels`, kept in a folder of `code` per target.
+    """Return every code object that the spec requires, from the sources in `kernels`, in a folder of `code` per target.
 
     Headers are in all folders. CompileError where a source is missing.
     """

@@ -134,7 +134,7 @@ async def _compile(code_object: CodeObject, compiler: Compiler, scratch: Path) -
         return Result(code_object, "failed", messages=messages or ended)
     usages = read_report(answer.errors)
     record = {**made_of, "code": checksum(code), "kernels": [asdict(usage) for usage in usages]}
-    # No record may ever stand beside an object that it does not describe.
+    # A record must never describe another object than the one next to it.
     code_object.record.unlink(missing_ok=True)
     write_atomically(code_object.file, code)
     write_atomically(code_object.record, json.dumps(record).encode())

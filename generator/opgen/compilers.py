@@ -59,7 +59,7 @@ def _filled(texts: Sequence[str], **values: str) -> list[str]:
 def find_native(
     compilers: Mapping[str, Compiler], targets: Sequence[str], probe: str, folders: Sequence[Path]
 ) -> str | None:
-    """The first of the targets that this machine is, as a library of the header `probe` says that each is made for."""
+    """Return the first target that this machine supports, as a library of the header `probe` reports."""
     with tempfile.TemporaryDirectory(prefix="opgen-") as scratch:
         source = Path(scratch, "probe.cpp")
         source.write_text(f'#include "{probe}"\n', encoding="utf-8")
@@ -90,7 +90,7 @@ def choose(
 
     With the names of all toolchains that are installed.
 
-    Libraries that are made for compilers are kept below `build`. At most `jobs` compilers run at once.
+    Libraries that are built for compilers lie below `build`. At most `jobs` compilers run at once.
     """
     if not targets:
         return {}, set()
@@ -131,7 +131,7 @@ async def _examine(
     """The compiler at `path` if it starts, and the libraries that it wants are installed."""
     environment = {name: value for name, value in os.environ.items() if name not in misleading}
     environment.update(toolchain.environment)
-    # Some compilers look for a GPU when they are not told the target.
+    # Some compilers look for a GPU unless the target is passed.
     flags = _filled(toolchain.flags, target=target, device_libraries="")
     answer = await run([path, *_subcommand(toolchain), *flags, "--version"], environment, SECONDS_TO_ANSWER)
     if answer.code != 0:
@@ -158,10 +158,10 @@ def may_be_built(target: str, toolchains: Iterable[Toolchain]) -> bool:
 def locate(candidates: Sequence[str], environment: Mapping[str, str]) -> list[tuple[str, AbstractSet[str]]]:
     """Those of `candidates` that are there, each with the variables that must be kept from it.
 
-    A variable leads a compiler to its own parts too, so one that was not found through it would look for them wrongly.
+    A variable leads a compiler to its own parts too, and must not mislead one that was located without it.
     """
     programs: dict[Path, tuple[str, AbstractSet[str]]] = {}
-    # pip puts compilers beside its Python, whose environment need not be active.
+    # pip installs compilers next to its Python, whose environment need not be active.
     folders = os.pathsep.join([environment.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     variables = {_expanded(candidate, environment)[0] for candidate in candidates} - {""}
     for candidate in candidates:
@@ -189,7 +189,7 @@ def _library_folder(libraries: DeviceLibraries) -> Path | None:
 async def _complete(
     libraries: DeviceLibraries, folder: Path, build: Path, compiler: list[str], environment: Mapping[str, str]
 ) -> Path:
-    """`folder`, or where it lacks constants a folder below `build` that has them beside links to all the rest."""
+    """Return `folder`, or if it lacks constants, a folder below `build` with them and links to everything else."""
     missing = {name: number for name, number in libraries.constants.items() if not (folder / name).exists()}
     if not missing:
         return folder
@@ -216,6 +216,6 @@ async def _complete(
         try:
             made.rename(target)
         except OSError:
-            if not target.is_dir():  # else another opgen has made it in the meantime
+            if not target.is_dir():  # else another opgen has created it meanwhile
                 raise
     return target

@@ -74,7 +74,7 @@ class Cursor:
         return f"'{self.key}' of {self.owner}"
 
     def problem(self, message: str, location: Location | None = None) -> None:
-        """Note an error, in the value unless another place is given."""
+        """Report an error, by default at the value."""
         self.problems.append(Problem(location or self.value.location, message))
 
     def no_value(self, message: str) -> None:
@@ -84,7 +84,7 @@ class Cursor:
 
     def inside(self, value: Value, key: str | None = None, owner: str | None = None) -> "Cursor":
         """A value that this one holds."""
-        # Many are made: this takes a third of the time of `replace`.
+        # There are many cursors: this takes a third of the time of `replace`.
         return Cursor(value, key or self.key, owner or self.owner, self.problems, self.variant, self.unreadable)
 
     def decode(self, hint: Any, *notes: object) -> Any:
@@ -174,7 +174,7 @@ def _decode(cursor: Cursor, hint: Any, notes: Notes) -> Any:
     return _scalar(cursor, hint, notes)
 
 
-# By place, what tells the value that an entry had last, the record that was made of it, its errors, and what was
+# By location: the digest of the value that an entry had last, its record, its errors, and the locations that were
 # unreadable.
 _KEPT: dict[Hashable, tuple[bytes, Any, list[Problem], list[Location]]] = persistent("entries", {})
 
@@ -221,7 +221,7 @@ def _scalar(cursor: Cursor, kind: Any, notes: Notes) -> Any:
 
 
 class _Keys:
-    """The keys of one mapping, and the records that are made of them: one, and perhaps others inside it."""
+    """The keys of one mapping, and the records that they become: one, and perhaps others inside it."""
 
     def __init__(self, cursor: Cursor, what: str, kind: Any) -> None:
         leading = first(split(entry(kind))[1], Entry)

@@ -28,7 +28,7 @@ class Operation(Declared):
     gives: Annotated[
         str | None,
         Choice((VALUE, VALUES)),
-        "What it gives beside the status: one value, or several as a tuple; nothing without this key.",
+        "The result besides the status: one value, or several as a tuple; none without this key.",
     ]
     unless: Annotated[
         str | None,
@@ -41,7 +41,7 @@ class Operation(Declared):
 
     @property
     def statuses(self) -> tuple[str, ...]:
-        """The statuses that it knows beside success."""
+        """The statuses that it handles besides success."""
         return tuple(filter(None, (self.unless, self.accepts)))
 
 
@@ -134,7 +134,7 @@ class DriverTable:
         "By the name of an operation of the family's `driver`, the expression that does it, over its parameters and "
         "the names of the binding. Calls of functions that begin with `prefix` raise where their status is an error. "
         "Modules of the backend's package are at hand by their names, `binding` is the binding, and `checked(call, "
-        "result)` gives what a result holds beside its status.",
+        "result)` gives the values of a result after its status.",
     ]
     path: Path
 

@@ -49,7 +49,7 @@ class FloatFormat(NamedTuple):
 
     @property
     def usual_bias(self) -> int:
-        """The bias of such formats, if none is given."""
+        """The default bias of such formats."""
         return (1 << self.exponent - 1) - (self.specials != "fnuz")
 
     @property
@@ -245,7 +245,7 @@ class DType:
         if self.may_index and not self.is_integer:
             yield "index_mark", f"{what} is no integer, so that it cannot index; remove 'index_mark'"
         elif self.may_index and self.index_mark is None and self.bytes == MOST_BYTES:
-            # Kernels see indexes in so many bytes, and a mark that is no index where there is none.
+            # Kernels see indexes of this size, and a mark that is no index where there is none.
             yield "index_mark", f"'index_mark' of {what} must be a number, as it has {MOST_BYTES} bytes"
         elif self.index_mark is not None and not least <= self.index_mark <= most:
             yield "index_mark", f"'index_mark' of {what} must be from {least} to {most}, not {self.index_mark}"

@@ -162,7 +162,7 @@ def _folders(paths: tuple[PurePosixPath, ...]) -> frozenset[PurePosixPath]:
 
 
 class _Import(NamedTuple):
-    """An import of a module from where it stands in a text: how far up, the way from there, and what it takes."""
+    """An import, its offset in a text, its level, its module and the imported names."""
 
     start: int
     level: int

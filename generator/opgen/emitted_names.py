@@ -28,7 +28,7 @@ def emitted_modules(project: Project) -> dict[PurePosixPath, ast.Module]:
         if output.path.suffix == ".py":
             try:
                 modules[output.path] = ast.parse(emitted_text(project, output.path))
-            except SyntaxError:  # of a file that somebody edited
+            except SyntaxError:  # of an edited file
                 continue
     return modules
 

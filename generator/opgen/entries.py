@@ -35,7 +35,7 @@ def functor_kind(kind: str, formula: str | None) -> str:
         return {"reduction": "reduce"}.get(kind, kind)
     try:
         node = parse(formula or "x")
-    except FormulaError:  # which is told later
+    except FormulaError:  # which is reported later
         return "unary"
     if isinstance(node, Call) and node.primitive in COMPARISONS:
         return "cmp"
@@ -114,7 +114,7 @@ def _has_gradients(additions: Additions) -> bool:
 
 
 def _dtypes_of(formula: str, additions: Additions) -> str:
-    """The dtypes that a formula's numbers and primitives have; of what is no formula, all, as that is told later."""
+    """Return the dtypes that a formula's numbers and primitives have; all if it is invalid, as reported later."""
     try:
         parts = [*walk(parse(formula))]
     except FormulaError:
@@ -304,7 +304,7 @@ def _method(name: str, has_gradients: bool) -> Iterator[str]:
     yield '  # result: "self.dtype[self.shape[:-1]]"  # if it has another dtype or shape than the first of them'
     if has_gradients:
         yield "  gradient: {none: it is not written yet}  # of each operand, over g, the gradient of the result"
-    yield '  # checks: ["dim_in_range(layout, dim)"]  # calls of functions of core/check.py, made before the branch'
+    yield '  # checks: ["dim_in_range(layout, dim)"]  # calls of functions of core/check.py, before the branch'
     yield "  # example: [{self: [4], dim: 0}]  # calls, where it has parameters: shapes of operands, values"
     yield "  # unsupported: why it lacks dtypes  # where its operands do not have all"
     yield f'  # tensor: "{name}() -> Tensor"  # the tensor method that is this method alone'

@@ -121,7 +121,7 @@ def _implied(spec: Spec, method: Method) -> set[str]:
 
 
 def check_errors(spec: Spec, problems: list[Problem]) -> None:
-    """Note errors that a method would have without being told."""
+    """Report errors that a method lists although they follow from its checks, operands or result."""
     for method in (*spec.storage_methods(), *spec.device_methods):
         for name in _implied(spec, method) & set(method.errors):
             message = f"'{name}' of method '{method.name}' follows from its checks, operands or result; remove it"

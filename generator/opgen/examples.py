@@ -20,7 +20,7 @@ ROWS: Final = ((3, 4), (37, 300))
 VECTOR: Final = LENGTHS[:1]
 """The shape of `self` where an example has none."""
 SHAPED: Final = ("Array", "Shape")
-"""The types of parameters that are given by their shapes."""
+"""The types of parameters whose examples are shapes."""
 _SEVERAL: Final = "tuple[Storage, ...]"
 _DIMS: Final = "tuple[int, ...]"
 _SCALARS: Final[Mapping[str, tuple[type, ...]]] = {

@@ -47,7 +47,7 @@ _MAX_TESTS = 6
 # The module whose classes have Tensor's methods that are ops.
 _TENSOR = "tensor_ops"
 _FRONT = ("Storage", "Device", "Tensor")
-# What the explanations of their own do not tell again.
+# Kinds that have explanations of their own.
 _TOLD = ("op", "gradient op", "storage method", "device method", "dtype", "backend", "cells of", "kernel", ORDER)
 
 
@@ -72,7 +72,7 @@ def explain(project: Project, name: str, scope: Scope) -> list[Fact]:
     if match is not None:
         return [explain_line(project, Path(match[1]), int(match[2]))]
     explainer = Explainer(project, scope)
-    # The methods of the front are told as what they are in the spec.
+    # Methods of the front are explained by their entries of the spec.
     holder, _, tail = name.rpartition(".")
     asked = tail if holder in _FRONT else name
     facts = [make(asked) for known, make in explainer.things() if asked in known]
@@ -146,7 +146,7 @@ class Explainer:
         if functor.has_front and not functor.is_gradient:
             parts.append(Fact("called by", f"Tensor.{functor.name}", defined(self.project, functor.name, _TENSOR)))
         op = None if functor.is_method else functor.name
-        # A method that works in place has cells of its own, which it tells.
+        # A method that works in place has cells of its own.
         for method in methods[:1]:
             parts += self._cells(method, op, functor)
         parts += self._edits(functor)
@@ -351,7 +351,7 @@ class Explainer:
         elif isinstance(reduction, Monoid) and functor is not None and functor.result is not None:
             text = f"in {functor.result}, the dtype of the result"
         elif isinstance(reduction, Monoid) and reduction.accumulate and family.host and dtype.name == dtype.compute:
-            # The host has room for a wider state where no conversion makes one.
+            # The host keeps a wider state where no conversion makes one.
             text = f"in {reduction.accumulate if dtype.kind == 'float' else dtype.compute}"
         else:
             text = f"in {dtype.compute}" + (", rounded once" if dtype.compute != dtype.name else "")

@@ -123,7 +123,7 @@ def _line_of(project: Project, location: Location) -> str:
     else:
         try:
             text = (project.root / location.path).read_text(encoding="utf-8")
-        except OSError:  # of the package that the project stands on
+        except OSError:  # of the base package
             return ""
     lines = lines_of(text)
     if location == Location(location.path):

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 PACKAGE_FILE = Path("spec", "package.yaml")
 FOLDERS = ("spec", "templates", "runtime")
 """Those on whose files what is emitted depends."""
-# What Python makes beside sources, and what git has in a submodule.
+# Folders of bytecode, and of git in a submodule.
 _SKIPPED = ("__pycache__", ".git")
 OUTPUT = "generated"
 
@@ -19,7 +19,7 @@ def root_above(folder: Path) -> Path | None:
 
 
 def walk(top: Path, on_error: Callable[[OSError], None]) -> Iterator[str]:
-    """The files below a folder, also behind links to folders: their paths from there, with slashes.
+    """Yield the files below a folder, also through links to folders: their relative paths, with slashes.
 
     What cannot be read, or leads nowhere or back to a folder that holds it, goes to `on_error`.
     """
@@ -55,6 +55,6 @@ def _walk(folder: str, inside: str, above: tuple[str, ...], on_error: Callable[[
 
 TEMPLATES, RUNTIME = PurePosixPath("templates"), PurePosixPath("runtime")
 # The rooms of the runtime that the spec refers to: errors, checks, backends, headers of kernels.
-BASE, CORE, BACKENDS, HEADERS = (RUNTIME / room for room in ("base", "core", "backends", "kernels"))
+BASE, CORE, BACKENDS, HEADERS = (RUNTIME / name for name in ("base", "core", "backends", "kernels"))
 # What expressions over arrays may call.
 NUMERICS = RUNTIME / "numerics"

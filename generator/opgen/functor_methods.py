@@ -34,7 +34,7 @@ class Extras:
     """The parts of a functor's storage method besides the operands and parameters of its formulas."""
 
     parameters: tuple[Parameter, ...] = ()
-    """Arguments of the storage method, behind the operands."""
+    """Arguments of the storage method, after the operands."""
     front: tuple[Parameter, ...] = ()
     """Those of the tensor method."""
     checks: tuple[Call, ...] = ()
@@ -48,7 +48,7 @@ class Extras:
     examples: tuple[Example, ...] = ()
     """Calls, where operands may be left out or have other shapes than the first."""
     operands: tuple[Operand, ...] = ()
-    """Further operands, behind those of the formulas' elements."""
+    """Further operands, after those of the formulas' elements."""
 
 
 def _reduced(functor: Functor) -> Extras:
@@ -156,7 +156,7 @@ def _scanned(functor: Functor) -> Extras:
 
 
 def _of_scan(functor: Functor, options: Sequence[str]) -> Gradient:
-    """Return the gradient of a scan: of the elements that were found, or of all that joined."""
+    """Return the gradient of a scan: of the selected elements, or of all that were combined."""
     location, none = functor.location, None
     rule = f"rules.scanned(g, {functor.member}, self, dim, {', '.join(options)})"
     if is_plain_sum(functor):
@@ -277,7 +277,7 @@ def _truth(functor: Functor) -> Values:
 def _recorded(functor: Functor) -> Gradient:
     """Return that of a functor of two results: what it computes is recorded op by op."""
     stored = _stored(functor)
-    # The gradient first, which is behind a condition.
+    # The gradient comes first, with a condition.
     operands = stored if functor.condition is None else (*stored[1:], stored[0])
     arguments = [functor.member, *(f"({name}, {layout})" for name, layout in operands), *functor.parameters]
     call = Expression(f"rules.both_gradients({', '.join(arguments)})", functor.location)

@@ -50,17 +50,17 @@ TAKEN = {name: taken for taken, name in _NAMES.items()}
 _OF_REDUCTIONS = "binary_gradient"
 # What such an op has in the place of the result, where that is something else that the elements have together.
 _ROW = "y"
-# What the op of the gradients of an op of rows is called behind its name.
+# The suffix of the op of a row op's gradients.
 GRADIENT_ENDING = "_gradient"
 # The ending of the names of ops of rows that compute gradients of reductions.
 OF_REDUCTION = "_row_gradient"
-# What the op of both gradients is called behind the name of the functor.
+# The suffix of the op of both gradients.
 JOINT = "_gradients"
 
 
 @memoize(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
 def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
-    """The kinds of functors, with the gradients that are found of others."""
+    """Return the kinds of functors, with the derived gradients."""
     kinds = dict(spec.functors)
     for name, of in GRADIENT_KINDS.items():
         known = [kinds[kind] for kind in of if kind in kinds]
@@ -242,7 +242,7 @@ def _by_ops(primitives: Primitives, gradients: Sequence[Functor]) -> Primitives:
 
 @memoize(lambda primitive, functor, given: (primitive, functor, *given))
 def _by_op(primitive: Primitive, functor: Functor, operands: Sequence[str]) -> Primitive:
-    """A primitive whose gradient is an op, of what is given."""
+    """Return a primitive whose gradient is an op of `operands`."""
     formula = Formula(Call(functor.name, tuple(map(Name, operands))), functor.location)
     return replace(primitive, gradient={primitive.parameters[0]: formula}, let={})
 
@@ -415,7 +415,7 @@ def _found(spec: Spec, functor: Functor) -> Mapping[str, Node]:
     except FormulaError:
         return {}
     if functor.per_row:
-        # The gradient reads numbers of the row that are saved, of which the result may be made.
+        # The gradient reads saved numbers of the row, from which the result may be computed.
         formula, *_ = joined_results(spec, functor)
         return {name: inlined(node, {RESULT: formula}) for name, node in gradients.items()}
     return gradients

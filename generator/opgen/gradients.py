@@ -19,7 +19,7 @@ RULES = PurePosixPath("runtime/gradient/rules.py")
 OTHERS = "others"
 # What knows whether a tensor still shows the storage of which the method is called.
 HANDLE = "handle"
-# What expressions may name besides these, operands and other arguments: how gradients and layouts are made, and the
+# Other names in expressions, besides operands and arguments: the makers of gradients and layouts, and the
 # node that knows which are asked for.
 _KNOWN = (RULES_NAME, "node", "BinaryOp", "MethodOp", "Layout", "list", "len", "range")
 

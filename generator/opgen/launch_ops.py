@@ -62,7 +62,7 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[s
         structs = {struct.name: struct for struct in family.structs}
         module = module_of(family)
         for launch in family.launches:
-            # A project that stands on another package need not have its methods, nor a backend that launches.
+            # A project that builds on another package need not have its methods, nor a backend that launches.
             if launch.location.is_of_base and (packages[module] is None or methods.keys().isdisjoint(launch.ops)):
                 continue
             if launch.struct not in structs:
@@ -287,7 +287,7 @@ class _Planner:
         return {**self._sources.python(folder), **self._sources.python(folder / "ops")}
 
     def _flaw_of_call(self, module: str, name: str, count: int) -> str | None:
-        """Why a function of the backend's ops does not take so many arguments; None where it does."""
+        """Return why a function of the backend's ops does not take this many arguments; None if it does."""
         functions = self._functions(module)
         if name not in functions:
             known = [f"{module}.{each}" for each in functions] if functions else self._modules

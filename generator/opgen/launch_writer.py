@@ -220,7 +220,7 @@ class Writer:
             if name in self.kinds and not self._method.operands:
                 continue
             value = self.typed(term)
-            # What a part decides is written where it is packed; a call is made once for all parts.
+            # Values of a part are written where they are packed; a call is evaluated once for all parts.
             is_called = launch.parts is not None and any(isinstance(node, ast.Call) for node in ast.walk(value.node))
             is_simple = isinstance(value.node, ast.Name)
             if _PART not in term.names and not is_simple and (name in self._read or is_called):

@@ -17,7 +17,7 @@ from opgen.sources import Sources
 def launched(
     spec: Spec, sources: Sources, functor: Functor | None, cells: Iterable[Cell]
 ) -> Iterator[tuple[KernelFamily, Sequence[Kernel]]]:
-    """By family, the kernels that are given a functor, or that the functions name which some cells call.
+    """Return by family the kernels of a functor, or those that the functions of some cells name.
 
     Where these name families alone, of the host's or of others, it is all kernels of the families.
     """
@@ -61,7 +61,7 @@ def launched(
 
 
 def _text(sources: Sources, path: PurePosixPath, function: str) -> str:
-    """A function of a module, with what it needs of the module and of those beside it; empty where it is not there."""
+    """Return the text of a function and of all that it needs of its module and siblings; empty if it is missing."""
     sources_of: dict[tuple[PurePosixPath, str], str] = {}
     waiting = [(path, function)]
     while waiting:

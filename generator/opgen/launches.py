@@ -101,11 +101,14 @@ class Launch:
     ]
     shared: Annotated[Term | None, "How many bytes of shared memory a launch needs beyond what the kernel declares."]
     zero: Annotated[Mapping[str, Location], Mark.OPTIONAL, "The fields of buffers that are 0 before the launch."]
-    threads: Annotated[Term | None, "How many threads a launch has, in place of `blocks`; kernels loop over the rest."]
+    threads: Annotated[
+        Term | None,
+        "The number of threads of a launch, in place of `blocks`; kernels loop over the remaining elements.",
+    ]
     offsets: Annotated[
         Mapping[str, Term],
         Mark.OPTIONAL,
-        "By field of type `address`, how many elements behind the first one of the operand or the result it points to.",
+        "By field of type `address`, its offset in elements from the start of the operand or the result.",
     ]
     scratch: Annotated[
         Mapping[str, Term],

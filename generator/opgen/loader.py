@@ -97,7 +97,7 @@ class Document:
     text: str = ""
 
     def __getstate__(self) -> dict[str, object]:
-        # What was made of it is kept, and it has many parts.
+        # The decoded record is cached, and the value has many parts.
         return {"path": self.path, "text": self.text}
 
     def __getattr__(self, name: str) -> object:
@@ -162,7 +162,7 @@ def _parsed(text: str, shown: Path, problems: list[Problem]) -> Document | None:
 def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
     def note(error: OSError) -> None:
         folder = Path(error.filename)
-        if folder != root / "spec" or folder.exists():  # that a whole spec is missing, the missing files tell
+        if folder != root / "spec" or folder.exists():  # a missing spec is reported by its missing files
             problems.append(Problem(Location(folder.relative_to(root)), unreadable(error)))
 
     return (root / "spec" / file for file in walk(root / "spec", note) if file.lower().endswith((".yaml", ".yml")))
@@ -215,7 +215,7 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
         problems.append(diagnose(text, location, error))
         return None
     except yaml.YAMLError as error:
-        # Of the characters that YAML refuses, its errors do not tell line and column.
+        # YAML's errors about characters have no line and column.
         refused = yaml.reader.Reader.NON_PRINTABLE.search(text)
         reason = " ".join(str(error).split())
         problems.append(

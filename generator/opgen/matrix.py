@@ -110,7 +110,7 @@ def alike(spec: Spec, method: Method, op: str | None) -> Sequence[Alike]:
 
 @cache
 def _one_of_equals(groups: Sequence[Alike]) -> Sequence[Alike]:
-    """Cells that stay one object while they are equal, so that what is kept by them stays too."""
+    """Return equal cells as one object, so that values cached by identity stay valid."""
     return groups
 
 
@@ -175,7 +175,7 @@ def _count(cells: Sequence[Cell]) -> str:
 
 
 def ways(cells: Sequence[Cell]) -> tuple[list[str], Rows]:
-    """A title and a row for each op, backend and way in which it does some dtypes, or why it does not."""
+    """Return titles and a row for each op, backend and lowering of some dtypes, or the reason why it has none."""
     dtypes: dict[tuple[str, str, str], list[str | None]] = {}
     every: dict[str, list[str | None]] = {}
     for cell in cells:

@@ -33,7 +33,7 @@ def new_backend(spec: Spec, family: BackendFamily, name: str, module: str, libra
     missing = {word: _missing(word, library) for word in words if word.spelling is not None and library is not None}
     marked = {word: lacks for word, lacks in missing.items() if lacks}
     spelled = [word for word in words if word.spelling is not None and word not in marked]
-    unlooked = f"{module} is not installed here, so that nobody looked for what it lacks."
+    unlooked = f"{module} is not installed here, so its missing functions are unknown."
     preference = min(backend.preference for backend in spec.backends) - 1
     dlpack = max(_FREE_DLPACK, *(backend.dlpack + 1 for backend in spec.backends))
     lines = [
@@ -97,7 +97,7 @@ def _methods_without_a_cell(spec: Spec, family: BackendFamily) -> list[str]:
 
 def _dtype(dtype: DType, module: str, library: object | None) -> str:
     name = (dtype.numpy or dtype.name).rpartition(".")[2]
-    # What a library lacks is said where somebody looked.
+    # What a library lacks is written if it could be imported.
     has = dtype.numpy is not None and (library is None or hasattr(library, name))
     reason = f"{module} has no {name}; use another dtype"
     return f"{LIBRARY}.{name}" if has else f"{{unsupported: {_quoted(reason)}}}"

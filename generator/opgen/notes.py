@@ -43,7 +43,9 @@ class Mark(Enum):
     MAY_BE_EMPTY = auto()  # its text or its mapping may be
     ONE_OR_MORE = auto()  # one value stands for a list of it
     OTHERS = auto()  # no key: the keys that belong to no other field, and their values
-    INLINE = auto()  # no key: the keys of its record stand beside it; of two records, the first if its first key does
+    INLINE = (
+        auto()
+    )  # no key: the keys of its record are among its siblings; of two records, the first if its first key is
     VARIANT = auto()  # no key: the variant of the record
     KEYS = auto()  # no key: where each key of the record stands
     LATER = auto()  # no key: filled by another stage
@@ -74,7 +76,7 @@ class LocationOf:
 class Using:
     """A function reads the value, which schemas take for one of another type."""
 
-    read: Callable[[Any], Any]  # it is given the Cursor
+    read: Callable[[Any], Any]  # its argument is the Cursor
     form: Any
 
 

@@ -31,7 +31,7 @@ def by_size(functors: Sequence[Functor]) -> Ops:
 
 
 def computing(node: Node, ops: Ops, numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
-    """The op that computes a formula in one step, and what it is given; `numbers` are names of no tensors."""
+    """Return the op that computes a formula in one step, and its arguments; `numbers` are names of no tensors."""
     return _computing(node, ops.get(size(node), ()), numbers)
 
 
@@ -57,7 +57,7 @@ def _computing(node: Node, ops: Sequence[Functor], numbers: Collection[str]) -> 
 
 
 def op_of(functor: Functor, gradient: Node, ops: Ops) -> tuple[Functor, tuple[str, ...]] | None:
-    """The op that computes the gradient of an operand of a functor in one step, and what it is given."""
+    """Return the op that computes the gradient of an operand of a functor in one step, and its arguments."""
     return computing(gradient, ops, functor.parameters)
 
 

@@ -33,7 +33,7 @@ _VIEW = re.compile(r"{[{%][^}]*\bview\b")
 
 @dataclass(frozen=True)
 class Output:
-    """One file to emit. `view` makes what the template is given; None where it needs nothing of the spec."""
+    """One file to emit. `view` makes the input of the template; None if it needs nothing of the spec."""
 
     path: PurePosixPath  # below generated/
     template: PurePosixPath
@@ -70,7 +70,7 @@ def plan(spec: Spec, sources: Sources, problems: Problems, views: ViewCache | No
             is_double = _has_placeholder(template) == _has_placeholder(first.template) and sources.is_own(template)
             if first is not output and is_double:
                 message = f"generated/{output.path} comes from {first.template} too; rename one of the two"
-                problems.note(location_of(template), f"{message}, or what it is made for in spec/")
+                problems.note(location_of(template), f"{message}, or the files of spec/ that it is for")
     _check_made(spec, sources, outputs, problems)
     return sorted(outputs.values(), key=lambda output: output.path)
 
@@ -184,6 +184,6 @@ class _Templates:
         if view is not None:
             return self._output(made, template, view, None, view)
         if _VIEW.search(self._sources.text(template) or ""):
-            message = f"no view is made for this template; write the function '{name}' in a module of"
+            message = f"this template has no view; write the function '{name}' in a module of"
             self._problems.note(location_of(template), f"{message} generator/opgen/views")
         return Output(made, template, nothing, lambda: nothing)

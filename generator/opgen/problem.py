@@ -31,7 +31,7 @@ class Location:
 
     @property
     def is_of_base(self) -> bool:
-        """Whether it is in the spec of the package that the project stands on, which may say more than is used here."""
+        """Whether it is in the spec of the base package, which may say more than is used here."""
         return self.path.parts[1:2] == ("spec",)
 
 
@@ -112,7 +112,7 @@ def unknown_dtype(word: str, known: Iterable[str]) -> str:
 
 
 class Problems(list[Problem]):
-    """The errors that were found so far."""
+    """The errors so far."""
 
     def note(self, location: Location, message: str) -> None:
         """Note an error."""

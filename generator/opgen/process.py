@@ -1,4 +1,4 @@
-"""Runs compilers, and leaves none of them behind."""
+"""Runs compilers, and ends all of them."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ class Finished:
 
 
 async def run(command: Sequence[str], environment: Mapping[str, str], seconds: float = SECONDS_TO_COMPILE) -> Finished:
-    """Run a command to its end, for so many seconds at most.
+    """Run a command to its end, for at most this many seconds.
 
     If it takes longer, or the wait is cancelled, it is killed with every process that it has started.
     """

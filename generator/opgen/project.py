@@ -81,7 +81,7 @@ def resumed_project(root: Path) -> Project:
 
 
 def read_files(root: Path, problems: Problems) -> tuple[Mapping[Path, Document], Sources]:
-    """The files of the project below `root`, with those of the package that it stands on."""
+    """Load the files of the project below `root`, with those of the package that it builds on."""
     documents = load(root, problems)
     base = with_base(documents, problems)
     return documents, Sources(root, base)

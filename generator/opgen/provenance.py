@@ -1,4 +1,4 @@
-"""Where emitted lines come from: the line of a template, and the places of the spec whose records it was given.
+"""The origin of emitted lines: the line of a template, and the locations of the records in its view.
 
 A template is rendered once more with marks in its text. Jinja's syntax tree knows the line of each piece of text and of
 each expression, and which names are defined around it, so the marks say both: which line made a piece, and the rows of
@@ -33,7 +33,7 @@ Read: TypeAlias = tuple[str, ...]  # a name of a template, and the attributes of
 
 @dataclass(frozen=True)
 class Source:
-    """An entry of the spec that a line was made of, and the keys that the template names, if it has them."""
+    """An entry of the spec that a line depends on, and the keys that the template names, if it has them."""
 
     location: Location
     keys: tuple[str, ...] = ()
@@ -44,8 +44,8 @@ class Origin:
     """Where an emitted line comes from."""
 
     template: Location
-    callers: tuple[Location, ...] = ()  # the lines that called the macro which made it, the innermost first
-    values: tuple[Source, ...] = ()  # what its text was made of
+    callers: tuple[Location, ...] = ()  # the lines that called the macro, the innermost first
+    values: tuple[Source, ...] = ()  # the entries in its text
     around: tuple[Source, ...] = ()  # what loops around it go over, the innermost first
 
 
@@ -63,7 +63,7 @@ class _Mark:
 
     @cached_property
     def around(self) -> tuple[Source, ...]:
-        """The entries that its rows were made of."""
+        """The entries of its rows."""
         return tuple(Source(location) for row in self.rows.values() for location in _locations(row))
 
 
@@ -76,7 +76,7 @@ def marked(output: Output, sources: Sources) -> tuple[str, list[Origin]]:
 
 
 def template_line(output: Output, sources: Sources, line: int) -> Location:
-    """Where a line of an output's body comes from; the last one for a line behind it."""
+    """Return the origin of a line of an output's body; that of the last one for a line past the end."""
     _, origins = marked(output, sources)
     return origins[min(line, len(origins)) - 1].template
 
@@ -207,7 +207,7 @@ def _origin(levels: Sequence[_Level]) -> Origin:
 
 
 def _values(mark: _Mark) -> Iterator[Source]:
-    """The entries that an expression reads: the last records on its way, and the keys of these that it names."""
+    """Yield the entries that an expression reads: the last records on its path, and the keys that it names."""
     for name, *attributes in mark.reads:
         value = mark.rows.get(name)
         sources = [Source(location, tuple(attributes)) for location in _locations(value)]
@@ -219,7 +219,7 @@ def _values(mark: _Mark) -> Iterator[Source]:
 
 
 def _locations(row: object) -> Iterator[Location]:
-    """Where the records stand that a row of a view was made of."""
+    """Yield the locations of the records that a row of a view was made from."""
     for value in (row, *(vars(row).values() if isinstance(row, SimpleNamespace) else ())):
         path = getattr(value, "path", None)
         location = getattr(value, "location", Location(path) if isinstance(path, Path) else None)

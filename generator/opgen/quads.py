@@ -22,7 +22,7 @@ _LISTED: Final = 16
 class Quads(NamedTuple):
     """Four quants that follow each other, in C++: bytes of a word, and what is added to each.
 
-    The quants that are `apart` from each other share the words that are loaded.
+    Quants `apart` positions from each other share the words that are loaded.
     """
 
     loads: int

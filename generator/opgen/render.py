@@ -52,7 +52,7 @@ def with_banners(outputs: Iterable[Output], bodies: Mapping[PurePosixPath, str])
 @lru_cache(maxsize=1)
 def environment(sources: Sources) -> "jinja2.Environment":
     """Return the Jinja environment of the templates."""
-    # Where all texts are kept from before there is nothing to render, and to import this would take longest.
+    # Importing Jinja takes longest, and is not needed if all texts are cached.
     import jinja2
 
     templates = jinja2.Environment(

@@ -1,4 +1,4 @@
-"""The names that emitted code has for itself, which nothing of a spec may have beside it.
+"""The names that emitted code reserves, which nothing of a spec may have.
 
 A parameter keeps its name in the methods of the package, in functions of arrays and in kernels, so that whoever reads
 these knows it. The languages' words, and the names of emitted functions, are taken there: tests/generator/test_names.py

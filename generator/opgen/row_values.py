@@ -27,7 +27,7 @@ class Stages:
 
     nodes: tuple[tuple[Node, ...], ...]
     values: tuple[Value, ...]
-    """In the order of their stages, each behind those that it depends on."""
+    """The values in the order of their stages, each after those that it depends on."""
 
 
 def stages_of(passes: Passes) -> Stages:

@@ -50,7 +50,7 @@ def scan_gradients(spec: Spec, functor: Functor) -> dict[str, Node]:
         finish = spec.primitives.gradients(monoid.finish.node, ["x", ITSELF])
     slopes = {"before": joined["x"], "own": joined["y"], "finish": finish["x"], "direct": finish[ITSELF]}
     read = {name for node in slopes.values() for name in names(node)}
-    # Only what joined before it was finished is joined again, of which the result does not tell.
+    # Only contributions can be combined again, and the finished result does not contain them.
     joins = monoid.finish is not None and not read.isdisjoint(("x", RESULT))
     gradients = {
         # Without a formula it is the element.

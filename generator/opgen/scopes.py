@@ -129,7 +129,7 @@ class Scope:
         return steps
 
     def used(self) -> Iterator[str]:
-        """The primitives that it is made of."""
+        """The primitives in it."""
         return (call.primitive for call in calls(self.formula.node) if call.primitive != BOTH)
 
 
@@ -259,7 +259,7 @@ def row_statements(
     brief: Collection[str] | None = None,
     index: str | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Lower formulas of a row over numbers that are `known`: what they have more than once, by name, and the rest.
+    """Lower formulas of a row over numbers that are `known`: the repeated parts by name, and the remainder.
 
     An index is a condition.
     """
@@ -328,7 +328,7 @@ def _with_reductions(spec: Spec, functor: Functor, primitives: Primitives, *, an
 
 @memoize(lambda functor, kinds: (functor, *kinds))
 def _as_primitive(functor: Functor, kinds: tuple[Kind, ...]) -> Primitive:
-    """A reduction of the elements in their formulas. By an element it is as good as a number that is given."""
+    """A reduction of the elements in their formulas, which is a constant to each element."""
     return Primitive(
         call=f"{functor.name}(x)",
         doc=functor.doc,
@@ -387,7 +387,7 @@ def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
 def derivatives(spec: Spec, functor: Functor, primitives: Primitives | None = None) -> dict[str, Node]:
     """The gradients of a functor's operands: what it says, and what follows from its formula.
 
-    Where `primitives` are given they have other gradients, which compute the same. Raises FormulaError where neither is
+    `primitives` may have other gradients, which compute the same. Raises FormulaError where neither is
     known.
     """
     written = {operand: formula.node for operand, formula in functor.gradient.items()}

@@ -15,12 +15,12 @@ from opgen.model.callables import Callable
 from opgen.model.package import Package, PublicModule
 from opgen.problem import Location, Problem
 
-# Where a package that stands on another one has its own part of the runtime.
+# The folder of a package's own part of the runtime, if it builds on another package.
 OWN_RUNTIME = "own_runtime"
 
 
 def package_folders(package: Package) -> tuple[PurePosixPath, ...]:
-    """Where the templates of a package are: its own folder, and that of the one that it stands on."""
+    """Return the folders of templates of a package: its own, and that of its base."""
     names = [package.name, *([package.base.package] if package.base is not None else [])]
     return tuple(TEMPLATES / name for name in names)
 
@@ -28,7 +28,7 @@ def package_folders(package: Package) -> tuple[PurePosixPath, ...]:
 class Sources:
     """The files of templates/ and runtime/ by their paths in the project. What cannot be read is a problem.
 
-    Those of the package that the project stands on are among them, but for files of the project's own.
+    Files of the base package are among them, unless the project has its own.
     """
 
     def __init__(self, root: Path, base: Base | None = None) -> None:
@@ -54,7 +54,7 @@ class Sources:
                 self._below.setdefault(folder, []).append(path)
 
     def __getstate__(self) -> dict[str, object]:
-        # Trees are large, and rarely asked for where what is found in them is known.
+        # Trees are large, and rarely needed again.
         return {**self.__dict__, "_trees": {}}
 
     def __eq__(self, other: object) -> bool:
@@ -87,7 +87,7 @@ class Sources:
     def _walk(self, root: Path, top: PurePosixPath) -> Iterator[PurePosixPath]:
         def note(error: OSError) -> None:
             folder = Path(error.filename).relative_to(root)
-            # Passed over, its outputs would be orphans, and removed. That there are no templates at all, `plan` tells.
+            # Skipping it would remove its outputs as orphans. `plan` reports that there are no templates at all.
             if len(folder.parts) > 1 or not isinstance(error, FileNotFoundError):
                 self.problems.append(Problem(Location(folder), unreadable(error)))
 

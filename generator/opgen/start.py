@@ -1,4 +1,4 @@
-"""A new project: the starter of the package that it stands on, with the project's name in it."""
+"""A new project: the starter of the package that it builds on, with the project's name in it."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from opgen.folders import PACKAGE_FILE
 from opgen.loader import load_file
 from opgen.problem import Problem, Refusal, SpecError, did_you_mean
 
-# What packages that projects can stand on declare in their metadata.
+# The entry point of packages that projects can build on.
 _GROUP = "opgen.base"
 _STARTER = "starter"
 # The ending of a starter's files, so that no tool takes them for what they become, and the name of folders named as the
@@ -23,7 +23,7 @@ def choose_base(package: str | None) -> Base:
     declared = sorted({entry.value for entry in entry_points(group=_GROUP)})
     if package is None and len(declared) != 1:
         reason = f"several packages are ({', '.join(declared)})" if declared else "no such package is"
-        raise Refusal(f"a project stands on a package with a starter, and {reason} installed; name it with --base")
+        raise Refusal(f"a project builds on a package with a starter, and {reason} installed; name it with --base")
     name = declared[0] if package is None else package
     base = find_base(name)
     if base is None or not (base.folder / _STARTER).is_dir():

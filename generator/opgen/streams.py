@@ -4,5 +4,5 @@ from typing import TextIO
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody reads a standard stream as it is written; Python has None for one that is closed."""
+    """Whether a standard stream is a terminal; it is None in Python if it is closed."""
     return stream is not None and stream.isatty()

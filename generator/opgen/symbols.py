@@ -27,13 +27,13 @@ from opgen.sources import Sources, package_folders
 from opgen.word_symbols import NumPyNames, check_words
 from opgen.words import uses_of_words
 
-# The module of the class Operand, in which a call is given a storage and its layout.
+# The module of the class Operand, which holds a storage and its layout.
 _OPERAND = "operand"
 _FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
 _CLASS = re.compile(r"^class (?!_)(\w+)", re.MULTILINE)
 # The first parameter of an op that builds a program.
 _BUILDER = "build"
-# A method of a class, and the names that instances have room for. Templates are read as text: not all are Python yet.
+# A method of a class, and the names in `__slots__`. Templates are read as text: not all are Python yet.
 _METHOD = re.compile(r"^    (?:async )?def ([a-z]\w*)\(", re.MULTILINE)
 _SLOTS = re.compile(r"^    __slots__ = \((.*)\)$", re.MULTILINE)
 
@@ -144,7 +144,7 @@ def _check_members(spec: Spec, sources: Sources, problems: Problems) -> None:
 
 @memoize(lambda text: (text,))
 def _members_in(text: str) -> Sequence[str]:
-    """The methods of the classes of a text, and the names that their instances have room for."""
+    """Return the methods of the classes of a text, and the names in their `__slots__`."""
     return [*_METHOD.findall(text), *(name for listed in _SLOTS.findall(text) for name in re.findall(r"\w+", listed))]
 
 
@@ -170,7 +170,7 @@ def _check_packages(spec: Spec, sources: Sources, problems: Problems) -> set[str
     owners = {family.package: Location(family.path) for family in spec.backend_families}
     owners.update({backend.package: backend.location_of("runtime") for backend in spec.backends if backend.package})
     packages = {name for path in sources.below(BACKENDS) for name in path.parts[2:3]}
-    # A backend that extends another one may leave all modules to it, and that of an array library is made for it.
+    # A backend that extends another one may leave all modules to it; that of an array library is emitted.
     others = {backend.name for backend in spec.backends}
     spared = {backend.package for backend in spec.backends if backend.extends in others or backend.array is not None}
     missing = {*owners} - packages - spared
@@ -238,7 +238,7 @@ class _Runtime:
         # Of two methods of one name, which is noted, one is looked at.
         for method in {method.name: method for method in self.spec.methods}.values():
             names = {name for item in method.operands for name in (item.name, item.layout) if name is not None}
-            # A user's op is not called, and of a method whose operands are wrong, what a call is given is not known.
+            # A user's op is not called, and the arguments are unknown if the operands of the method are wrong.
             if method.custom_class is None and names <= {"self", *method.signature.arguments}:
                 of_ops = (table.get((method.name, op), {}).values() for op in self.spec.ops(method))
                 # Many dtypes have the same.
@@ -269,7 +269,7 @@ def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable
         return f", but {path} has no function '{call.function}'{fix}"
     arguments = [*([] if call.library is None else [call.library]), *method.call_arguments()]
     if function.parameters[:1] == (_BUILDER,):
-        # It is given no device either.
+        # It takes no device either.
         arguments = [_BUILDER, *(argument for argument in arguments if method.operands or argument != "inner")]
     if function.fits(arguments):
         return None

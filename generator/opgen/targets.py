@@ -86,7 +86,7 @@ class Target:
 
     @property
     def flags(self) -> Sequence[str]:
-        """The kind of its matrix cores and what it has, as kernels ask for them behind the name of the package."""
+        """The kind of its matrix cores and its features, as macros of kernels without the prefix of the package."""
         kind = self.matrix_cores
         cores = [] if kind is None else ["MATRIX_CORES", f"MATRIX_CORES_{kind.upper()}"]
         return [*cores, *(f"HAS_{feature.upper()}" for feature in self.has)]

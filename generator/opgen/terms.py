@@ -18,7 +18,7 @@ OPTIONAL: Final = " or null"
 Attributes: TypeAlias = Mapping[str, Mapping[str, tuple[str, str]]]
 """By kind, the attributes by name: the Python of each over `it`, and its kind."""
 FlawOfCall: TypeAlias = Callable[[str, str, int], str | None]
-"""Why a function of a module does not take so many arguments; None where it does."""
+"""Why a function of a module does not take this many arguments; None if it does."""
 SignatureOf: TypeAlias = Callable[[str, str], "Signature | None"]
 """The signature of a function of a module that is there."""
 # What an argument of a type is in expressions; tuples of integers are dims, and others values of functions alone.

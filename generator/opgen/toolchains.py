@@ -16,7 +16,7 @@ _LIBRARIES = "{device_libraries}"
 
 @dataclass(frozen=True)
 class DeviceLibraries:
-    """A folder of libraries that a compiler wants, and how the constants that an old one lacks are made."""
+    """A folder of device libraries for a compiler, and the constants that an old one lacks."""
 
     folders: Annotated[tuple[str, ...], "Folders that may hold the libraries; the first that is there is taken."]
     constants: Annotated[

@@ -39,7 +39,7 @@ def check_unused(spec: Spec, sources: Sources, problems: Problems) -> None:
     dtypes = {dtype.name: dtype for dtype in spec.dtypes}
     for dtype in spec.dtypes:
         for other in redundant(dtypes, dtype):
-            message = f"dtype '{dtype.name}' is promoted to '{other}' by way of another one too; remove '{other}'"
+            message = f"dtype '{dtype.name}' is promoted to '{other}' through another one too; remove '{other}'"
             problems.note(dtype.location, message)
     _check_kernel_parts(spec, problems)
     _check_named(spec, sources, problems)

@@ -146,7 +146,7 @@ def refusal(
 def needed_words(
     spec: Spec, uses: Uses, backend: Backend, functor: Functor | None, call: FunctionCall, dtype: str | None
 ) -> Words:
-    """The words that a backend's call needs for an op and a dtype, apart from those that their spellings need."""
+    """Return the words that a backend's call needs for an op and a dtype, without those that their spellings need."""
     family = spec.family_of(backend)
     assert family is not None
     packages = [package for package in (backend.package, family.package) if package is not None]

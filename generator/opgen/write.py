@@ -22,9 +22,9 @@ if sys.platform != "win32":
     import fcntl
 
 _TEMPORARY = ".opgen-"
-# What Python and `opgen compile` make beside the sources.
+# The outputs of Python and `opgen compile` among the sources.
 _SKIPPED = ("__pycache__", "build", "code")
-# In a copy of the runtime, the files that it had when it was made: an edit is what is neither there nor in the runtime.
+# The files of a copy of the runtime when it was written: anything else that the runtime lacks is an edit.
 _RECORD = ".opgen-copy"
 _EDITED_COPY = "a copy that was edited by hand\n"
 
@@ -53,7 +53,7 @@ class Change:
 
     @property
     def is_edit_lost(self) -> bool:
-        """Whether the change would lose what somebody wrote by hand."""
+        """Whether the change would lose a manual edit."""
         if self.mount is not None:
             return self.old == _EDITED_COPY
         return self.old is not None and self.banner.is_own_work(self.old)
@@ -70,7 +70,7 @@ class Change:
 
 @contextlib.contextmanager
 def locked(output: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Keep every other opgen from writing below `output`, which is made where it is missing.
+    """Keep every other opgen from writing below `output`, which is created if it is missing.
 
     Where another one does so already, `wait` is called, and then its end is waited for.
     """
@@ -98,7 +98,7 @@ def _lock(output: Path, wait: Callable[[], None]) -> int:
             raise WriteError(f"{output}: {error.strerror}; nothing was written") from None
         try:
             _wait_for_lock(handle, wait)
-            # Who held the lock may have removed the folder, and others made it anew.
+            # The holder of the lock may have removed the folder, and others created it anew.
             if os.path.samestat(os.fstat(handle), output.stat()):
                 return handle
         except FileNotFoundError:
@@ -182,7 +182,7 @@ def write(changed: Sequence[Change], output: Path, *, force: bool = False) -> No
 
 
 def _is_mount(output: Path, link: Path) -> bool:
-    """Whether a link leads to a folder beside `output`, as those that opgen makes do."""
+    """Return True if a link leads to a sibling of `output`, as those of opgen do."""
     return Path(os.path.normpath(link.parent / link.readlink())).parent == Path(os.path.normpath(output.parent))
 
 
@@ -233,7 +233,7 @@ def _contents(folder: Path) -> dict[str, str]:
 
 
 def _recorded(copy: Path) -> dict[str, str]:
-    """The checksums of the files of a copy when it was made."""
+    """Return the checksums of the files of a copy when it was written."""
     lines = (_read(copy / _RECORD) or "").splitlines()
     return {name: content for content, _, name in (line.partition(" ") for line in lines)}
 

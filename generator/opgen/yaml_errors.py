@@ -48,7 +48,7 @@ def find_conflict(text: str, location: Location) -> Problem | None:
 
 
 def diagnose(text: str, location: Location, error: yaml.MarkedYAMLError) -> Problem:
-    """The error that libyaml reports at `location`, placed where it was made if that is known."""
+    """Return the error that libyaml reports at `location`, at its cause if that is known."""
     lines = lines_of(text)
     line = lines[location.line - 1] if location.line <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:

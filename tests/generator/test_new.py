@@ -74,7 +74,7 @@ def test_no_lack_of_a_library_that_is_not_installed_is_invented(arrays: Project)
     arrays.edit("spec/dtypes.yaml", "exponent: 5, fraction: 10, multiplicand: f16", "exponent: 8, fraction: 7")
     text = write(arrays).read_text(encoding="utf-8")
     assert yaml.safe_load(text)["array"]["dtypes"]["f16"] == "xp.bfloat16"
-    assert text.count("not_installed.slates is not installed here, so that nobody looked for what it lacks") == 2
+    assert text.count("not_installed.slates is not installed here, so its missing functions are unknown") == 2
 
 
 def test_what_an_installed_library_lacks_is_marked(arrays: Project) -> None:

@@ -74,7 +74,7 @@ def _file(root: Path, suffix: str) -> Path | None:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether nobody else can have written it: what is pickled could do anything."""
+    """Return True if no other user can have written the file: a pickle may run any code."""
     state = path.lstat()
     return (
         state.st_uid == os.getuid()
@@ -91,7 +91,7 @@ def _remove_oldest(folder: Path) -> None:
 
 @cache
 def _generator() -> bytes:
-    """A checksum of the generator's sources, of its Python, and of the names of all distributions beside it."""
+    """Return a checksum of the generator's sources, of its Python, and of the names of all installed distributions."""
     package = Path(__file__).parent.parent
     hasher = hashlib.sha256(sys.version.encode())
     for file in sorted(package.rglob("*.py")):

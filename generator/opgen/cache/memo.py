@@ -15,7 +15,7 @@ Key = tuple[object, ...]
 
 # More than a run has of any function, so that nothing is evicted; a process that goes on has bounds all the same.
 _MAX_RESULTS = 100_000
-# A result that was not used in so many runs is not saved for the next one.
+# Results that were unused for this many runs are dropped.
 _MAX_AGE = 8
 
 

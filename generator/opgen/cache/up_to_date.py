@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opgen.base import Base
 
 _SUFFIX = ".up_to_date"
-# What Python makes beside the sources.
+# The bytecode of Python.
 _SKIPPED = "__pycache__"
 # Of the coarsest file system, in nanoseconds.
 _TICK = 2 * 10**9
@@ -73,7 +73,7 @@ def _load(root: Path) -> dict[str, Any] | None:
 def _is_of(record: dict[str, Any]) -> bool:
     """Whether the files of a project are those that are recorded."""
     if record["base"] is not None:
-        # Most projects stand on no package.
+        # Most projects build on no package.
         from opgen.base import find_base
 
         if _identity(find_base(record["base"][0])) != record["base"]:

@@ -67,7 +67,7 @@ class ViewCache:
     def __init__(self) -> None:
         self._views: dict[Hashable, _View] = {}
         self._texts: dict[PurePosixPath, tuple[object, Sources, str]] = {}
-        # The queries of this spec, and whether it answers those of another one in the same way: views share them.
+        # The queries of this spec, and whether it answers those of another one alike; views share them.
         self._spec: Spec | None = None
         self._queries: dict[Hashable, _Query] = {}
         self._unchanged: dict[int, tuple[_Query, bool]] = {}
@@ -84,7 +84,7 @@ class ViewCache:
         self._comparison = Comparison()
 
     def find(self, key: Hashable, member: object) -> _View | None:
-        """The identity of a view as long as it is the same; None where it has to be made."""
+        """Return the identity of a view as long as it is unchanged; None if it has to be computed."""
         view = self._views.get(key)
         is_valid = view is not None and self._comparison.same(view.member, member)
         return view if view is not None and is_valid and all(map(self._is_unchanged, view.queries)) else None

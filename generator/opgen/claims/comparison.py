@@ -9,7 +9,7 @@ _LONG = 1e6
 
 
 def are_close(actual: float, expected: float, scale: float = 0.0, tolerance: float = TOLERANCE) -> bool:
-    """Return True if two numbers differ by rounding alone, given operands of the size of `scale`; NaN equals NaN."""
+    """Return True if two numbers differ by rounding alone, for operands of the size of `scale`; NaN equals NaN."""
     if math.isnan(actual) or math.isnan(expected):
         return math.isnan(actual) and math.isnan(expected)
     if actual == expected:

@@ -26,11 +26,11 @@ def out_of_date_kernels(root: Path, spec: Spec) -> Iterator[str]:
     """
     try:
         old = out_of_date(project_code_objects(root, spec)[0])
-    except CompileError:  # a source is missing, which is told already
+    except CompileError:  # a source is missing, which is reported already
         return
     if not old:
         return
-    from opgen.compilers import may_be_built  # asyncio takes long to import, and most commands have nothing to tell
+    from opgen.compilers import may_be_built  # asyncio takes long to import, and most commands have nothing to report
 
     toolchains = {
         target: backend.code_objects.toolchains

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "targets",
     multiple=True,
     metavar="NAME",
-    help="Only this target; may be given again.",
+    help="Only this target; may be repeated.",
     shell_complete=complete(lambda project: _targets(project.spec)),
 )
 @click.option(
@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     "families",
     multiple=True,
     metavar="NAME",
-    help="Only this family; may be given again.",
+    help="Only this family; may be repeated.",
     shell_complete=complete(lambda project: (family.name for family in project.spec.kernels if family.kernels)),
 )
 @click.option(
-    "--host", is_flag=True, help="Only what runs on the host, if a compiler for it is here: there is a way without."
+    "--host",
+    is_flag=True,
+    help="Only kernels of the host, if a compiler for it is installed; NumPy computes without them.",
 )
 @click.option("--all", "is_all", is_flag=True, help="With --host, what other machines run too.")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once; as many as cores by default.")

@@ -13,7 +13,7 @@ from opgen.problem import Refusal
 @click.option("--root", type=ROOT, help="The project; that of the file which the editor opens by default.")
 @click.option("--stdio", is_flag=True, help="Speak on standard input and output, as is done anyway: editors say so.")
 @click.pass_context
-def lsp(context: click.Context, root: Path | None, stdio: bool) -> None:  # noqa: ARG001 -- there is no other way
+def lsp(context: click.Context, root: Path | None, stdio: bool) -> None:  # noqa: ARG001 -- editors pass it
     """Serve an editor: errors as you type, completion, what keys and names mean, definitions, renaming.
 
     An editor starts it for the YAML files of spec/, and speaks to it on standard input and output. It needs what

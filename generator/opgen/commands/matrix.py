@@ -20,7 +20,7 @@ from opgen.project import read_spec
     "backends",
     multiple=True,
     metavar="NAME",
-    help="Only this backend; may be given again.",
+    help="Only this backend; may be repeated.",
     shell_complete=complete_backend,
 )
 @click.option(
@@ -28,7 +28,7 @@ from opgen.project import read_spec
     "dtypes",
     multiple=True,
     metavar="NAME",
-    help="Only this dtype; may be given again.",
+    help="Only this dtype; may be repeated.",
     shell_complete=complete_dtype,
 )
 @click.option("--format", "style", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)

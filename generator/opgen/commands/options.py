@@ -25,7 +25,7 @@ _PATIENCE = 1.0  # seconds
 
 
 class Group(click.Group):
-    """Commands, of which a mistyped name is told with the nearest one."""
+    """Commands whose error for an unknown name suggests the nearest one."""
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]
@@ -61,7 +61,7 @@ def _found(root: Path | None) -> Path:
 
 
 ROOT = click.Path(exists=True, file_okay=False, path_type=Path)
-ROOT_HELP = "The folder with spec/, templates/, runtime/ and generated/; found upwards from here by default."
+ROOT_HELP = "The folder with spec/, templates/, runtime/ and generated/; by default the nearest one above this folder."
 root_option = click.option("--root", type=ROOT, callback=_find_root, help=ROOT_HELP)
 
 

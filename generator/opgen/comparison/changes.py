@@ -86,6 +86,6 @@ def _differences(old: Mapping[Keys, Leaf], new: Mapping[Keys, Leaf]) -> Iterator
 
 
 def _common(names: object, others: object) -> tuple[str, ...]:
-    """The names that both have: what is added or removed is told for itself, and the order of the others here."""
+    """Return the names that both have, whose order is compared; additions and removals are reported themselves."""
     assert isinstance(names, tuple) and isinstance(others, tuple)
     return tuple(name for name in names if name in others)

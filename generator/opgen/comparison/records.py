@@ -156,7 +156,7 @@ def _of_methods(spec: Spec) -> _Described:
     for family in spec.families:
         yield "file of methods", family.name, Location(family.path), [{"doc": family.doc}]
         for method in family.methods:
-            if method.functor is None:  # which its op tells
+            if method.functor is None:  # else the op has them
                 own = [method, _follows_of_method(spec, method), {"file": family.name}]
                 yield "storage method", method.name, method.location, own
     for method in spec.device_methods:

@@ -154,7 +154,7 @@ class _Repository:
 
 
 def _environment() -> Mapping[str, str]:
-    """The environment without the variables by which git tells a hook where the repository of its commit is."""
+    """Return the environment without the variables that git sets for hooks."""
     without = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     local = _git("rev-parse", "--local-env-vars", environment=without).stdout.decode().split()
     return {

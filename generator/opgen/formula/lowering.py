@@ -48,7 +48,7 @@ def lowered(
     literal: Callable[[str], str] = str,
     brief: Collection[str] | None = None,
 ) -> str:
-    """A formula in a language. `literal` says how this language writes a number that is given to a function.
+    """Return a formula in a language. `literal` writes a number that is an argument of a function.
 
     `brief` are the names that quick implementations of kernels take as they are, if there are any: what is computed
     of them is marked for these.

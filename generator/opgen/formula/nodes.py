@@ -82,7 +82,7 @@ class Call:
     arguments: "tuple[Node, ...]"
     offset: int = field(default=0, compare=False)
 
-    # Formulas are trees of these: what is asked of each again and again is found once.
+    # Formulas are trees of calls, so that properties of each are cached.
     def __hash__(self) -> int:
         return self._hash
 
@@ -101,7 +101,7 @@ class Call:
 
     @cached_property
     def calls(self) -> "tuple[Call, ...]":
-        """The calls that it is made of, each once, itself first."""
+        """The distinct calls in it, itself first."""
         inner = (call for argument in self.arguments if isinstance(argument, Call) for call in argument.calls)
         return tuple(dict.fromkeys((self, *inner)))
 
@@ -194,7 +194,7 @@ def neutral_number(nodes: Collection[Node], name: str) -> float | None:
 
 
 def calls(node: Node) -> tuple[Call, ...]:
-    """The calls that a formula is made of, each once."""
+    """Return the distinct calls in a formula."""
     return node.calls if isinstance(node, Call) else ()
 
 

@@ -79,7 +79,7 @@ def _is_bool(cursor: Cursor, text: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Primitive:
-    """A function that formulas are made of."""
+    """A function of formulas."""
 
     call: Annotated[str, Entry("primitive '{}'"), _is_pattern, defines("primitive", token=r"^\w+(?=\()")]
     doc: Annotated[str, "What the primitive gives."]
@@ -125,7 +125,7 @@ class Primitive:
     ]
     of_dtype: Annotated[
         bool,
-        "Whether its functions are told the dtype of the elements, to which the result is rounded: those of kernels as "
+        "Whether its functions take the dtype of the elements, to which the result is rounded: those of kernels as "
         "the first argument of their template, those of arrays as the last argument.",
     ]
     bounded: Annotated[bool, "Whether the function has an overload in vector_math.hpp, quick for floats of up to 1e5."]
@@ -133,7 +133,7 @@ class Primitive:
     formula: Annotated[
         Formula | None,
         "The formula of what it computes, of other primitives, where neither language has an expression of NumPy's "
-        "functions or of C's. Nothing is made of it: `opgen check` compares expressions, gradients and edges with it.",
+        "functions or of C's. It emits no code: `opgen check` compares expressions, gradients and edges with it.",
     ]
     gradient: Annotated[
         Mapping[str, Formula],
@@ -208,7 +208,7 @@ class Primitive:
 
 
 class Primitives(dict[str, Primitive]):
-    """The primitives by their names. What follows from them is found once."""
+    """The primitives by their names. Derived values are cached."""
 
     def __init__(self, primitives: Mapping[str, Primitive]) -> None:
         super().__init__(primitives)

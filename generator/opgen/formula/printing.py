@@ -78,7 +78,7 @@ def _printed(tree: ast.expr, literal: Callable[[str], str], *, is_operand: bool)
         case ast.UnaryOp(op=operator, operand=operand):
             precedence = _PRECEDENCES[type(operator)]
             if isinstance(operand, Written) and not is_operand:
-                # A negative number is given to a function as others are.
+                # A negative argument is written as other numbers are.
                 return f"{SIGN_OF[type(operator)]}{literal(repr(operand.value))}", precedence
             # Two signs in a row would be another operator.
             return f"{SIGN_OF[type(operator)]}{part(operand, precedence + 1)}", precedence

@@ -72,7 +72,7 @@ def _simplified(node: Call) -> Node:
 
 
 def shared(node: Node) -> "tuple[dict[str, Node], Node]":
-    """A formula whose parts that it has more than once are named, each over those before it: the parts and the rest."""
+    """Return a formula with names for its repeated parts: the parts, each over those before it, and the remainder."""
     return _shared(node) if isinstance(node, Call) else ({}, node)
 
 

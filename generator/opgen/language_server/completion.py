@@ -11,7 +11,7 @@ from opgen.language_server.workspace import PYTHON_KINDS, Workspace
 from opgen.loader import Document, parsed
 from opgen.schema import Schema
 
-# Stands for what is being written, so that the rest of the file can be read.
+# Stands for the unfinished text, so that the file can be read.
 _HERE = "opgen_completes_here"
 _WORD = re.compile(r"[\w.]*\Z")
 

@@ -21,7 +21,7 @@ def path_of(uri: str) -> Path | None:
 
 
 def line_at(lines: Sequence[str], number: int) -> str:
-    """A line, counted from 1; an empty one behind the end."""
+    """Return a line, counted from 1; an empty one past the end."""
     return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
@@ -37,7 +37,7 @@ class Columns:
         return len(line[: column - 1].encode(name)) // size
 
     def from_units(self, line: str, units: int) -> int:
-        """Opgen's column of the editor's; behind the end of the line it is the end."""
+        """Return opgen's column for the editor's, at most the end of the line."""
         name, size = _ENCODINGS[self.encoding]
         return len(line.encode(name)[: units * size].decode(name, "ignore")) + 1
 

@@ -21,7 +21,7 @@ from opgen.language_server.workspace import Workspace
 from opgen.problem import Problem
 from opgen.report import end_column
 
-# While somebody types, what is wrong is looked for once in so many seconds.
+# Seconds between checks while the user types.
 _PAUSE = 0.02
 _WATCHED = ("spec/**/*.yaml", "spec/**/*.yml", "templates/**", "runtime/**")
 _ITEM_KINDS = {
@@ -33,7 +33,7 @@ _ITEM_KINDS = {
 
 
 class SpecServer(LanguageServer):
-    """The server of one project: the one that a file of the editor is in, unless a folder is given."""
+    """The server of one project: that of the files in the editor, or of a folder that is passed."""
 
     def __init__(self, root: Path | None) -> None:
         super().__init__("opgen", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Incremental)
@@ -80,7 +80,7 @@ class SpecServer(LanguageServer):
         return self.project
 
     def tell(self) -> None:
-        """Look for errors, and tell the editor those of each file that has any, or had some."""
+        """Check the project, and publish the errors of each file that has any, or had some."""
         if self._pending is not None:
             self._pending.cancel()
             self._pending = None
@@ -90,7 +90,7 @@ class SpecServer(LanguageServer):
         is_first = not project.documents
         project.examine()
         if is_first:
-            # What was read first stays: nobody need look at it for garbage again.
+            # What was read first stays: the garbage collector need not scan it again.
             gc.collect()
             gc.freeze()
         by_file: dict[Path, list[types.Diagnostic]] = {path: [] for path in self._told}

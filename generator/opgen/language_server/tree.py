@@ -42,13 +42,13 @@ class Node:
 @lru_cache(maxsize=1024)
 def nodes_of(document: Document) -> Sequence[Node]:
     """Every key and value of a file, each before those inside it."""
-    # The spec of the package that a project stands on has that package's name in front.
+    # Paths in the spec of the base begin with the name of that package.
     kind = file_kind(Path(*document.path.parts[1:]) if document.root.location.is_of_base else document.path)
     return [] if kind is None else list(_walk(document.root, _shapes(kind).whole, (), "", _shapes(kind)))
 
 
 class _Shapes:
-    """The schema of a kind of files, taken apart into alternatives without references."""
+    """The schema of a kind of files, as alternatives without references."""
 
     def __init__(self, kind: FileKind[Any]) -> None:
         schema = schema_of(kind)

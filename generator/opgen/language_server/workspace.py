@@ -57,7 +57,7 @@ class Workspace:
         return self._sources
 
     def absolute(self, path: Path) -> Path:
-        """Where a file is: in the project, or in the package that it stands on."""
+        """Return the path of a file: in the project, or in the package that it builds on."""
         posix = PurePosixPath(path)
         if posix in self.sources.paths:
             return self.sources.paths[posix] / path
@@ -140,7 +140,7 @@ class Workspace:
         return list(dict.fromkeys(filter(None, packages)))
 
     def functions(self, path: Path) -> Iterator[tuple[str, Target, str]]:
-        """Yield the functions that a file may call, each as `module.function`, with its definition and its signature."""
+        """Yield the functions that a file may call: `module.function`, its definition and its signature."""
         folders = [BACKENDS / package / "ops" for package in self.packages(path)]
         # Launches call functions of the package too.
         folders += [folder.parent for folder in folders if path.parent.name == "kernels"]

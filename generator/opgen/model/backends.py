@@ -29,7 +29,7 @@ class BackendFamily(CellFile):
         Key("vocabulary"),
         Mark.OPTIONAL,
         "The words in which the ops of a family of array libraries are written, by `name(parameters)`. A word is a "
-        "function of a backend's emitted library.py. Arrays may be immutable: no word changes what it is given. A "
+        "function of a backend's emitted library.py. Arrays may be immutable: no word changes its arguments. A "
         "word that joins elements keeps the dim, of size 1.",
     ]
     driver: Annotated[
@@ -135,7 +135,7 @@ class Backend(CellFile):
         _ORDINAL,
         "The name of a device for users, such as `gpu:{ordinal}`; without {ordinal} there is one device.",
     ]
-    display: Annotated[str, _ORDINAL, Mark.MAY_BE_EMPTY, "What the display of a tensor ends with, to tell its device."]
+    display: Annotated[str, _ORDINAL, Mark.MAY_BE_EMPTY, "The end of a tensor's display, which shows its device."]
     preference: Annotated[int, "Of the backends that are available, Device.default() is of the one with the highest."]
     dlpack: Annotated[int, "The `DLDeviceType` that DLPack gives its devices."]
 

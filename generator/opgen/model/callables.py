@@ -11,7 +11,7 @@ class Callable:
     parameters: tuple[str, ...]
     required: int  # how many of them have no default
     takes_more: bool  # any number of further arguments
-    keywords: Mapping[str, bool]  # those that are given by name alone, and whether they have a default
+    keywords: Mapping[str, bool]  # keyword-only parameters, and whether they have a default
     returns: str | None = None
 
     def __str__(self) -> str:

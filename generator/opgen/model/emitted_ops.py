@@ -72,7 +72,7 @@ class LaunchOp:
     method: Method
     family: KernelFamily
     location: Location
-    arguments: tuple[str, ...]  # behind the builder and the library
+    arguments: tuple[str, ...]  # after the builder and the library
     parameters: str  # all with their types
     kernel: str  # on the host, where its condition asks for it
     first: tuple[Part, ...]  # what the condition needs

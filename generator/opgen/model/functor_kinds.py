@@ -33,7 +33,7 @@ class FunctorKind:
     unsupported: Annotated[
         str, Of((*ENUM_KINDS, ROW, SCAN)), "Why an op lacks the dtypes that it does not have; errors quote it."
     ]
-    functors: Annotated[  # the others are found
+    functors: Annotated[  # the others are derived
         tuple[Functor, ...], Key("ops"), Of((*CHOSEN_KINDS, NAMED, ROW, SCAN)), "The ops by name."
     ]
     joined: Annotated[Name, Key("family"), _JOINING, "The file of spec/storage that the methods of the ops join."]

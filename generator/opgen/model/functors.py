@@ -267,7 +267,7 @@ class Functor:
 
     @property
     def is_gradient(self) -> bool:
-        """Whether it is the gradient of another op, which opgen has found."""
+        """Whether it is the gradient of another op, which opgen has derived."""
         return self.kind in (*GRADIENT_KINDS, ROW_GRADIENT)
 
     @cached_property

@@ -18,7 +18,7 @@ class Gradient:
     instead: Annotated[
         Mapping[Name, Expression],
         Mark.OPTIONAL,
-        "By operand, the call that is recorded in place of this one if the operand is given.",
+        "By operand, the call that is recorded instead of this one if the operand is not None.",
     ]
     none: Annotated[str | None, "Why the method has no gradients."]
     missing: Annotated[str | None, "Why the method cannot be recorded."]
@@ -27,7 +27,7 @@ class Gradient:
         Mark.OTHERS,
         "An operand, and the expression of its gradient over `g`, which is the gradient of the result, `result`, the "
         "arguments, and the functions of runtime/gradient/rules.py as `rules`. `node` is the recorded call, and "
-        "`handle` tells whether a tensor still shows the first operand.",
+        "`handle` is true while a tensor still shows the first operand.",
     ]
     location: Location = field(compare=False)
 

@@ -15,7 +15,7 @@ ROW_GRADIENT = "row_gradient"
 SCAN = "scan"
 # The one whose ops give the gradients of both operands.
 JOINT_KIND = "binary_gradients"
-# Those that are found: the gradients of the ops of other kinds.
+# The derived kinds: the gradients of the ops of other kinds.
 GRADIENT_KINDS = {"unary_gradient": ("unary",), "binary_gradient": ("binary",), JOINT_KIND: ("binary", NAMED)}
 # Those of which a package has an enum.
 ENUM_KINDS = (*CHOSEN_KINDS, *GRADIENT_KINDS)

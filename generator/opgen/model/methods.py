@@ -104,7 +104,7 @@ class Method:
     checks: Annotated[
         tuple[Check, ...],
         Mark.OPTIONAL,
-        "Calls of functions of runtime/core/check.py or layer_check.py, made before the branch of a backend.",
+        "Calls of functions of runtime/core/check.py or layer_check.py, before the branch of a backend.",
     ]
     errors: Annotated[
         Mapping[Annotated[str, names_of("error")], Location],
@@ -159,7 +159,7 @@ class Method:
 
     @cached_property
     def is_broken(self) -> bool:
-        """Whether its signature or its operands could not be read, which is noted; the rest cannot be checked."""
+        """Whether its signature or its operands are invalid, which is reported, so that nothing else can be checked."""
         lacks_operands = self.owner == STORAGE and not self.operands
         return not self.signature.name or lacks_operands or next(self._operand_diagnostics(), None) is not None
 
@@ -227,7 +227,7 @@ class Method:
             arguments.append(inner if operand.layout is None else f"{ops}Operand{maker}({inner}, {operand.layout})")
         if not self.operands:
             arguments.append("inner")
-        # The dtype that a functor is given is that of its result, whatever its other arguments are.
+        # The argument `dtype` of a functor is that of its result, whatever its other arguments are.
         spelled = {"dtype": "result=dtype"} if self.functor is not None else {}
         taken = {"op", *(name for operand in self.operands for name in (operand.name, operand.layout))}
         others = (spelled.get(name, name) for name in self.signature.arguments if name not in taken)

@@ -18,7 +18,7 @@ _MODULE = re.compile(r"\w+(?:/\w+)*")
 
 @dataclass(frozen=True)
 class BasePackage:
-    """The installed package that a project stands on, and the families of kernels that it has from there."""
+    """The installed package that a project builds on, and the families of kernels that it takes from there."""
 
     CALLED: ClassVar = "the base"
     package: Annotated[Name, "The name by which Python imports it."]
@@ -34,7 +34,7 @@ class Package:
     version: Annotated[str, Pattern(_VERSION, "1.0.2"), "The version of the package, as pip has it."]
     summary: Annotated[str, "One line on the package, for indexes of packages."]
     python: Annotated[str, Pattern(_PYTHON, ">=3.11"), "The versions of Python that the package runs on."]
-    requires: Annotated[tuple[str, ...], Mark.OPTIONAL, "What pip always installs beside the package."]
+    requires: Annotated[tuple[str, ...], Mark.OPTIONAL, "The packages that pip always installs with this one."]
     extras: Annotated[
         Mapping[Name, tuple[str, ...]],
         Mark.OPTIONAL,
@@ -70,7 +70,7 @@ class Package:
     shared: Annotated[
         Mapping[Annotated[str, like(_FOLDER)], Location],
         Mark.OPTIONAL,
-        "Folders of the project that the package holds, beside the runtime, for projects that stand on it.",
+        "Folders of the project that the package holds besides the runtime, for projects that build on it.",
     ]
     without_gradients: Annotated[bool, "Whether no op and no method has a gradient, so that none need be written."]
     location: Annotated[Location, LocationOf("name")] = field(compare=False)

@@ -33,10 +33,10 @@ class Spec:
 
     package: Package
     dtypes: tuple[DType, ...]
-    primitives: Primitives  # what formulas are made of
+    primitives: Primitives  # the functions of formulas
     functors: Mapping[str, FunctorKind]
     families: tuple[Family, ...]
-    formats: tuple[Format, ...]  # the blocks in which weights are kept
+    formats: tuple[Format, ...]  # the block formats of quantized weights
     device_doc: str
     device_methods: tuple[Method, ...]
     backend_families: tuple[BackendFamily, ...]
@@ -69,7 +69,7 @@ class Spec:
 
     @cached_property
     def known_dtypes(self) -> str:
-        """The groups as one text: what is kept of a spec depends on no more of its dtypes, in most cases."""
+        """The groups as one text: most memoized results depend on nothing else of the dtypes."""
         return str(self.groups)
 
     @cached_property
@@ -125,7 +125,7 @@ class Spec:
         return owners
 
     def family_of(self, backend: Backend) -> BackendFamily | None:
-        """The family that a backend extends, perhaps by way of others."""
+        """Return the family that a backend extends, directly or through others."""
         last = self.chain(backend)[-1]
         return last if isinstance(last, BackendFamily) else None
 

@@ -160,7 +160,7 @@ class Reference:
         return operand.name, words.get(texts[0], ", ".join(texts)) if len(texts) == 1 else ", ".join(texts)
 
     def _primitives(self, functor: Functor | None) -> list[Primitive]:
-        """The functions that its formula is made of."""
+        """The primitives of its formula."""
         node = functor.computed.node if functor is not None and functor.computed is not None else Number(0)
         used = dict.fromkeys(part.primitive for part in walk(node) if isinstance(part, Call))
         return [self.spec.primitives[name] for name in used if name.isidentifier() and name in self.spec.primitives]

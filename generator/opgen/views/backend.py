@@ -1,4 +1,4 @@
-"""Views of what tells the backends apart: their choice at import, the dummies, the ops, and the ops of users."""
+"""Views of the backends: their choice at import, the dummies, the ops, and users' ops."""
 
 from types import SimpleNamespace as View
 

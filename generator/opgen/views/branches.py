@@ -16,7 +16,7 @@ from opgen.views.python import quoted, tuple_text
 Case: TypeAlias = tuple[str | None, str | None]
 
 
-# Calls that are given more than so many arguments share a list of them.
+# Calls with more arguments than this share a list of them.
 _MAX_REPEATED: Final = 5
 
 
@@ -104,10 +104,10 @@ def branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: li
         guards=guards,  # each raises UnsupportedDType, on a condition or always
         # Calls that are preferred to the last one: on a condition, and where a library is there, which may give None.
         attempts=attempts,
-        # What several calls are given, and its name, where it is long.
+        # The arguments that several calls share, and their name, if the list is long.
         operands=operands and View(name=operands, values=arguments),
         device="inner" if is_device else "inner.device",  # what has the libraries
-        result=f"{backend.name}_result",  # what a library made: that of each backend has a class of its own
+        result=f"{backend.name}_result",  # the result of a library, whose class depends on the backend
         call=final,  # what is done in the end; None where nothing is supported
     )
 

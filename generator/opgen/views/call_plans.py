@@ -11,7 +11,7 @@ from opgen.views.python import quoted, tuple_text
 
 
 def has_plans(method: Method) -> bool:
-    """Whether what a call of a method did is kept: it depends on the arguments alone, and on no op of a user's."""
+    """Return True if calls of a method are cached as plans: they depend on the arguments alone, on no user's op."""
     is_own = method.body is None and method.custom_class is None
     return is_own and bool(method.operands) and bool(method.signature.parameters)
 
@@ -24,7 +24,7 @@ def _calls(spec: Spec, method: Method) -> Iterator[FunctionCall]:
 
 
 def plan_numbers(spec: Spec, method: Method) -> list[str]:
-    """The arguments of a method that a plan is given anew in each run: numbers but for those that a library may refuse.
+    """Return the arguments that each run of a plan takes anew: numbers, except those that a library may refuse.
 
     It may refuse floats that say how something is computed, such as a scale. What computes a functor takes all numbers,
     and elements, which may be integers too, are refused by none. Plans of weights in blocks keep theirs.

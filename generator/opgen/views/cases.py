@@ -1,4 +1,4 @@
-"""The cases of gradients, which stay apart where the functions of tensors that compute them are differentiated."""
+"""The cases of gradients, which stay separate where the functions of tensors that compute them are differentiated."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace

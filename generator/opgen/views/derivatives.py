@@ -49,7 +49,7 @@ from opgen.views.cases import Cases, Words, is_gentle
 from opgen.views.dispatch_names import op_classes
 from opgen.views.python import quoted
 
-# The reductions that formulas of rows are made of.
+# The reductions of row formulas.
 _ROW_JOINS = {SUM: "ReduceOp.SUM", MAX: "ReduceOp.MAX", MIN: "ReduceOp.MIN"}
 # Python's functions of numbers that are primitives.
 _OF_NUMBERS = {"maximum": "max", "minimum": "min"}

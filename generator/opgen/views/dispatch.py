@@ -63,7 +63,7 @@ def storage_method(spec: Spec, method: Method) -> View:
         coercions=() if is_property else tuple(coercions(method)),
         plan=plan,
         others=tuple(stored[1:]),  # these may be on another backend
-        # What the function of a composed method is given.
+        # The arguments of the function of a composed method.
         composed=None if method.body is None else ", ".join(["self", *method.signature.arguments]),
         written=None if plan is None else written_storage(method),
     )
@@ -152,7 +152,7 @@ def storage_base(spec: Spec) -> View:
     return View(
         storages=backend_classes(spec, "Storage"),
         blocks=backend_classes(spec, "Storage", "Q"),
-        # How many numbers plans of a method are given, where these are any.
+        # The count of numbers that plans of a method take, if any.
         numbers={name: count for name, count in counts.items() if count},
     )
 

@@ -132,7 +132,7 @@ class _Written(ast.NodeTransformer):
         return node if node.id in self._names else ast.Attribute(own, node.id, ast.Load())
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """A call, after what it is given."""
+        """Visit a call after its arguments."""
         function = node.func.id if isinstance(node.func, ast.Name) else ""
         whole = self.generic_visit(node)
         assert isinstance(whole, ast.expr)

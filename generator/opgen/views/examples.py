@@ -52,7 +52,7 @@ def _method(spec: Spec, method: Method) -> View:
 
 
 def _arguments(method: Method, example: Example) -> dict[str, object]:
-    """The arguments of a call: the shape of each operand, and what is given of the others."""
+    """Return the arguments of a call: the shape of each operand, and the values of the others."""
     written, own = example.arguments, example.arguments.get(SELF, VECTOR)
     shapes = {
         each.name: written.get(each.name, None if method.is_optional(each.name) else own) for each in method.operands

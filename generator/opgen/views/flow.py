@@ -46,7 +46,7 @@ def docs_flow(spec: Spec) -> View:
 
 
 def _words(spec: Spec, backend: Backend) -> str:
-    """The package whose ops do a backend's work and the libraries beside it, or that nothing does it."""
+    """Return the package whose ops do a backend's work and its libraries, or a note that it has no runtime."""
     if backend.package is None:
         return "unsupported, and says so"
     return ", ".join([spec.packages[backend.name][-1], *(library.name for library in backend.libraries)])

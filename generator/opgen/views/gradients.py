@@ -33,7 +33,7 @@ def _stored(method: Method) -> list[Operand]:
 
 
 def _given(method: Method) -> list[Operand]:
-    """Those that a call which is recorded has: where others are given, other calls are made instead."""
+    """Return the operands of a recorded call: with others, other calls are recorded instead."""
     instead = {} if method.gradient is None else method.gradient.instead
     return [operand for operand in _stored(method) if operand.name not in instead]
 
@@ -151,7 +151,7 @@ def _shape(spec: Spec, method: Method) -> tuple[str, frozenset[str]]:
 
 
 def _layouts(method: Method) -> dict[str, int]:
-    """The layouts of operands, which are kept at these places for sums of gradients."""
+    """Return the layouts of operands by their index; gradients that sum need them."""
     stored = _stored(method)
     if any(map(method.is_several, stored)):
         return {}
@@ -168,7 +168,7 @@ def _arguments(spec: Spec, method: Method, gradient: Gradient) -> list[str]:
 
 
 def _kept_result(method: Method, gradient: Gradient) -> str | None:
-    """The result where it is kept; None where it never is."""
+    """Return the expression of the saved result; None if it is never saved."""
     if gradient.all is not None:
         return "made" if RESULT in gradient.all.names else None
     asked = [name for name, it in gradient.functions.items() if RESULT in it.names]
@@ -250,7 +250,7 @@ def _ends(spec: Spec, method: Method) -> Iterator[str]:
     if writes(method):
         yield f"rewritten(self, _{method.name}, {', '.join(parts)})"
         return
-    # Only errors about what may have been overwritten tell where it was called.
+    # Only errors about overwritten values say where the op was called.
     ends = ["None", "False"] if result is None and not stored else [] if result is None else [result]
     call = f"record({', '.join(['made', f'_{method.name}', *parts, *ends])})"
     if signature.returns == "tuple[Storage, ...]":
@@ -258,7 +258,7 @@ def _ends(spec: Spec, method: Method) -> Iterator[str]:
         yield f"first_result = {call}"
         functor = spec.functor(method, None)
         is_private = functor is not None and functor.per_row
-        # What gradients are made of depends on the operands as well; no tensor shows what ops of numbers save.
+        # Gradients depend on the operands as well; no tensor shows what ops of numbers save.
         refuses = OTHERS in names and not is_private
         more = f"without_gradients({quoted(method.name)}, results[1:])" if refuses else "results[1:]"
         yield f"return (first_result, *{more}) if len(results) > 1 else (first_result,)"
@@ -362,7 +362,7 @@ def rules_of(spec: Spec, methods: Iterable[Method]) -> list[View]:
 
 
 def gradients_storages(spec: Spec) -> View:
-    """The classes that are made of what each family records."""
+    """The view of the classes of recorded storages, with the methods of each family."""
     return View(
         families=[(family.name, class_of(family)) for family in spec.families],
         classes=[class_of(family) for family in spec.families if not family.holds_blocks],

@@ -33,7 +33,7 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
 
 @memoize(lambda spec: (spec.known_elements, spec.widths, spec.formats), size=1)
 def element_types(spec: Spec) -> Mapping[str, str]:
-    """Return the C++ names of dtypes, widths, block formats and ops, for which kernels are made."""
+    """Return the C++ names of dtypes, widths, block formats and ops, over which kernels range."""
     types = {**spec.cpp_types, **{name: cpp for name, (cpp, _) in spec.widths.items()}}
     types |= {name: struct_name(name) for name in spec.sets[BLOCKS]}
     return types | {name: camel(name) for name in spec.functor_names}

@@ -113,7 +113,7 @@ def _given_numbers(functor: Functor, passes: Passes) -> list[str]:
 
 
 def _at_index(functor: Functor, numbers: Sequence[str]) -> int:
-    """A bit for each operand of which the element that an index names is given."""
+    """Return a bit for each operand whose element at the index is an input."""
     return _bits(element_at(name) in numbers for name in functor.operands)
 
 
@@ -300,7 +300,7 @@ def _literal(kind: str, number: str = "static_cast<{}>({})") -> Callable[[str], 
 
 
 _LITERAL = _literal("T")
-# Of how a reduction joins, what formulas are given.
+# The arguments of formulas, by the part of the reduction.
 _JOINING = {"element": ("x",), "combine": ("x", "y")}
 
 

@@ -37,7 +37,7 @@ def _arguments(spec: Spec, *, host: bool) -> View:
         and "no kernels take these; name their family in 'kernels' of 'base', or write it to spec/kernels",
         groups=[_group(group, used[group.name].fields) for group in spec.field_groups if group.name in used],
         packers=list(map(_packer, structs)),
-        # By family, how many of them a struct has room for.
+        # By family, the number of them that fit in a struct.
         parameters={family.name: spec.max_parameters(family) for family in families if family.kinds},
         # What backends have them compiled for.
         targets=[
@@ -154,7 +154,7 @@ def _packer(struct: Struct) -> View:
     name = snake(struct.name)
     parameters = ["*", *map(_parameter, struct.members)]
     values = [member.name if member.is_number else f"*{member.name}" for member in struct.members]
-    # Before them are `def name(` and `return KernelArguments(NAME, (`, behind them `) -> KernelArguments:`.
+    # Before them are `def name(` and `return KernelArguments(NAME, (`, after them `) -> KernelArguments:`.
     return View(
         made_from=(struct.location,),
         name=name,
@@ -173,7 +173,7 @@ def _parameter(member: Member) -> str:
 
 
 def _filled(items: Sequence[str], column: int) -> str:
-    """Items with commas from a column on, as many of them in a line as it has room for."""
+    """Return items separated by commas, wrapped from a column on."""
     text = ", ".join(items).replace(": ", ":\N{NO-BREAK SPACE}")
     filled = textwrap.fill(text, 99, initial_indent=" " * column, subsequent_indent=" " * 8)
     return filled[column:].replace("\N{NO-BREAK SPACE}", " ")

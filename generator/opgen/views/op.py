@@ -196,7 +196,7 @@ def _literal(operand: str) -> Callable[[str], str]:
 
 
 def _is_one_step(expression: str) -> bool:
-    """Whether NumPy evaluates an expression in one pass, which leaves nothing behind that should stay in a cache."""
+    """Return True if NumPy evaluates an expression in one pass, without intermediate arrays to keep in a cache."""
     node = ast.parse(expression, mode="eval").body
     parts: list[ast.expr] = []
     if isinstance(node, ast.Call):

@@ -100,7 +100,7 @@ def public_module(spec: Spec, module: PublicModule) -> View:
 
 
 def mounted_runtime(spec: Spec, base: BasePackage) -> View:
-    """The runtime of the package that this one stands on, as a part of this one."""
+    """The view of the base package's runtime, as a part of this package."""
     return View(package=spec.package.name, base=base.package, own=OWN_RUNTIME)
 
 

@@ -21,7 +21,7 @@ def kernels_toolchains(spec: Spec) -> View:
     )
 
 
-# It tells wheels with kernels for the host from others.
+# It distinguishes wheels with kernels for the host from others.
 setup = kernels_toolchains
 
 

@@ -35,7 +35,7 @@ def arguments_reordered(match: Match) -> str | None:
 
 @rule(*_of_methods(CHANGED, "signature.types.*"))
 def argument_type_changed(match: Match) -> str | None:
-    """An argument of a method has another type. A type that only accepts more breaks nobody.
+    """An argument of a method has another type. A type that only accepts more breaks no callers.
 
     METHOD_OPS_CHANGED reports an argument `op` that takes other ops.
     """

@@ -66,7 +66,7 @@ def parameters_reordered(match: Match) -> str | None:
 
 @rule(("storage method", CHANGED, "tensor.types.*"))
 def parameter_type_changed(match: Match) -> str | None:
-    """A parameter of a tensor method has another type. A type that only accepts more breaks nobody."""
+    """A parameter of a tensor method has another type. A type that only accepts more breaks no callers."""
     return narrowed(match, "parameter")
 
 
