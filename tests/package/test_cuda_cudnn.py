@@ -468,6 +468,13 @@ def test_padding_is_left_to_engines_that_multiply_its_zeros(opened, library):
     )
 
 
+@pytest.mark.parametrize(("dtype", "refused"), [(DType.F16, [(["eng47_"],)]), (DType.BF16, []), (DType.F32, [])])
+def test_convolutions_of_f16_are_of_engines_that_sum_infinities(opened, library, dtype, refused):
+    params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general
+    assert run(opened.convolution(FORWARD, dtype, params, 160, 320, 480))
+    assert library.named("deselect_engines") == refused
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_input_gradients_are_of_engines_that_leave_out_the_zeros_between(opened, library, stride):
     params = ParamsConv2D(**SIZES, padding=0, stride=stride, dilation=1).general
