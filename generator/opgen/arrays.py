@@ -114,6 +114,10 @@ class Lacking:
 
     name: Annotated[str, Entry("dtype '{}'")]
     unsupported: Annotated[str, "Why the library has no such dtype: errors and the matrix quote it."]
+    intermediate: Annotated[
+        Spelling | None,
+        "The library's dtype all the same, if narrower numbers are computed in it though it has no ops of its own.",
+    ]
     location: Location = field(compare=False)
 
 
@@ -183,8 +187,12 @@ class ArrayLibrary:
 
     @property
     def dtypes(self) -> Mapping[str, Spelling] | None:
-        """The library's dtypes; None where they are NumPy's."""
-        return None if isinstance(self.listed, str) else _of(self.listed, Spelling)
+        """The library's dtypes, also intermediate ones; None where they are NumPy's."""
+        if isinstance(self.listed, str):
+            return None
+        lacking = _of(self.listed, Lacking)
+        intermediate = {name: item.intermediate for name, item in lacking.items() if item.intermediate is not None}
+        return _of(self.listed, Spelling) | intermediate
 
     @property
     def lacking(self) -> Mapping[str, tuple[str, Location]]:

@@ -135,7 +135,7 @@ class Numerics:
         if library.is_integer(x):
             return library.astype(x > zero, x.dtype) - library.astype(x < zero, x.dtype)
         # No subnormal is below 1 then.
-        scale = 2.0**600 if self._is_wide(x) else 2.0**90
+        scale = self.number(x, 2.0**600 if self._is_wide(x) else 2.0**90)
         return library.minimum(library.maximum(x * scale * scale, self.number(x, -1)), self.number(x, 1)) + zero
 
     def round_half_away(self, x: Any) -> Any:

@@ -61,7 +61,9 @@ def exp(library: Any, x: Any) -> Any:
     lowest, highest = (library.constant(bound, x) for bound in own.exponents)
     clamped = library.minimum(library.maximum(x, lowest), highest)
     count = library.floor(clamped * math.log2(math.e) + 0.5)
-    remainder = clamped - count * own.log_2[0] - count * own.log_2[1]
+    # By arrays: of multiples of Python's numbers a library may add the factors up, which rounds them.
+    high, low = (library.constant(part, x) for part in own.log_2)
+    remainder = clamped - count * high - count * low
     result = _polynomial(remainder, [1 / math.factorial(term) for term in range(own.terms)])
     half = library.floor(count / 2)
     return result * _power_of_two(library, half) * _power_of_two(library, count - half)
@@ -147,7 +149,7 @@ def _wave(library: Any, x: Any, ahead: int) -> Any:
     count = library.floor(x * (2 / math.pi) + 0.5)
     rest = x
     for part in own.half_pi:
-        rest = rest - count * part
+        rest = rest - count * library.constant(part, x)
     # Of what is beyond the bound nothing is left but a sine.
     rest = library.minimum(library.maximum(rest, library.constant(-1, x)), library.constant(1, x))
     square = rest * rest
