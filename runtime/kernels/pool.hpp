@@ -77,11 +77,14 @@ TALLOW_INLINE bool covers(const Span& elements, uint32_t dilation, int32_t posit
            (dilation == 1 || static_cast<uint32_t>(position - elements.first) % dilation == 0);
 }
 
-// `begin` is joined with each of the elements, and `result` ends it, for an average with the number of them.
+// `begin` is joined with each of the elements, and `result` ends it, for an average with the number of them, and for a
+// share with the gradient.
 template <typename T> struct Average {
     using Value = compute_type<T>;
     using State = Value;
+    using Result = T;
     static constexpr bool counts = true;
+    static constexpr bool shares = false;
     static constexpr bool has_tangents = false;
     static TALLOW_INLINE State begin() {
         return State{0};
@@ -96,7 +99,9 @@ template <typename T> struct Average {
 template <typename T> struct Maximum {
     using Value = compute_type<T>;
     using State = Value;
+    using Result = T;
     static constexpr bool counts = false;
+    static constexpr bool shares = false;
     static constexpr bool has_tangents = false;
     static TALLOW_INLINE State begin() {
         return lowest<State>();
@@ -121,7 +126,9 @@ template <typename T> struct MaximumTangent {
         Value sum;
         Value count;
     };
+    using Result = T;
     static constexpr bool counts = false;
+    static constexpr bool shares = false;
     static constexpr bool has_tangents = true;
     static TALLOW_INLINE State begin() {
         return {lowest<Value>(), Value{0}, Value{0}};
@@ -143,5 +150,32 @@ template <typename T> struct MaximumTangent {
 template <typename Value> TALLOW_INLINE bool is_largest(Value element, Value highest) {
     return element == highest || element != element;
 }
+
+// The gradient of a maximum, divided by how many elements are the largest.
+template <typename T> struct MaximumShare {
+    using Value = compute_type<T>;
+    struct State {
+        Value highest;
+        uint32_t count;
+    };
+    using Result = Value;
+    static constexpr bool counts = false;
+    static constexpr bool shares = true;
+    static constexpr bool has_tangents = false;
+    static TALLOW_INLINE State begin() {
+        return {lowest<Value>(), 0};
+    }
+    static TALLOW_INLINE State join(const State& state, Value element, Value) {
+        const bool is_nan = element != element;
+        const Value highest = maximum(state.highest, element);
+        // As comparisons in `Maximum`.
+        const bool is_first = element > state.highest || (is_nan && state.highest == state.highest);
+        const uint32_t others = opaque(is_first ? 0 : state.count);
+        return {highest, opaque(others + (is_largest(element, highest) ? 1 : 0))};
+    }
+    static TALLOW_INLINE Value result(const State& state, Value gradient) {
+        return gradient / static_cast<Value>(state.count);
+    }
+};
 
 } // namespace tallow

@@ -71,18 +71,37 @@ template <typename Op, typename T, typename Arguments> struct PoolMaker {
         Value area{};
         if constexpr (Op::counts)
             area = static_cast<Value>(divisor(depth, z)) * static_cast<Value>(divisor(height, y));
-        T* const result = pointer_to<T>(arguments.result) + offsets[0] +
-                          (static_cast<uint64_t>(z) * height.windows + static_cast<uint64_t>(y)) * width.windows +
-                          static_cast<uint64_t>(x);
-        Pack<T, N> pack;
+        const uint64_t window = offsets[0] +
+                                (static_cast<uint64_t>(z) * height.windows + static_cast<uint64_t>(y)) * width.windows +
+                                static_cast<uint64_t>(x);
+        Pack<T, N> gradients{};
+        uint64_t result;
+        if constexpr (Op::shares) {
+            gradients = load_some<N>(pointer_to<const T>(arguments.gradient) + window, 1, left);
+            result = arguments.shares;
+        } else {
+            result = arguments.result;
+        }
+        Pack<typename Op::Result, N> pack;
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i) {
             Value count{};
             if constexpr (Op::counts)
                 count = area * static_cast<Value>(divisor(width, x + static_cast<int32_t>(i)));
+            else if constexpr (Op::shares)
+                count = to_compute(gradients.values[i]);
             pack.values[i] = Op::result(states[i], count);
         }
-        store_guarded(result, 0, left, pack);
+        auto* const first = pointer_to<typename Op::Result>(result) + window;
+        constexpr uint32_t in_access = N < pack_length<typename Op::Result> ? N : pack_length<typename Op::Result>;
+#pragma unroll
+        for (uint32_t i = 0; i < N; i += in_access) {
+            Pack<typename Op::Result, in_access> part;
+#pragma unroll
+            for (uint32_t j = 0; j < in_access; ++j)
+                part.values[j] = pack.values[i + j];
+            store_guarded(first, i, left, part);
+        }
     }
 
   private:
@@ -136,11 +155,15 @@ template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool(const 
 template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool_tangent(const Arguments& arguments) {
     pool<MaximumTangent<T>, T>(arguments);
 }
+// The part of the gradient that each of the largest elements of a window takes, in the compute dtype.
+template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool_shares(const Arguments& arguments) {
+    pool<MaximumShare<T>, T>(arguments);
+}
 
 // Sums over the windows that have an element, in their order, so that the bits are the same on every run: of an average
-// the gradient divided by the number of elements, of a maximum, where the element is one of the largest, by the number
-// of these. Operand 0 is the source and the result, which are contiguous, operand 1 the pooled elements and the
-// gradient, which are contiguous too.
+// the gradient divided by the number of elements, of a maximum its shares, where the element is one of the largest.
+// Operand 0 is the source and the result, which are contiguous, operand 1 the pooled elements and the gradient or the
+// shares, which are contiguous too.
 template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker {
     using Value = compute_type<T>;
     const Arguments& arguments;
@@ -159,12 +182,12 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
         const uint32_t inside = left < N ? (1u << left) - 1 : (1u << N) - 1;
         uint32_t nans = 0;
         if constexpr (Largest) {
+            const Pack<T, N> pack = load_some<N>(pointer_to<const T>(arguments.source) + offsets[0] + row, 1, left);
 #pragma unroll
-            for (uint32_t i = 0; i < N; ++i)
-                if (i < left) {
-                    elements[i] = to_compute(pointer_to<const T>(arguments.source)[offsets[0] + row + i]);
-                    nans |= elements[i] != elements[i] ? opaque(1u << i) : 0;
-                }
+            for (uint32_t i = 0; i < N; ++i) {
+                elements[i] = to_compute(pack.values[i]);
+                nans |= elements[i] != elements[i] ? opaque(1u << i) : 0;
+            }
         }
         const Span columns = windows_of(width, adaptive, x, x + static_cast<int32_t>(left < N ? left : N) - 1);
         const Span rows = windows_of(height, adaptive, y, y);
@@ -183,6 +206,12 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
                     offsets[1] + (static_cast<uint64_t>(d) * height.windows + static_cast<uint64_t>(h)) * width.windows;
                 const Value area =
                     Largest ? Value{} : static_cast<Value>(divisor(depth, d)) * static_cast<Value>(divisor(height, h));
+                if constexpr (Largest) {
+                    if (is_own_window(width)) {
+                        add_own<N>(windows + static_cast<uint64_t>(x), left, elements, nans, sums);
+                        continue;
+                    }
+                }
 #pragma unroll 1
                 for (int32_t w = columns.first; w < columns.end; ++w) {
                     const Arguments& again = reread(arguments);
@@ -203,9 +232,12 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
                     }
                     if (taken == 0)
                         continue;
-                    const Value count = Largest ? count_largest(offsets[0], depths, heights, widths, highest)
-                                                : area * static_cast<Value>(divisor(width, w));
-                    const Value share = to_compute(pointer_to<const T>(again.gradient)[window]) / count;
+                    Value share;
+                    if constexpr (Largest)
+                        share = pointer_to<const Value>(again.gradient)[window];
+                    else
+                        share = to_compute(pointer_to<const T>(again.gradient)[window]) /
+                                (area * static_cast<Value>(divisor(width, w)));
 #pragma unroll
                     for (uint32_t i = 0; i < N; ++i)
                         if ((taken >> i & 1) != 0)
@@ -224,32 +256,30 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
     TALLOW_INLINE uint32_t divisor(const PoolAxis& axis, int32_t window) const {
         return divisor_of(axis, arguments.adaptive != 0, arguments.include_padding != 0, window);
     }
-    TALLOW_INLINE Value count_largest(uint64_t volume, const Span& depths, const Span& heights, const Span& widths,
-                                      Value highest) const {
-        // Elements of a row whose loads are under way together.
-        constexpr uint32_t batch = 4;
-        uint32_t count = 0;
-        for (int32_t d = depths.first; d < depths.end; d += static_cast<int32_t>(reread(arguments).dilation_d))
-            for (int32_t h = heights.first; h < heights.end; h += static_cast<int32_t>(reread(arguments).dilation_h)) {
-                const Arguments& again = reread(arguments);
-                const T* const row =
-                    pointer_to<const T>(again.source) + volume +
-                    (static_cast<uint64_t>(d) * again.size_h + static_cast<uint64_t>(h)) * again.size_w + widths.first;
-                const uint32_t taps = count_steps(widths.first, widths.end, again.dilation_w);
-#pragma unroll 1
-                for (uint32_t first = 0; first < taps; first += batch) {
-                    T values[batch] = {};
+    // Whether each element along a row has a window for itself there, as channels that are last have.
+    TALLOW_INLINE bool is_own_window(const PoolAxis& width) const {
+        return width.window == 1 && width.stride == 1 && width.padding == 0 && arguments.adaptive == 0;
+    }
+    // Adds the shares of the windows of elements along a row.
+    template <uint32_t N>
+    TALLOW_INLINE void add_own(uint64_t window, uint32_t left, const Value (&elements)[N], uint32_t nans,
+                               Value (&sums)[N]) const {
+        const Arguments& again = reread(arguments);
+        const Pack<T, N> highest = load_some<N>(pointer_to<const T>(again.pooled) + window, 1, left);
+        uint32_t taken = nans;
 #pragma unroll
-                    for (uint32_t i = 0; i < batch; ++i)
-                        if (first + i < taps)
-                            values[i] = row[(first + i) * again.dilation_w];
+        for (uint32_t i = 0; i < N; ++i)
+            taken |= opaque(elements[i] == to_compute(highest.values[i]) ? 1u << i : 0);
+        constexpr uint32_t in_access = N < pack_length<Value> ? N : pack_length<Value>;
 #pragma unroll
-                    for (uint32_t i = 0; i < batch; ++i)
-                        if (first + i < taps)
-                            count += is_largest(to_compute(values[i]), highest) ? 1 : 0;
-                }
-            }
-        return static_cast<Value>(count);
+        for (uint32_t first = 0; first < N; first += in_access) {
+            const Value* const shares = pointer_to<const Value>(again.gradient) + window + first;
+            const auto pack = load_some<in_access>(shares, 1, left > first ? left - first : 0);
+#pragma unroll
+            for (uint32_t j = 0; j < in_access; ++j)
+                if ((taken >> (first + j) & 1) != 0)
+                    sums[first + j] = sums[first + j] + pack.values[j];
+        }
     }
 };
 template <typename T, typename Arguments> TALLOW_INLINE void average_pool_gradient(const Arguments& arguments) {

@@ -43,6 +43,8 @@ CUDA_STACKS = {
     "gru_sequence_gradient_f32_8": (11, 24),
     "lstm_sequence_gradient_bf16_8": (7, 24),
     "lstm_sequence_gradient_f16_8": (7, 24),
+    "max_pool_shares_bf16": (5, 24),
+    "max_pool_shares_f16": (5, 24),
     "silu_mul_f64_number_contiguous": (12, 16),
     "gelu_mul_f64_number_contiguous": (12, 16),
     # On sm_100 its divisions save what is live across them.
@@ -108,9 +110,9 @@ SCALAR_SPILLS = {
     "sum_i64_bool_rows": 5,
     "count_zero_f8e4m3_rows": 22,
     "sum_powers_bf16_rows": 11,
-    # Three axes of windows, and masks of sixteen elements.
-    "max_pool_gradient_f8e4m3": 4,
-    "max_pool_gradient_f8e5m2": 4,
+    # Three axes of windows, and eight comparisons of each.
+    "max_pool_shares_bf16": 4,
+    "max_pool_shares_f16": 2,
     # Masks of which of sixteen pairs are equal, or NaN.
     **dict.fromkeys((f"{op}_gradients_f8e4m3_contiguous" for op in ("minimum", "maximum")), 2),
 }
