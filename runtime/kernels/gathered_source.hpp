@@ -31,7 +31,7 @@ template <typename T, typename Gathering> struct DepthIndexes {
     static constexpr uint32_t size = 2 * half;
     static constexpr uint32_t depth = half * in_entry;
 
-    // Places along the axes, and an offset in accesses.
+    // Places along the axes, or a mask and the offset beside the image, and an offset in accesses.
     alignas(access_bytes) uint32_t images[size][4];
     uint32_t beside[size];
 
@@ -46,6 +46,8 @@ template <typename T, typename Gathering> struct DepthIndexes {
             const ImageIndex index = gathering.of_depth(limits.begin + place);
             entry = {{index.places[0], index.places[1], index.places[2], static_cast<uint32_t>(index.image / length)}};
             beside[slot] = static_cast<uint32_t>(index.beside / length);
+            if constexpr (Gathering::has_masks)
+                entry.values[1] = beside[slot];
         }
         store_registers(images[slot], entry);
     }
@@ -88,6 +90,19 @@ template <typename T> TALLOW_INLINE const T* accesses_behind(const T* first, uin
     return first + static_cast<int64_t>(static_cast<int32_t>(count)) * static_cast<int64_t>(access_bytes / sizeof(T));
 }
 
+// The elements of a group. With masks there are registers for what a loop would compute again.
+template <typename Gathering, typename T>
+TALLOW_INLINE const T* elements_of_group(uint64_t address, uint64_t offset) {
+    const uint64_t first = address + offset * sizeof(T);
+    if constexpr (Gathering::has_masks)
+        return opaque_pointer<const T>(first);
+    else
+        return pointer_to<const T>(first);
+}
+template <typename Gathering> TALLOW_INLINE uint32_t held_word(uint32_t word) {
+    return Gathering::has_masks ? opaque(word) : word;
+}
+
 // The factors beside the image, with zeros in place of rows that are not there.
 template <typename T, typename Accesses, typename Gathering> struct FactorSource {
     using Indexes = DepthIndexes<T, Gathering>;
@@ -104,27 +119,37 @@ template <typename T, typename Accesses, typename Gathering> struct FactorSource
                                uint32_t group, uint32_t first_row)
         : limits(limits), indexes(indexes) {
         const auto& arguments = reread(gathering.arguments);
-        factors = pointer_to<const T>(arguments.factors) + group * arguments.factors_stride_group;
+        factors = elements_of_group<Gathering, T>(arguments.factors, group * arguments.factors_stride_group);
 #pragma unroll
         for (uint32_t l = 0; l < Accesses::lines; ++l) {
             const uint32_t row = first_row + Accesses::line(l * Accesses::places);
-            line_offsets[l] = static_cast<uint32_t>(row * arguments.factors_stride_row / Accesses::length);
             are_lines[l] = row < arguments.rows;
+            // With masks the last row is there again: nobody stores its other sums.
+            const uint32_t near = Gathering::has_masks && !are_lines[l] ? arguments.rows - 1 : row;
+            line_offsets[l] =
+                held_word<Gathering>(static_cast<uint32_t>(near * arguments.factors_stride_row / Accesses::length));
         }
     }
     TALLOW_INLINE void begin(uint32_t from) {
 #pragma unroll
         for (uint32_t p = 0; p < Accesses::places; ++p) {
             const uint32_t place = from + Accesses::place(p);
-            offsets[p] = indexes.beside[place / Indexes::in_entry % Indexes::size];
-            are_inside[p] = place < limits.depth;
+            const uint32_t slot = place / Indexes::in_entry % Indexes::size;
+            if constexpr (Gathering::has_masks) {
+                const Registers<access_bytes> entry = load_registers<access_bytes>(indexes.images[slot]);
+                are_inside[p] = (entry.values[0] & Gathering::of_absent) == 0;
+                offsets[p] = entry.values[1];
+            } else {
+                offsets[p] = indexes.beside[slot];
+                are_inside[p] = place < limits.depth;
+            }
         }
     }
     TALLOW_INLINE const T* at(uint32_t, uint32_t i) const {
         return accesses_behind(factors, line_offsets[Accesses::line_number(i)] + offsets[Accesses::place_number(i)]);
     }
     TALLOW_INLINE bool is_inside(uint32_t, uint32_t i) const {
-        return are_lines[Accesses::line_number(i)] && are_inside[Accesses::place_number(i)];
+        return (Gathering::has_masks || are_lines[Accesses::line_number(i)]) && are_inside[Accesses::place_number(i)];
     }
 };
 
@@ -144,7 +169,7 @@ template <typename T, typename Accesses, typename Gathering> struct ImageSource 
                               uint32_t group)
         : gathering(gathering), indexes(indexes) {
         const auto& arguments = reread(gathering.arguments);
-        image = pointer_to<const T>(arguments.image) + group * arguments.image_stride_group;
+        image = elements_of_group<Gathering, T>(arguments.image, group * arguments.image_stride_group);
 #pragma unroll
         for (uint32_t l = 0; l < Accesses::lines; ++l) {
             // Threads without accesses may have lines behind the last one.
@@ -152,8 +177,8 @@ template <typename T, typename Accesses, typename Gathering> struct ImageSource 
             const Registers<access_bytes> column = load_registers<access_bytes>(columns.images[line]);
 #pragma unroll
             for (uint32_t a = 0; a < 3; ++a)
-                line_places[l][a] = column.values[a];
-            line_offsets[l] = column.values[3];
+                line_places[l][a] = held_word<Gathering>(column.values[a]);
+            line_offsets[l] = held_word<Gathering>(column.values[3]);
         }
     }
     TALLOW_INLINE void begin(uint32_t from) {
@@ -171,6 +196,8 @@ template <typename T, typename Accesses, typename Gathering> struct ImageSource 
         const auto& arguments = reread(gathering.arguments);
         const uint32_t* const line = line_places[Accesses::line_number(i)];
         const uint32_t* const term = entries[Accesses::place_number(i)].values;
+        if constexpr (Gathering::has_masks)
+            return (line[0] & term[0]) == 0;
         // Without branches, behind which each access would wait for its own index.
         const uint32_t is_outside = static_cast<uint32_t>(line[0] + term[0] >= arguments.image_d) |
                                     static_cast<uint32_t>(line[1] + term[1] >= arguments.image_h) |

@@ -4,6 +4,10 @@
 // the sum of what both contribute. Positions of the input whose residues modulo the strides are equal meet the same
 // taps, and the gradients of these are a convolution without strides, whose taps go backwards. Depth counts channels
 // before taps, and positions row by row, whatever the strides of the operands: so do sums, in every layout.
+//
+// A position and a term meet outside of the image where the sum of their places is outside along an axis. Where the
+// taps along all axes together are few, each tap of an axis has a bit instead: a term has those of its taps, a position
+// those of taps that meet it outside.
 #pragma once
 
 #include "memory.hpp"
@@ -113,8 +117,13 @@ struct ImageNumbers {
     ImageDivisor positions[3];
 };
 
-template <bool SumsPositions, typename Arguments> struct Gathering {
+// With `HasMasks` the first place of an index is its mask, whose last two bits are of no tap: all positions have one,
+// and what is not there has the other one.
+template <bool SumsPositions, typename Arguments, bool HasMasks = false> struct Gathering {
     static constexpr bool sums_positions = SumsPositions;
+    static constexpr bool has_masks = HasMasks;
+    static constexpr uint32_t of_positions = 1u << 31;
+    static constexpr uint32_t of_absent = 1u << 30;
 
     const Arguments& arguments;
     const ImageNumbers& numbers;
@@ -133,6 +142,11 @@ template <bool SumsPositions, typename Arguments> struct Gathering {
             index.image += static_cast<uint64_t>(static_cast<int32_t>(index.places[a])) * strides[a];
             index.beside += (axis.first_tap + taps[a] * axis.tap_period) * beside.axes[a];
         }
+        if constexpr (HasMasks) {
+            const uint32_t of_row = numbers.axes[0].taps;
+            const uint32_t of_column = of_row + numbers.axes[1].taps;
+            index.places[0] = 1u << number | 1u << (of_row + row) | 1u << (of_column + column);
+        }
         return index;
     }
     TALLOW_INLINE ImageIndex position(const Arguments& arguments, uint32_t number, const OuterStrides& beside) const {
@@ -149,6 +163,8 @@ template <bool SumsPositions, typename Arguments> struct Gathering {
             index.image += index.places[a] * strides[a];
             index.beside += (axis.first_position + positions[a] * axis.position_period) * beside.axes[a];
         }
+        if constexpr (HasMasks)
+            index.places[0] = taps_outside(arguments, index);
         return index;
     }
     TALLOW_INLINE ImageIndex of_depth(uint32_t number) const {
@@ -166,6 +182,8 @@ template <bool SumsPositions, typename Arguments> struct Gathering {
     // Places along the first axis that are outside of the image, whatever is added to them: of a column that is not
     // there, and of what is not in the depth. Terms may be in front of the image.
     TALLOW_INLINE uint32_t outside(bool is_of_terms) const {
+        if constexpr (HasMasks)
+            return is_of_terms ? of_positions | of_absent : ~uint32_t{0};
         const ImageAxis& axis = numbers.axes[0];
         const int32_t first = static_cast<int32_t>(axis.origin);
         const int32_t last = static_cast<int32_t>(axis.origin + (axis.taps - 1) * axis.tap_step);
@@ -184,6 +202,22 @@ template <bool SumsPositions, typename Arguments> struct Gathering {
     }
     TALLOW_INLINE uint32_t columns() const {
         return SumsPositions ? terms() : positions();
+    }
+
+  private:
+    TALLOW_INLINE uint32_t taps_outside(const Arguments& arguments, const ImageIndex& position) const {
+        const uint32_t sizes[3] = {arguments.image_d, arguments.image_h, arguments.image_w};
+        uint32_t mask = of_positions;
+        uint32_t bit = 1;
+#pragma unroll
+        for (uint32_t a = 0; a < 3; ++a) {
+            const ImageAxis& axis = numbers.axes[a];
+            uint32_t place = position.places[a] + axis.origin;
+#pragma unroll 1
+            for (uint32_t tap = 0; tap < axis.taps; ++tap, place += axis.tap_step, bit <<= 1)
+                mask |= place < sizes[a] ? 0 : bit;
+        }
+        return mask;
     }
 };
 

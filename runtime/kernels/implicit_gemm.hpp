@@ -44,9 +44,9 @@ struct GatheredTile {
 
 // An element of the gradient of the input by itself: terms outside of the image take no part in it. Tiles multiply
 // zeros in place of these, which make NaN of infinite factors.
-template <typename T, typename Gathering>
-TALLOW_INLINE compute_type<T> sum_inside(const Gathering& gathering, const GatheredTile& tile, uint32_t row,
-                                         uint32_t column) {
+template <typename T, typename Arguments>
+TALLOW_INLINE compute_type<T> sum_inside(const Gathering<false, Arguments>& gathering, const GatheredTile& tile,
+                                         uint32_t row, uint32_t column) {
     const auto& arguments = reread(gathering.arguments);
     const uint32_t channels = arguments.channels;
     const ImageIndex position = gathering.of_column(column);
@@ -78,10 +78,11 @@ TALLOW_INLINE compute_type<T> sum_inside(const Gathering& gathering, const Gathe
 
 // How tiles are computed: what sums them, and what brings the operands to it. Of elements that have a register each,
 // dot products read the depth of lines.
-template <typename T, typename Gathering, uint32_t Down, uint32_t Across, uint32_t Depth> struct DotTile {
+template <typename T, typename Gathering, uint32_t Down, uint32_t Across, uint32_t Depth, uint32_t PartsDown = 4>
+struct DotTile {
     static constexpr bool is_deep = !Gathering::sums_positions;
     static constexpr bool has_lines = is_deep && sizeof(T) >= 4;
-    using Sums = DotSums<compute_type<T>, Down, Across, has_lines>;
+    using Sums = DotSums<compute_type<T>, Down, Across, has_lines, PartsDown>;
     using Lhs = DotLoader<T, Sums::rows, Depth, is_deep, has_lines, SourcesOf<Gathering>::template Factors>;
     using Rhs = DotLoader<T, Sums::columns, Depth, is_deep, has_lines, SourcesOf<Gathering>::template Image>;
     using Operands = DotOperands<Lhs, Rhs>;
@@ -345,13 +346,14 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
     };
     if constexpr (!is_integer<Value> && !Gathering::sums_positions) {
         if (shared.has_nan != 0) {
+            const tallow::Gathering<false, Arguments> by_places{arguments, shared.numbers};
 #pragma unroll 1
             for (uint32_t i = thread_index(); i < rows * columns; i += block_size) {
                 const uint32_t row = i / columns;
                 const uint32_t column = i % columns;
                 if (row >= shared.limits.rows || column >= shared.limits.columns)
                     continue;
-                const Value sum = sum_inside<T>(gathering, tile, tile.first_row + row, tile.first_column + column);
+                const Value sum = sum_inside<T>(by_places, tile, tile.first_row + row, tile.first_column + column);
                 const uint64_t to =
                     stored.first + (tile.first_row + row) * again.result_stride_row + shared.columns.results[column];
                 if (is_rounded)
@@ -386,28 +388,22 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
     }
 }
 
-// The launcher chooses tiles of f32: 64 by 64, 64 by 128 or, where positions are summed, 128 by 128. Those of halves
-// have 128 by 64, others 64 by 64. Where it `SumsPositions` it computes gradients of weights.
+// The launcher chooses tiles of f32: 64 by 64, or of few taps 64 by 128. Those of halves have 128 by 64, others 64 by
+// 64. Where it `SumsPositions` it computes gradients of weights.
 template <typename T, bool SumsPositions, typename Arguments>
 TALLOW_INLINE void implicit_gemm(const Arguments& arguments) {
     using Gathered = Gathering<SumsPositions, Arguments>;
     constexpr bool is_half = is_multiplicand<T>;
     using Small = DotTile<T, Gathered, 1, 1, sizeof(T) == 8 ? 8 : 16>;
     if constexpr (is_same<T, float>) {
-        using Wide = DotTile<T, Gathered, 1, 2, 16>;
-        using Large = DotTile<T, Gathered, 2, 2, 16>;
-        constexpr uint32_t of_large = SumsPositions ? memory_of<T, Gathered, Large> : 0;
-        constexpr uint32_t bytes = largest<memory_of<T, Gathered, Small>, memory_of<T, Gathered, Wide>, of_large>;
+        using GatheredByMasks = Gathering<SumsPositions, Arguments, true>;
+        using Wide = DotTile<T, GatheredByMasks, 1, 2, 16>;
+        constexpr uint32_t bytes = largest<memory_of<T, Gathered, Small>, memory_of<T, GatheredByMasks, Wide>>;
         bits128* const memory = declared_memory<bytes>();
-        if (arguments.tile_columns == matmul_side) {
+        if (arguments.tile_columns == matmul_side)
             multiply_gathered<T, Gathered, Small>(arguments, memory);
-        } else if (!SumsPositions || arguments.tile_rows == matmul_side) {
-            multiply_gathered<T, Gathered, Wide>(arguments, memory);
-        } else {
-            // Where the depth of lines is read there are no registers for it.
-            if constexpr (SumsPositions)
-                multiply_gathered<T, Gathered, Large>(arguments, memory);
-        }
+        else
+            multiply_gathered<T, GatheredByMasks, Wide>(arguments, memory);
     } else if constexpr (is_half) {
 #if defined(TALLOW_MATRIX_CORES_MMA)
         using Tile = CoreTile<T, Gathered, TileOfWaves<128, 64, 3, 4>>;
@@ -420,6 +416,15 @@ TALLOW_INLINE void implicit_gemm(const Arguments& arguments) {
     } else {
         multiply_gathered<T, Gathered, Small>(arguments, declared_memory<memory_of<T, Gathered, Small>>());
     }
+}
+
+// The same of f32 by larger tiles, for few taps. A thread has `Down` by `Across` squares, and parts of 32 threads are
+// below each other, `PartsDown` of them, and beside.
+template <bool SumsPositions, uint32_t PartsDown, uint32_t Down, uint32_t Across, typename Arguments>
+TALLOW_INLINE void implicit_gemm_of_floats(const Arguments& arguments) {
+    using Gathered = Gathering<SumsPositions, Arguments, true>;
+    using Tile = DotTile<float, Gathered, Down, Across, 16, PartsDown>;
+    multiply_gathered<float, Gathered, Tile>(arguments, tile_memory<memory_of<float, Gathered, Tile>>());
 }
 
 #if defined(TALLOW_HAS_WGMMA)

@@ -127,25 +127,33 @@ struct DotLoader {
         alignas(access_bytes) Value values[has_lines ? Lines * Depth : Depth * stride];
     };
 
+    static_assert(!has_lines || Accesses::apart % 8 == 0, "lines that are so far apart are permuted alike");
+
     Source source;
+    // Where the elements of the first access are in shared memory; those of access i are `step_to(i)` behind.
+    uint32_t first;
     Registers<access_bytes> loaded[is_async ? 1 : Accesses::count];
 
-    TALLOW_INLINE DotLoader(const Source& source) : source(source) {
+    TALLOW_INLINE DotLoader(const Source& source) : source(source), first(first_target()) {
     }
-    // Where the elements of an access are.
-    static TALLOW_INLINE Value* target(Shared& shared, uint32_t i) {
+    static TALLOW_INLINE uint32_t first_target() {
         if constexpr (has_lines)
-            return reinterpret_cast<Value*>(SharedTile<T, Depth, false>{reinterpret_cast<uint8_t*>(shared.values)}.at(
-                Accesses::line(i), Accesses::place(i)));
+            return SharedTile<T, Depth, false>::offset(Accesses::line(0), Accesses::place(0)) / sizeof(Value);
         else
-            return shared.values + Accesses::place(i) * stride + Accesses::line(i);
+            return Accesses::place(0) * stride + Accesses::line(0);
+    }
+    static constexpr TALLOW_INLINE uint32_t step_to(uint32_t i) {
+        return Accesses::place_step(i) * stride + Accesses::line_step(i) * (has_lines ? Depth : 1);
     }
     // The step of the depth from `from` on, which are called one after the other.
 #if defined(TALLOW_HAS_ASYNC_COPIES)
     TALLOW_INLINE void begin(uint32_t from, Shared& shared) {
         source.begin(from);
+        const uint32_t to = shared_address(shared.values) + first * static_cast<uint32_t>(sizeof(Value));
         if (Accesses::takes_part())
-            copy_each<Accesses>(source, from, [&](uint32_t i) { return shared_address(target(shared, i)); });
+            copy_each<Accesses>(source, from, [&](uint32_t i) {
+                return to + step_to(i) * static_cast<uint32_t>(sizeof(Value));
+            });
     }
 #endif
     TALLOW_INLINE void load(uint32_t from) {
@@ -165,7 +173,7 @@ struct DotLoader {
             return;
 #pragma unroll
         for (uint32_t i = 0; i < Accesses::count; ++i) {
-            Value* const to = target(shared, i);
+            Value* const to = shared.values + first + step_to(i);
 #pragma unroll
             for (uint32_t e = 0; e < length; e += in_pack) {
                 Pack<Value, in_pack> pack;

@@ -31,16 +31,17 @@ template <uint32_t N, typename Value> TALLOW_INLINE void load_side_by_side(const
 
 // The sums of a tile by dot products: a thread computes `Down` by `Across` squares of four by four. Where operands
 // `AreLines` shared memory has the depth of each line, in four accesses that are permuted as in a SharedTile; else it
-// has the lines of each place of the depth.
-template <typename Value, uint32_t Down, uint32_t Across, bool AreLines = false> struct DotSums {
+// has the lines of each place of the depth. Parts of 32 threads are beside or below each other, `PartsDown` of them.
+template <typename Value, uint32_t Down, uint32_t Across, bool AreLines = false, uint32_t PartsDown = 4> struct DotSums {
     static constexpr uint32_t part = 4;
     static constexpr uint32_t run = AreLines ? 1 : part;
-    static constexpr uint32_t rows = Down * matmul_side;
-    static constexpr uint32_t columns = Across * matmul_side;
     // 32 threads make 16 rows and 32 columns for each square of a thread. Threads side by side share columns, and every
     // second one rows, so that NVIDIA's shared memory serves them at once.
     static constexpr uint32_t rows_apart = 4 * part;
     static constexpr uint32_t columns_apart = 8 * part;
+    static constexpr uint32_t parts_across = block_size / 32 / PartsDown;
+    static constexpr uint32_t rows = PartsDown * Down * rows_apart;
+    static constexpr uint32_t columns = parts_across * Across * columns_apart;
 
     Value sums[Down * part][Across * part] = {};
 
@@ -52,10 +53,10 @@ template <typename Value, uint32_t Down, uint32_t Across, bool AreLines = false>
         return thread_index() % 16 / 2;
     }
     static TALLOW_INLINE uint32_t first_row() {
-        return thread_index() / 64 * Down * rows_apart + row_of_thread() * run;
+        return thread_index() / (32 * parts_across) * Down * rows_apart + row_of_thread() * run;
     }
     static TALLOW_INLINE uint32_t first_column() {
-        return thread_index() / 32 % 2 * Across * columns_apart + column_of_thread() * run;
+        return thread_index() / 32 % parts_across * Across * columns_apart + column_of_thread() * run;
     }
     static constexpr TALLOW_INLINE uint32_t row_step(uint32_t i) {
         return AreLines ? i * part : i / part * rows_apart + i % part;
@@ -128,28 +129,58 @@ template <typename Value, uint32_t Down, uint32_t Across, bool AreLines = false>
     template <uint32_t Depth> TALLOW_INLINE void multiply_lines(const Value* lhs, const Value* rhs) {
         constexpr uint32_t length = access_bytes / sizeof(Value);
         static_assert(Depth == 4 * length, "lines that differ by eight are permuted alike");
-        const Value* const x_line = lhs + first_row() * Depth;
-        const Value* const y_line = rhs + first_column() * Depth;
-        // Of two lines in turn, by one: a part that is the thread's own, and one that becomes a constant.
-        const uint32_t x_own = row_of_thread() / 2;
-        const uint32_t y_own = column_of_thread() / 2;
+        // Chunks of two lines in turn are permuted by one: by the thread's own number, and one that is constant.
+        const uint32_t x_first = first_row() * Depth + row_of_thread() / 2 * length;
+        const uint32_t y_first = first_column() * Depth + column_of_thread() / 2 * length;
+        const auto load_row = [&](uint32_t i, uint32_t chunk, Value(&x)[length]) {
+            load_side_by_side(lhs + (x_first ^ (chunk ^ row_step(i) / 2 % 4) * length) + row_step(i) * Depth, x);
+        };
+        const auto load_column = [&](uint32_t j, uint32_t chunk, Value(&y)[length]) {
+            load_side_by_side(rhs + (y_first ^ chunk * length) + column_step(j) * Depth, y);
+        };
+        // The fewer lines are in registers together, and the others one after the other. What is multiplied next is
+        // read before.
+        constexpr bool holds_rows = Down < Across;
+        constexpr uint32_t held = (holds_rows ? Down : Across) * part;
+        constexpr uint32_t passing = (holds_rows ? Across : Down) * part;
+        constexpr uint32_t chunks = 4;
+        Value own[2][held][length];
+        Value other[2][length];
+        const auto load_own = [&](uint32_t number, uint32_t chunk) {
+            if constexpr (holds_rows)
+                load_row(number, chunk, own[chunk % 2][number]);
+            else
+                load_column(number, chunk, own[chunk % 2][number]);
+        };
+        const auto load_other = [&](uint32_t turn) {
+            if constexpr (holds_rows)
+                load_column(turn % passing, turn / passing, other[turn % 2]);
+            else
+                load_row(turn % passing, turn / passing, other[turn % 2]);
+        };
+        load_other(0);
 #pragma unroll
-        for (uint32_t chunk = 0; chunk < 4; ++chunk) {
-            Value y[Across * part][length];
+        for (uint32_t number = 0; number < held; ++number)
+            load_own(number, 0);
 #pragma unroll
-            for (uint32_t j = 0; j < Across * part; ++j)
-                load_side_by_side(y_line + column_step(j) * Depth + (y_own ^ chunk) * length, y[j]);
+        for (uint32_t chunk = 0; chunk < chunks; ++chunk)
 #pragma unroll
-            for (uint32_t i = 0; i < Down * part; ++i) {
-                Value x[length];
-                load_side_by_side(x_line + row_step(i) * Depth + (x_own ^ (chunk ^ row_step(i) / 2 % 4)) * length, x);
+            for (uint32_t pass = 0; pass < passing; ++pass) {
+                const uint32_t turn = chunk * passing + pass;
+                if (turn + 1 < chunks * passing)
+                    load_other(turn + 1);
+#pragma unroll
+                for (uint32_t number = pass; number < held && chunk + 1 < chunks; number += passing)
+                    load_own(number, chunk + 1);
 #pragma unroll
                 for (uint32_t e = 0; e < length; ++e)
 #pragma unroll
-                    for (uint32_t j = 0; j < Across * part; ++j)
-                        sums[i][j] = multiply_add(x[e], y[j][e], sums[i][j]);
+                    for (uint32_t number = 0; number < held; ++number) {
+                        Value& sum = holds_rows ? sums[number][pass] : sums[pass][number];
+                        sum = holds_rows ? multiply_add(own[chunk % 2][number][e], other[turn % 2][e], sum)
+                                         : multiply_add(other[turn % 2][e], own[chunk % 2][number][e], sum);
+                    }
             }
-        }
     }
 };
 

@@ -100,6 +100,41 @@ def test_padding_is_added_in_the_order_that_the_library_takes(dtype, copies):
     assert len(kernels(program)) == copies
 
 
+@pytest.mark.parametrize("kind", ["forward", "input", "weight"])
+def test_large_tiles_take_convolutions_of_f32(kind):
+    """Where the device has them; of gradients of kernels a library has quicker ways."""
+    op = {"forward": conv.by_library, "input": conv.transposed_by_library, "weight": conv.weight_by_library}[kind]
+
+    def is_left(dtype=DType.F32, channels=32, taps=3, stride=1, has_tiles=True):
+        x = Stored(dtype, 1 << 20)
+        sizes = {"b_size": 2, "i_h": 16, "i_w": 16, "c_in": channels, "c_out": 32, "k_h": taps, "k_w": taps}
+        params = ParamsConv2D(**sizes, padding=taps // 2, stride=stride, dilation=1).general
+        dims = {"forward": (params.input_dims, params.kernel_dims), "input": (params.out_dims, params.kernel_dims),
+                "weight": (params.input_dims, params.out_dims)}[kind]  # fmt: skip
+        call = call_of(op, library := OrderedImages(), *[at(x, each) for each in dims], params)
+        program = call.program(LARGE._replace(has_kernels=lambda _: has_tiles), may_refuse=True)
+        assert (program is None) == (library.asked == [])
+        return program is None
+
+    assert is_left() == is_left(stride=2) == (kind != "weight")
+    assert not any([is_left(DType.BF16), is_left(channels=8), is_left(taps=1), is_left(has_tiles=False)])
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "tile"), [(24, 96, "32x256"), (128, 64, "128x128"), (128, 8, "implicit_gemm")]
+)
+def test_tiles_of_floats_follow_the_size_of_a_product(rows, size, tile):
+    def tiles(dims):
+        x = Stored(DType.F32, 1 << 24)
+        params = ParamsConvolution((4, 128, size, size), (rows, 128, *dims), (size, size), (1, 1), (1, 1), (1, 1))
+        program = built(conv.convolve, at(x, params.input_dims), at(x, params.kernel_dims), params, facts=LARGE)
+        return [name for name in kernels(program) if name.startswith("conv")]
+
+    assert tiles((3, 3)) == [f"conv_f32_{tile}"]
+    # Larger ones lack bits for so many taps.
+    assert tiles((1, 31)) == ["conv_f32_implicit_gemm"]
+
+
 class BiasedLibrary:
     """Matrix products to which a bias is added."""
 

@@ -37,13 +37,37 @@ class _Tile(NamedTuple):
     kernel: str = "implicit_gemm"
     shared_bytes: int | None = 0
     """None for all that a block may have."""
+    is_of_few_taps: bool = False
+    """Whether its kernel has a bit for each tap along an axis."""
 
 
 # As measured on an H200.
-_SMALL: Final = _Tile(MATMUL_SIDE, MATMUL_SIDE, 70, 1)
-_FLOAT_TILES: Final = _Tile(MATMUL_SIDE, 2 * MATMUL_SIDE, 78, 0.5), _SMALL
-# Where positions are summed, sums of larger tiles have registers.
-_FLOAT_WEIGHT_TILES: Final = *_FLOAT_TILES, _Tile(2 * MATMUL_SIDE, 2 * MATMUL_SIDE, 84, 0.5)
+_SMALL: Final = _Tile(MATMUL_SIDE, MATMUL_SIDE, 66, 1, 7500)
+_FLOAT_TILES: Final = _Tile(MATMUL_SIDE, 2 * MATMUL_SIDE, 72, 0.5, 9400, is_of_few_taps=True), _SMALL
+
+
+def _large(rows: int, columns: int, rate: int, alone: float, overhead: int, resident: int = 1) -> _Tile:
+    # Two blocks that share a multiprocessor have 113 KiB each.
+    shared_bytes = None if resident == 1 else 113 << 10
+    kernel = f"{rows}x{columns}"
+    return _Tile(rows, columns, rate, alone, overhead, resident, "conv_floats", kernel, shared_bytes, True)
+
+
+# The larger ones of floats, where the device has their kernels.
+_LARGE_TILES: Final = (
+    _large(128, 256, 86, 1, 22000),
+    _large(128, 128, 85, 1, 18000),
+    _large(64, 256, 81, 1, 17000),
+    _large(32, 256, 71, 0.6, 13700, 2),
+)
+_LARGE_WEIGHT_TILES: Final = (
+    _large(128, 256, 78, 1, 22000),
+    _large(128, 128, 78, 0.6, 16000, 2),
+    _large(64, 256, 76, 0.6, 16000, 2),
+    _large(32, 256, 69, 0.6, 12000, 2),
+)
+# The taps along all axes for which masks have bits.
+_MAX_TAPS: Final = 30
 _HALF_TILES: Final = (_Tile(2 * MATMUL_SIDE, MATMUL_SIDE, 234, 0.8),)
 # By groups of waves, where the device has their kernels. Two blocks that share a multiprocessor have 113 KiB each.
 _PAIR: Final = 2, "conv_groups", "groups128", 113 << 10
@@ -61,6 +85,13 @@ _BYTES_PER_CYCLE: Final = 1536
 _STEP: Final = 64
 # The parts that are considered: more of them is more to add up.
 _PART_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+_PACKERS: Final = {
+    "conv": arguments.implicit_gemm,
+    "conv_floats": arguments.implicit_gemm_of_floats,
+    "conv_groups": arguments.implicit_gemm_by_groups,
+}
 
 
 class _Strides(NamedTuple):
@@ -283,7 +314,9 @@ def _tiling(
     dtype, multiprocessors = product.image.dtype, build.facts.multiprocessors
     tiles: Sequence[_Tile] = (_SMALL,)
     if dtype is DType.F32:
-        tiles = _FLOAT_WEIGHT_TILES if product.sums_positions else _FLOAT_TILES
+        large = _LARGE_WEIGHT_TILES if product.sums_positions else _LARGE_TILES
+        tiles = (*large, *_FLOAT_TILES) if build.facts.has_kernels("conv_floats") else _FLOAT_TILES
+        tiles = [tile for tile in tiles if not tile.is_of_few_taps or sum(product.params.kernel) <= _MAX_TAPS]
     elif dtype in HALF:
         tiles = _GROUP_TILES if build.facts.has_kernels("conv_groups") else _HALF_TILES
     rows, products = product.rows, product.params.groups * math.prod(product.residues)
@@ -350,8 +383,7 @@ def _launch(
         tiles_across=across, part=launch.length, is_rounded=target.dtype is image.dtype,
         has_epilogue=epilogue is not None, activation=depthwise.ACTIVATIONS.index(activation),
     )  # fmt: skip
-    pack = arguments.implicit_gemm if tile.family == "conv" else arguments.implicit_gemm_by_groups
-    packed = pack(gathered=gathered, window=depthwise.window(params))
+    packed = _PACKERS[tile.family](gathered=gathered, window=depthwise.window(params))
     dtype = depthwise.multiplied_as(image.dtype)
     name = f"conv{'_weight' if product.sums_positions else ''}_{dtype}_{tile.kernel}"
     shared_bytes = build.facts.shared_bytes if tile.shared_bytes is None else tile.shared_bytes
