@@ -34,6 +34,9 @@ FIELD_TYPES: Final = {
 _NARROW: Final = (1 << 15) - 1
 _MOST: Final = (1 << 24) - 1
 _EXPONENTS: Final = range(-149, 128)
+# Rows of so many integers, of so many choices at most, are words of four bits for each.
+_CODED_COLUMNS: Final = 8
+_MAX_CHOICES: Final = 8
 _OPERATORS: Final[Mapping[type[ast.operator], str]] = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -55,7 +58,11 @@ class FieldFacts(NamedTuple):
 
 
 class TableFacts(NamedTuple):
-    """Integers that a format defines, row by row; `columns` is None of a list."""
+    """Integers that a format defines, row by row; `columns` is None of a list.
+
+    Kernels have a row of a grid as words of four bytes or, if it has eight integers of at most eight, as a word of
+    their positions in the sorted `choices`, four bits each.
+    """
 
     name: str  # in C++, and in capitals in Python
     numbers: tuple[int, ...]
@@ -65,6 +72,26 @@ class TableFacts(NamedTuple):
     def bias(self) -> int:
         """The offset that kernels add to the bytes of a grid, which are not negative."""
         return min(0, *self.numbers)
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """The integers that rows choose from, where a row is a word of positions; else none."""
+        choices = tuple(sorted({*self.numbers}))
+        return choices if self.columns == _CODED_COLUMNS and len(choices) <= _MAX_CHOICES else ()
+
+    @property
+    def choice_bytes(self) -> str:
+        """The choices less the bias in C++, a byte each."""
+        return f"0x{int.from_bytes(bytes(number - self.bias for number in self.choices), 'little'):x}ull"
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The words of all rows of a grid."""
+        if self.choices:
+            codes = [self.choices.index(number) for number in self.numbers]
+            return tuple(sum(code << 4 * k for k, code in enumerate(codes[j : j + 8])) for j in range(0, len(codes), 8))
+        numbers = bytes(number - self.bias for number in self.numbers)
+        return tuple(int.from_bytes(numbers[k : k + 4], "little") for k in range(0, len(numbers), 4))
 
 
 Known: TypeAlias = Mapping[str, FieldFacts | TableFacts]
@@ -242,7 +269,8 @@ class Translator:
         spelled = ", ".join(bare(index.cpp) for index in indices)
         cpp = f"{facts.name}[{spelled}]"
         if facts.columns is not None:
-            cpp = f"number_at<{facts.columns}, {facts.bias}>({facts.name}, {spelled})"
+            at = f"choice_at<{facts.choice_bytes}" if facts.choices else f"number_at<{facts.columns}"
+            cpp = f"{at}, {facts.bias}>({facts.name}, {spelled})"
         has_place = any(index.has_place for index in indices)
         return Part(taken, cpp, min(facts.numbers), max(facts.numbers), has_place=has_place)
 

@@ -184,7 +184,9 @@ class Format:
         return quads_of(tree, self.known, alignments, self.elements)
 
     def diagnostics(self, what: str) -> Diagnostics:
-        """Note sizes that do not fit each other, and weights that are rounded more than once."""
+        """Note sizes that do not fit each other, several grids, and weights that are rounded more than once."""
+        for table in [table for table in self.table if table.rows is not None][1:]:
+            yield table.location, f"{what} has a second grid; kernels look up rows of one, so join them"
         is_whole = self.elements > 0 and all(field.type for field in self.fields)
         is_whole &= not any([*table.diagnostics("")] for table in self.table)
         errors = [] if not is_whole else [*self._sizes(what)] or [*self._flaws(what)] or [*self._roundings(what)]

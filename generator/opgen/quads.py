@@ -2,8 +2,8 @@
 
 import ast
 import copy
-import re
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from opgen.decoding import FIELD_TYPES, FieldFacts, Known, Part, TableFacts, Translator, bare, place_values
@@ -15,6 +15,8 @@ _UNSIGNED: Final = 128
 # The quants that kernels decode together, and the smallest group of them.
 _RUN: Final = 32
 _HALF_RUN: Final = 16
+# Choices of a grid that bytes of two words have with either sign.
+_SIGNED_CHOICES: Final = 4
 # Entries of a table that one instruction for bytes looks up.
 _LISTED: Final = 16
 
@@ -27,6 +29,7 @@ class Quads(NamedTuple):
 
     loads: int
     loaded: str  # a list of the words of each load, for N of them that follow each other from `first` on
+    windows: tuple[str, ...]  # what stands in loads for fields of which a run reads bytes side by side
     cpp: str  # of word `quad` of all loads, and of i, the position of the first of the four
     bias: int
     highest: int  # what a byte of a word is at most
@@ -75,7 +78,8 @@ def quads_of(tree: ast.expr, known: Known, alignments: Mapping[str, int], count:
         word = words.joined(tree)
     runs, apart = words.runs
     loaded = f"{{{{{', '.join(words.loads)}}}}}"
-    return Quads(len(words.loads), loaded, bare(word.cpp), word.bias, word.high, runs, apart, calls_quant)
+    windows = tuple(words.windows())
+    return Quads(len(words.loads), loaded, windows, bare(word.cpp), word.bias, word.high, runs, apart, calls_quant)
 
 
 def _signed(word: _Word) -> _Word:
@@ -100,6 +104,9 @@ class _Words:
         self._alignments = alignments
         self._count = count
         self.loads: list[str] = []
+        self._gathered_from: list[ast.expr] = []
+        # From the first quant of the same eight on.
+        self._eights = tuple(i % 8 for i in range(count))
         # Those whose quants stand in the first byte of each field.
         self._places = set(range(count))
 
@@ -118,7 +125,29 @@ class _Words:
             message = f"it is from {part.low} to {part.high}, and kernels multiply bytes"
             raise ValueError(f"{message}; let it be from -128 to 127")
         quants = ", ".join(f"quant(i + {k}) - {bias}" for k in range(4)).replace("- -", "+ ")
-        return _Word(self._gathered(f"join_bytes({quants})"), part.high - bias, bias)
+        return _Word(self._loaded(f"gather_words<N>({self._each(f'join_bytes({quants})')})"), part.high - bias, bias)
+
+    def windows(self) -> Iterator[str]:
+        """Fields of which each run reads bytes that are side by side, which kernels load together."""
+        places: dict[str, list[Sequence[int] | None]] = {}
+        for node in (each for tree in self._gathered_from for each in ast.walk(tree)):
+            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+                places.setdefault(node.value.id, []).append(self._place_values(node.slice))
+        for name, indices in places.items():
+            facts = self._known[name]
+            if isinstance(facts, TableFacts) or any(f"({name} +" in load for load in self.loads):
+                continue
+            size, first = FIELD_TYPES[facts.type].bytes, [values[:_RUN] for values in indices if values is not None]
+            length = max((max(values) + 1 for values in first), default=0)
+            # Compilers know the remainder of an index where they do not know what it is beyond the first one.
+            if length & (length - 1) or length * size <= 2 or FIELD_TYPES[facts.type].low < 0:
+                continue
+            if all(
+                values and [v // length for v in values] == [i // _RUN for i in range(self._count)]
+                for values in indices
+            ):
+                aligned = math.gcd(self._alignments[name], length * size)
+                yield f"{name} = window<N, {length}, {aligned}>(this->{name}, first / {_RUN})"
 
     def word(self, node: ast.expr) -> _Word:
         """A word of the value of `node` at four places; _ApartError where there is none."""
@@ -159,15 +188,18 @@ class _Words:
         if part.low == part.high:
             return _Word("0u", 0, part.low)
         less = f" - {part.low}".replace("- -", "+ ") if part.low else ""
-        cpp = self._gathered(f"static_cast<uint32_t>({bare(part.cpp)}{less})")
+        cpp = self._gathered(node, f"static_cast<uint32_t>({bare(part.cpp)}{less})")
         return _fitting(_Word(f"({cpp} * 0x01010101u)", part.high - part.low, part.low))
 
-    def _gathered(self, cpp: str) -> str:
-        """A word for each four quants of its own, over i; nothing else shares it."""
+    def _gathered(self, node: ast.expr, cpp: str, gather: str = "gather_words<N>(") -> str:
+        """A word for each four quants of its own, by what C++ has for `node` over i."""
+        self._gathered_from.append(node)
+        return self._loaded(f"{gather}{self._each(cpp)})")
+
+    def _each(self, cpp: str) -> str:
+        """Arguments of what makes words, each for four quants of its own: nothing else shares it."""
         self._places &= {0}
-        members = {"quant", *(name for name, facts in self._known.items() if isinstance(facts, FieldFacts))}
-        capture = "this" if members & {*re.findall(r"\w+", cpp)} else ""
-        return self._loaded(f"gather_words<N>(first, [{capture}](uint32_t i) {{ return {cpp}; }})")
+        return f"first, [&](uint32_t i) {{ return {cpp}; }}"
 
     def _loaded(self, load: str) -> str:
         self.loads += [load] if load not in self.loads else []
@@ -184,7 +216,7 @@ class _Words:
         if all(values[i + 1] - values[i] == 1 for i in range(self._count - 1) if (i + 1) % _HALF_RUN):
             cpp = self._loaded(f"load_words<{aligned}, N>({name} + {self._cpp(index, 'first')})")
         else:
-            cpp = self._gathered(f"load_word<{aligned}>({name} + {self._cpp(index)})")
+            cpp = self._loaded(f"gather_words<N>({self._each(f'load_word<{aligned}>({name} + {self._cpp(index)})')})")
         if FIELD_TYPES[facts.type].low < 0:
             return _Word(f"({cpp} ^ 0x80808080u)", _BYTE, -_UNSIGNED)
         return _Word(cpp, _BYTE)
@@ -197,13 +229,14 @@ class _Words:
             if self._steps(values) != {1} or not self._is_uniform(row):
                 raise _ApartError
             assert facts.columns is not None
-            words = facts.columns // 4
-            offset = (
-                self._scalar(row).cpp if words == 1 else f"{words} * {self._scalar(row).cpp} + {self._cpp(column)} / 4"
-            )
-            high = max(facts.numbers) - facts.bias
-            cpp = self._gathered(f"{facts.name}[{bare(offset) if words == 1 else offset}]")
-            return _fitting(_Word(cpp, high, facts.bias))
+            offset, words = self._scalar(row).cpp, facts.columns // 4
+            if self._is_coded(facts, row, column):
+                cpp = self._gathered(row, bare(offset), f"gather_rows<{facts.choice_bytes}, N>(grid, ")
+            elif words == 1:
+                cpp = self._gathered(row, f"grid[{bare(offset)}]")
+            else:
+                cpp = self._gathered(row, f"grid[{words} * {offset} + {self._cpp(column)} / 4]")
+            return _fitting(_Word(cpp, max(facts.numbers) - facts.bias, facts.bias))
         word = self.word(index).in_bytes
         if word.high >= _LISTED or _no_bias(word):
             raise _ApartError
@@ -214,6 +247,12 @@ class _Words:
         words_of = [int.from_bytes(bytes(numbers[k : k + 4]), "little") for k in range(0, _LISTED, 4)]
         cpp = f"look_up<{', '.join(f'0x{word:08x}u' for word in words_of)}>({self._nibbles(index, word)})"
         return _Word(f"({cpp} ^ 0x80808080u)", _BYTE, -_UNSIGNED) if is_signed else _Word(cpp, high - low, low)
+
+    def _is_coded(self, facts: TableFacts, row: ast.expr, column: ast.expr) -> bool:
+        """Return True if rows are words of positions; _ApartError where eight quants are not one of them."""
+        if facts.choices and (self._values(column) != self._eights or not self._is_uniform(row, 8)):
+            raise _ApartError
+        return bool(facts.choices)
 
     def _nibbles(self, index: ast.expr, word: _Word) -> str:
         """A word and the shift of the half bytes in it that are looked up; instructions do so for both halves."""
@@ -253,7 +292,8 @@ class _Words:
                 return _Word(
                     f"spread_bits<N>({ast.unparse(value.value)}, {self._cpp(value.slice)}, {self._cpp(shift)})", 1
                 )
-        bits = self._gathered(f"static_cast<uint32_t>({bare(self._scalar(ast.BinOp(value, ast.RShift(), shift)).cpp)})")
+        node = ast.BinOp(value, ast.RShift(), shift)
+        bits = self._gathered(node, f"static_cast<uint32_t>({bare(self._scalar(node).cpp)})")
         return _Word(f"spread_bits({bits})", 1)
 
     def _sum(self, word: _Word, other: _Word) -> _Word:
@@ -276,7 +316,9 @@ class _Words:
         high = word.high * part.high
         if high > _BYTE:
             word = word.widened
-        factor = f"{part.low}u" if part.low == part.high else self._gathered(f"static_cast<uint32_t>({bare(part.cpp)})")
+        factor = f"{part.low}u"
+        if part.low != part.high:
+            factor = self._gathered(right, f"static_cast<uint32_t>({bare(part.cpp)})")
         return _fitting(word._replace(cpp=f"({word.cpp} * {factor})", high=high, bias=word.bias * part.low))
 
     def _with_sign(self, node: ast.IfExp) -> _Word:
@@ -287,18 +329,56 @@ class _Words:
                 body=value,
                 orelse=ast.UnaryOp(op=ast.USub(), operand=other),
             ) if ast.dump(value) == ast.dump(other):
+                if (byte := self._byte_of_signs(bit)) is not None:
+                    return self._signed(value, byte)
                 word, sign = self.word(value).in_bytes, self.word(bit).in_bytes
-                if sign.high == 1 and not sign.bias and 2 * word.high <= _BYTE:
-                    cpp = f"apply_signs<{word.high}>({bare(word.cpp)}, {bare(sign.cpp)})"
-                    return _Word(cpp, 2 * word.high, _no_bias(word) - word.high)
+                if sign.high == 1 and not sign.bias:
+                    return self._with_masks(word, f"{sign.cpp} * 255u")
         raise _ApartError
 
-    def _is_uniform(self, node: ast.expr) -> bool:
-        """Return True if `node` has one value at the four places."""
+    def _byte_of_signs(self, bit: ast.expr) -> ast.expr | None:
+        """The byte whose bits are the signs of eight quants."""
+        match bit:
+            case ast.BinOp(
+                left=ast.BinOp(left=byte, op=ast.RShift(), right=shift),
+                op=ast.BitAnd(),
+                right=ast.Constant(value=1),
+            ) if self._place_values(shift) == self._eights and self._is_uniform(byte, 8):
+                part = self._scalar(byte)
+                return byte if part.low >= 0 and part.high <= _BYTE else None
+        return None
+
+    def _signed(self, value: ast.expr, byte: ast.expr) -> _Word:
+        """Numbers with the signs of a byte: of a row of few choices, these have either sign."""
+        signs = f"static_cast<uint32_t>({bare(self._scalar(byte).cpp)})"
+        match value:
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=[row, column])):
+                facts = self._known[name]
+                assert isinstance(facts, TableFacts)
+                high, choices = max(facts.numbers), facts.choices
+                is_signed = len(choices) <= _SIGNED_CHOICES and facts.bias == 0 and 2 * high <= _BYTE
+                if self._is_coded(facts, row, column) and is_signed:
+                    numbers = bytes(high + sign * number for sign in (1, -1) for number in (*choices, *[0] * 4)[:4])
+                    kinds = f"0x{int.from_bytes(numbers, 'little'):x}ull, {high}, N"
+                    self._gathered_from += [row, byte]
+                    rows = f"{self._each(bare(self._scalar(row).cpp))}, [&](uint32_t i) {{ return {signs}; }}"
+                    return _Word(self._loaded(f"gather_signed_rows<{kinds}>(grid, {rows})"), 2 * high, -high)
+        masks = self._gathered(byte, signs, "gather_signs<N>(")
+        return self._with_masks(self.word(value).in_bytes, masks)
+
+    def _with_masks(self, word: _Word, masks: str) -> _Word:
+        """Numbers with the other sign where the bytes of masks are ones."""
+        if 2 * word.high > _BYTE:
+            raise _ApartError
+        return _Word(f"apply_signs<{word.high}>({bare(word.cpp)}, {masks})", 2 * word.high, _no_bias(word) - word.high)
+
+    def _is_uniform(self, node: ast.expr, together: int = 4) -> bool:
+        """Return True if `node` has one value at so many places."""
         values = self._place_values(node)
         if values is not None:
-            return self._steps(values) == {0}
-        return all(self._is_uniform(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+            return self._steps(values, together) == {0}
+        children = (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+        return all(self._is_uniform(child, together) for child in children)
 
     def _scalar(self, node: ast.expr) -> Part:
         return Translator(self._known, _PLACE, self._count).part(node)
@@ -312,9 +392,9 @@ class _Words:
             raise _ApartError
         return values
 
-    def _steps(self, values: Sequence[int]) -> set[int]:
-        """From each place to the next of the same four."""
-        return {values[i + 1] - values[i] for i in range(self._count - 1) if i % 4 != 3}
+    def _steps(self, values: Sequence[int], together: int = 4) -> set[int]:
+        """From each place to the next of the same four, or of so many."""
+        return {values[i + 1] - values[i] for i in range(self._count - 1) if (i + 1) % together}
 
     def _cpp(self, node: ast.expr, index: str = _PLACE) -> str:
         named = _Renamed(_PLACE, index).visit(copy.deepcopy(node))

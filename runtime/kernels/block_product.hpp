@@ -155,15 +155,15 @@ template <typename Block, uint32_t Planes> struct OnlyRowOfX {
 
     // Adds the products with a lane's weights, which begin at `i` of their block.
     template <uint32_t Rows>
-    static TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t i, const Numbers& numbers,
-                                  float (&sums)[Rows]) {
+    static TALLOW_INLINE void add(const Block* const (&blocks)[Rows], const uint32_t* grid, uint32_t i,
+                                  const Numbers& numbers, float (&sums)[Rows]) {
         constexpr uint32_t length = run_length<Block> / 4;
         constexpr uint32_t quads_of_sum = sum_length<Block> / 4;
         uint32_t quads[Rows][lane_weights / 4];
         ScaleOfGroup groups[Rows][Row::sums];
 #pragma unroll
         for (uint32_t r = 0; r < Rows; ++r) {
-            const auto loaded = blocks[r]->template load<length>(i);
+            const auto loaded = blocks[r]->template load<length>(i, grid);
 #pragma unroll
             for (uint32_t quad = 0; quad < lane_weights / 4; ++quad) {
                 const uint32_t place = i + quad / length * apart<Block> + quad % length * 4;
@@ -227,8 +227,8 @@ struct Round {
 
 // The sums of the parts that a wave takes of rows from `row` on.
 template <typename Block, uint32_t Planes, uint32_t Rows, typename Arguments>
-TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& windows, uint32_t row, uint32_t member,
-                             float (&sums)[Rows]) {
+TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& windows, const uint32_t* grid,
+                             uint32_t row, uint32_t member, float (&sums)[Rows]) {
     using Wave = Windows<Block, Rows>;
     using X = OnlyRowOfX<Block, Planes>;
     constexpr uint32_t ahead = Wave::slots - 1;
@@ -263,7 +263,7 @@ TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& w
         for (uint32_t r = 0; r < Rows; ++r)
             blocks[r] = &stream.block_of(slot, r, part * Wave::bytes);
         if (part * Wave::blocks + lane_index() / lanes_of_block<Block> < length)
-            X::add(blocks, first_weight<Block>(lane_index()), numbers, sums);
+            X::add(blocks, grid, first_weight<Block>(lane_index()), numbers, sums);
         synchronize_wave();
         part = round.after(part);
         // It comes from a cache, but that takes long as well.
@@ -298,6 +298,7 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
     constexpr uint32_t count = rows_at_once<Block, Planes>();
     __shared__ Windows<Block, count> shared[waves_per_block];
     __shared__ float partial[waves_per_block][count];
+    const uint32_t* const grid = stage_grid<Block>();
     const uint32_t split = 1u << arguments.split_bits;
     const uint32_t member = wave_index() & (split - 1);
     constexpr uint32_t apart_rows = block_rows_apart * block_rows;
@@ -307,7 +308,7 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
         const uint32_t row = row_of_group<count>(first + (wave_index() >> arguments.split_bits));
         float sums[count] = {};
         if (row < arguments.rows) {
-            add_parts<Block, Planes>(arguments, shared[wave_index()], row, member, sums);
+            add_parts<Block, Planes>(arguments, shared[wave_index()], grid, row, member, sums);
             add_lanes(sums);
         }
         if (split != 1) {

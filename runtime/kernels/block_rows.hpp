@@ -143,10 +143,11 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
 
     float sums[lanes][across][Core::sums] = {};
     const Arguments& arguments;
+    const uint32_t* const grid;
     const uint32_t row_bytes;
 
-    TALLOW_INLINE explicit SumsOfLanes(const Arguments& arguments)
-        : arguments(arguments), row_bytes(Row::row_bytes(arguments.hidden)) {
+    TALLOW_INLINE SumsOfLanes(const Arguments& arguments, const uint32_t* grid)
+        : arguments(arguments), grid(grid), row_bytes(Row::row_bytes(arguments.hidden)) {
     }
 
     static constexpr TALLOW_INLINE uint32_t spread(uint32_t place) {
@@ -222,14 +223,14 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
             }
         return found;
     }
-    static TALLOW_INLINE void load_weights(uint32_t lane, const Block* const (&blocks)[Core::held], Quads& quads) {
+    TALLOW_INLINE void load_weights(uint32_t lane, const Block* const (&blocks)[Core::held], Quads& quads) const {
 #pragma unroll
         for (uint32_t h = 0; h < Core::held; ++h) {
             const Block& block = blocks[h][block_of(lane)];
 #pragma unroll
             for (uint32_t place = 0; place < lane_weights; place += 16) {
                 const uint32_t first = place_of(lane) + place % run_length<Block> + Core::first_depth();
-                const auto loaded = block.template load<Core::words>(first);
+                const auto loaded = block.template load<Core::words>(first, grid);
 #pragma unroll
                 for (uint32_t w = 0; w < Core::words; ++w)
                     quads[place / 16 / chunks][h][place / 16 % chunks][w] = signed_quads<Block>(
@@ -351,6 +352,7 @@ TALLOW_INLINE void multiply_rows(const Arguments& arguments) {
     // The words of a last block may end behind it.
     __shared__ bits128 windows[Tile::slots * Tile::window + 1];
     __shared__ typename Sums::Shared shared;
+    const uint32_t* const grid = stage_grid<Block>();
     constexpr uint32_t ahead = Tile::slots - 1;
     const uint32_t length = arguments.hidden / Block::elements;
     const uint32_t parts = (length + Tile::blocks - 1) / Tile::blocks;
@@ -366,7 +368,7 @@ TALLOW_INLINE void multiply_rows(const Arguments& arguments) {
             next.advance();
         }
         await_previous_kernel();
-        Sums sums(arguments);
+        Sums sums(arguments, grid);
         typename Sums::Numbers loaded[Sums::lanes];
         sums.load_ahead(current.part, loaded);
         float totals[Sums::across] = {};

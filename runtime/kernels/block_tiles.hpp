@@ -15,12 +15,12 @@ namespace tallow {
 // Decodes a lane's weights, which begin at `i` of their block, and has each access of them stored: by `store`, which
 // takes the place of its first weight behind those.
 template <typename Block, typename T, typename Store>
-TALLOW_INLINE void decode_lane(const Block& block, uint32_t i, Store store) {
+TALLOW_INLINE void decode_lane(const Block& block, const uint32_t* grid, uint32_t i, Store store) {
     constexpr uint32_t length = run_length<Block> / 4;
     constexpr uint32_t in_access = access_bytes / sizeof(T);
     constexpr uint32_t in_run = run_length<Block> / in_access;
     static_assert(run_length<Block> % in_access == 0 && Block::group % in_access == 0, "an access has one scale");
-    const auto loaded = block.template load<length>(i);
+    const auto loaded = block.template load<length>(i, grid);
     // Compilers load scales anew behind a store.
     Registers<access_bytes> decoded[runs<Block>][in_run];
 #pragma unroll
@@ -125,8 +125,8 @@ TALLOW_INLINE void bring_rows(const BlockTile<Block, T>& tile, const Arguments& 
 
 // Decodes step `step` of a part of rows of weights; what a row lacks of it is 0.
 template <typename Tile, typename Arguments>
-TALLOW_INLINE void decode_step(const Tile& tile, const BytesOfTile<Tile, Arguments>& bytes, uint32_t part,
-                               uint32_t step) {
+TALLOW_INLINE void decode_step(const Tile& tile, const BytesOfTile<Tile, Arguments>& bytes, const uint32_t* grid,
+                               uint32_t part, uint32_t step) {
     using Block = typename Tile::Block;
     const uint32_t column = thread_index() / Tile::lanes_of_row;
     const uint32_t lane = thread_index() % Tile::lanes_of_row + step * Tile::lanes_of_row;
@@ -138,7 +138,7 @@ TALLOW_INLINE void decode_step(const Tile& tile, const BytesOfTile<Tile, Argumen
         store_registers(to.at(column, first + place), halves);
     };
     if (part * Tile::part + block * Block::elements < bytes.arguments.hidden) {
-        decode_lane<Block, typename Tile::T>(bytes.blocks_of(tile.window(part), column, part)[block], i, store);
+        decode_lane<Block, typename Tile::T>(bytes.blocks_of(tile.window(part), column, part)[block], grid, i, store);
     } else {
 #pragma unroll
         for (uint32_t k = 0; k < lane_weights; k += access_bytes / sizeof(typename Tile::T))
@@ -259,6 +259,7 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     const uint32_t begin = range.begin;
     const uint32_t end = range.end;
     const BytesOfTile<Tile, Arguments> bytes{arguments, row};
+    const uint32_t* const grid = stage_grid<Block>();
     SumsOfWave<Block, T> sums;
 #if defined(TALLOW_HAS_ASYNC_COPIES)
     if (begin < end)
@@ -271,7 +272,7 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     await_copies<1>();
     synchronize_block();
     if (begin < end)
-        decode_step(tile, bytes, begin, 0);
+        decode_step(tile, bytes, grid, begin, 0);
 #pragma unroll 1
     for (uint32_t part = begin; part < end; ++part) {
 #pragma unroll
@@ -288,9 +289,9 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
                 bytes.bring(tile.window(part + 1), part + 1);
             commit_copies();
             if (!ends_part)
-                decode_step(tile, bytes, part, step + 1);
+                decode_step(tile, bytes, grid, part, step + 1);
             else if (part + 1 < end)
-                decode_step(tile, bytes, part + 1, 0);
+                decode_step(tile, bytes, grid, part + 1, 0);
             sums.add(tile.weights(step), tile.rows_of_x(step));
         }
     }
@@ -305,7 +306,7 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
                 bytes.bring(tile.window(part), part);
             bring_rows(tile, arguments, first, part, step);
             synchronize_block();
-            decode_step(tile, bytes, part, step);
+            decode_step(tile, bytes, grid, part, step);
             synchronize_block();
             sums.add(tile.weights(step), tile.rows_of_x(step));
             synchronize_block();

@@ -37,10 +37,10 @@ template <typename Block> TALLOW_INLINE Run<uint8_t> unpack(const Block& block, 
     constexpr uint32_t words = run_length / 4;
     typename Block::template Loaded<words> loaded;
     if constexpr (Block::apart % run_length == 0) {
-        loaded = block.template load<words>(first);
+        loaded = block.template load<words>(first, grid_of<Block>());
     } else {
         static_assert(Block::apart == run_length / 2);
-        const auto half = block.template load<words / 2>(first);
+        const auto half = block.template load<words / 2>(first, grid_of<Block>());
         for (uint32_t i = 0; i < sizeof(loaded.words) / sizeof(loaded.words[0]); ++i)
             loaded.words[i].values[0] = twice(half.words[i].values[0]);
     }

@@ -120,6 +120,59 @@ template <uint32_t Columns, int Bias> TALLOW_INLINE int number_at(const uint32_t
     return static_cast<int>(grid[(row * Columns + column) / 4] >> 8 * (column % 4) & 255u) + Bias;
 }
 
+// A grid whose rows are words: eight positions in a list of up to eight bytes, four bits each. Kernels on vectors have
+// the bytes themselves.
+#if defined(TALLOW_VECTOR)
+template <uint32_t Rows> struct RowsOfBytes {
+    uint64_t rows[Rows];
+};
+template <uint64_t Choices, uint32_t Rows>
+constexpr RowsOfBytes<Rows> rows_of_bytes(const uint32_t (&words)[Rows]) {
+    RowsOfBytes<Rows> grid{};
+    for (uint32_t row = 0; row < Rows; ++row)
+        for (uint32_t k = 0; k < 8; ++k)
+            grid.rows[row] |= (Choices >> 8 * (words[row] >> 4 * k & 7u) & 255u) << 8 * k;
+    return grid;
+}
+#define TALLOW_CODED_TABLE(Choices, name, ...)                                                                         \
+    static constexpr auto name##_rows = rows_of_bytes<Choices>({__VA_ARGS__});                                         \
+    [[maybe_unused]] static constexpr const uint64_t* name = name##_rows.rows
+
+template <uint64_t, int Bias> TALLOW_INLINE int choice_at(const uint64_t* grid, uint32_t row, uint32_t column) {
+    return static_cast<int>(grid[row] >> 8 * column & 255u) + Bias;
+}
+#else
+#define TALLOW_CODED_TABLE(Choices, name, ...) TALLOW_TABLE uint32_t name[] = {__VA_ARGS__}
+
+template <uint64_t Choices, int Bias>
+TALLOW_INLINE int choice_at(const uint32_t* grid, uint32_t row, uint32_t column) {
+    return static_cast<int>(Choices >> 8 * (grid[row] >> 4 * column & 7u) & 255u) + Bias;
+}
+
+// Four bytes of such a list, by positions in the lower half of a word.
+template <uint64_t Choices> TALLOW_INLINE uint32_t choose(uint32_t positions) {
+    constexpr auto low = static_cast<uint32_t>(Choices);
+    constexpr auto high = static_cast<uint32_t>(Choices >> 32);
+#if defined(TALLOW_NVIDIA)
+    uint32_t bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(positions));
+    return bytes;
+#else
+    uint32_t selectors = positions & 0xffffu;
+    selectors = (selectors | selectors << 8) & 0x00ff00ffu;
+    selectors = (selectors | selectors << 4) & 0x0f0f0f0fu;
+#if defined(TALLOW_AMD)
+    return __builtin_amdgcn_perm(high, low, selectors);
+#else
+    uint32_t bytes = 0;
+    for (uint32_t shift = 0; shift < 32; shift += 8)
+        bytes |= static_cast<uint32_t>(Choices >> 8 * (selectors >> shift & 7u) & 255u) << shift;
+    return bytes;
+#endif
+#endif
+}
+#endif
+
 // 2**n, for n from -149 to 127.
 TALLOW_INLINE float power_of_two(int n) {
     return bit_cast<float>(n < -126 ? 1u << (n + 149) : static_cast<uint32_t>(n + 127) << 23);
@@ -160,14 +213,109 @@ template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_words(uin
     return words;
 }
 
+// The bytes of rows of a grid whose words have positions in a list, a row for each eight quants.
+#if defined(TALLOW_VECTOR)
+template <uint64_t, uint32_t N, typename Function>
+TALLOW_INLINE Words<N> gather_rows(const uint64_t* grid, uint32_t first, Function row_of) {
+    Vector<uint64_t, 4 * N> rows;
+    first = first / (4 * N) * (4 * N);
+#pragma GCC unroll 4
+    for (uint32_t k = 0; k < N / 2; ++k)
+        rows[k] = grid[row_of(first + 8 * k)];
+    return {{bit_cast<Vector<uint32_t, 4 * N>>(rows)}};
+}
+#else
+template <uint64_t Choices, uint32_t N, typename Function>
+TALLOW_INLINE Words<N> gather_rows(const uint32_t* grid, uint32_t first, Function row_of) {
+    return gather_words<N>(first, [&](uint32_t i) { return choose<Choices>(grid[row_of(i)] >> 4 * (i % 8)); });
+}
+#endif
+
+// Bytes of ones where a bit is 1: each eight quants have a byte of such bits.
+#if defined(TALLOW_VECTOR)
+template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_signs(uint32_t first, Function byte_of) {
+    using Bytes = Vector<uint8_t, 4 * N>;
+    Vector<uint64_t, 4 * N> eights;
+    first = first / (4 * N) * (4 * N);
+#pragma GCC unroll 4
+    for (uint32_t k = 0; k < N / 2; ++k)
+        eights[k] = byte_of(first + 8 * k) * 0x0101010101010101u;
+    return {{bit_cast<Vector<uint32_t, 4 * N>>(bit_cast<Bytes>(eights & 0x8040201008040201u) != 0)}};
+}
+#else
+template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_signs(uint32_t first, Function byte_of) {
+    return gather_words<N>(first, [&](uint32_t i) {
+        const uint32_t bits = byte_of(i) >> i % 8 & 15u;
+#if defined(TALLOW_NVIDIA)
+        // Bit k becomes the sign of byte k, which the permutation repeats.
+        uint32_t masks;
+        asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(masks) : "r"(bits * 0x10204080u));
+        return masks;
+#else
+        return (bits * 0x00204081u & 0x01010101u) * 255u;
+#endif
+    });
+}
+#endif
+
+// Numbers up to Highest, those whose byte of the masks is ones with the other sign, plus Highest: none takes one from
+// the next.
+template <uint32_t Highest, typename Word> TALLOW_INLINE Word apply_signs(Word numbers, Word masks) {
+    return numbers - 2 * (numbers & masks) + Highest * 0x01010101u;
+}
+
+// Rows of a grid with signs. The list has its four numbers plus the highest, then the negative ones plus it.
+#if defined(TALLOW_VECTOR)
+template <uint64_t Choices, uint32_t Highest, uint32_t N, typename Row, typename Signs>
+TALLOW_INLINE Words<N> gather_signed_rows(const uint64_t* grid, uint32_t first, Row row_of, Signs byte_of) {
+    return {{apply_signs<Highest>(gather_rows<Choices, N>(grid, first, row_of).values[0],
+                                  gather_signs<N>(first, byte_of).values[0])}};
+}
+#else
+template <uint64_t Choices, uint32_t, uint32_t N, typename Row, typename Signs>
+TALLOW_INLINE Words<N> gather_signed_rows(const uint32_t* grid, uint32_t first, Row row_of, Signs byte_of) {
+    return gather_words<N>(first, [&](uint32_t i) {
+        // Bit k comes to bit 2 of the four that are the position of number k.
+        uint32_t signs = byte_of(i) * 0x4004u & 0x003c003cu;
+        signs = signs * 0x41u & 0x0c0c0c0cu;
+        signs = signs * 9u & 0x44444444u;
+        return choose<Choices>((grid[row_of(i)] | signs) >> 4 * (i % 8));
+    });
+}
+#endif
+
+// A field of which each run of quants has so many elements: where lanes decode a run, they load them as words.
+template <typename T, uint32_t Count> struct Window {
+    Words<Count * sizeof(T) / 4> words;
+
+    // By the index in the field.
+    TALLOW_INLINE uint32_t operator[](uint32_t index) const {
+        constexpr uint32_t in_word = 4 / sizeof(T);
+        constexpr uint32_t mask = (1u << 8 * sizeof(T)) - 1;
+        return words.values[index % Count / in_word] >> 8 * sizeof(T) * (index % in_word) & mask;
+    }
+};
+template <uint32_t N, uint32_t Count, uint32_t Alignment, typename T>
+TALLOW_INLINE auto window(const T* field, [[maybe_unused]] uint32_t run) {
+#if !defined(TALLOW_VECTOR)
+    if constexpr (N == 8)
+        return Window<T, Count>{load_words<Alignment, Count * sizeof(T) / 4>(field + Count * run)};
+    else
+#endif
+        return field;
+}
+
 // The four lowest bits of a number, one in each byte of a word.
 template <typename Word> TALLOW_INLINE Word spread_bits(Word bits) {
     return (bits & 15u) * 0x00204081u & 0x01010101u;
 }
 
-// Numbers up to Highest, those of which the bit is 1 with the other sign, plus Highest: none takes one from the next.
-template <uint32_t Highest, typename Word> TALLOW_INLINE Word apply_signs(Word numbers, Word bits) {
-    return numbers - 2 * (numbers & bits * 255u) + Highest * 0x01010101u;
+// The grid of a format, if it has one.
+template <typename Block> TALLOW_INLINE auto grid_of() {
+    if constexpr (Block::grid_words != 0)
+        return Block::grid();
+    else
+        return static_cast<const uint32_t*>(nullptr);
 }
 
 // The bytes of a word in 16 bits each, for what bytes do not hold.

@@ -21,6 +21,19 @@ struct ScaleOfGroup {
     }
 };
 
+// The grid of a format in shared memory, if it has one: lanes read different words of it.
+template <typename Block> TALLOW_INLINE auto stage_grid() {
+    if constexpr (Block::grid_words != 0) {
+        __shared__ uint32_t grid[Block::grid_words];
+        for (uint32_t i = thread_index(); i < Block::grid_words; i += block_size)
+            grid[i] = Block::grid()[i];
+        synchronize_block();
+        return static_cast<const uint32_t*>(grid);
+    } else {
+        return grid_of<Block>();
+    }
+}
+
 // N weights from place i on, which share a scale, of quants that are loaded: theirs begin with word `first`.
 template <typename Block, typename Loaded, uint32_t N>
 TALLOW_INLINE void decode_loaded(const Block& block, const Loaded& loaded, uint32_t first, uint32_t i,
@@ -38,8 +51,10 @@ TALLOW_INLINE void decode_loaded(const Block& block, const Loaded& loaded, uint3
     }
 }
 // The same from place i on, a multiple of N; N is 4 or 8. Where it is 8, the block is in shared memory.
-template <typename Block, uint32_t N> TALLOW_INLINE void decode(const Block& block, uint32_t i, float (&weights)[N]) {
-    decode_loaded(block, block.template load<N / 4>(i), 0, i, ScaleOfGroup::of(block, i / Block::group), weights);
+template <typename Block, uint32_t N>
+TALLOW_INLINE void decode(const Block& block, const uint32_t* grid, uint32_t i, float (&weights)[N]) {
+    const auto loaded = block.template load<N / 4>(i, grid);
+    decode_loaded(block, loaded, 0, i, ScaleOfGroup::of(block, i / Block::group), weights);
 }
 
 // Numbers rounded to a type, as an access has them.
@@ -117,7 +132,7 @@ template <typename Block, typename T> struct DecodedTile {
     }
 
     // Decodes so many weights of a tile that was brought from `begin`.
-    TALLOW_INLINE void decode_to(T* result, const Block* begin, uint32_t count) const {
+    TALLOW_INLINE void decode_to(T* result, const Block* begin, const uint32_t* grid, uint32_t count) const {
         const uint32_t place = lane_index() * length;
         const uint32_t skew = Brought<Block>::skew(reinterpret_cast<uint64_t>(begin));
         const uint8_t* const brought = reinterpret_cast<const uint8_t*>(memory) + skew;
@@ -128,7 +143,7 @@ template <typename Block, typename T> struct DecodedTile {
             constexpr uint32_t elements = Block::elements;
             float values[length];
             // Behind the last block this is of no use, but without a branch several packs are decoded together.
-            decode(blocks[pack * apart / elements], place % elements + pack * apart % elements, values);
+            decode(blocks[pack * apart / elements], grid, place % elements + pack * apart % elements, values);
             const Registers<access_bytes> rounded = round_all<T>(values);
             if (place + pack * apart < count)
                 store_streaming(target + pack * apart, rounded);
@@ -140,6 +155,7 @@ template <typename Block, typename T, typename Arguments> TALLOW_INLINE void dec
     using Tile = DecodedTile<Block, T>;
     __shared__ Tile tiles[waves_per_block];
     Tile& tile = tiles[wave_index()];
+    const uint32_t* const grid = stage_grid<Block>();
     const uint64_t step = static_cast<uint64_t>(grid_blocks()) * waves_per_block * Tile::weights;
     // The last ones first: what a product then reads first is still in the cache.
     const uint64_t block = grid_blocks() - 1 - block_index();
@@ -151,7 +167,7 @@ template <typename Block, typename T, typename Arguments> TALLOW_INLINE void dec
         const Block* const begin = pointer_to<const Block>(arguments.blocks) + first / Block::elements;
         tile.bring(begin, count / Block::elements * sizeof(Block));
         synchronize_wave();
-        tile.decode_to(pointer_to<T>(arguments.result) + first, begin, count);
+        tile.decode_to(pointer_to<T>(arguments.result) + first, begin, grid, count);
         synchronize_wave();
     }
 }

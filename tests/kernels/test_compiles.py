@@ -66,6 +66,7 @@ CUDA_STACKS = {
         (f"{way}_product_{format.name.upper()}_16" for way in ("block", "rounded") for format in SPEC.formats), (6, 24)
     ),
     "block_product_Q2K_16": (11, 32),
+    "block_product_IQ2_XS_16": (7, 24),
     # With eight blocks a multiprocessor a thread has 32 registers, of which these need a few more.
     **dict.fromkeys((f"{op}_{dtype}_contiguous" for op in ("tan", "acosh") for dtype in ("bf16", "f16")), (4, 32)),
     "powf_bf16_contiguous": (14, 48),

@@ -18,6 +18,7 @@ ggml_dtype = host_blocks = kernels_blocks = docs_formats
 
 
 def _row(item: Format) -> View:
+    tables = [_table(item, table) for table in item.table]
     return View(
         format=item,
         doc=f"{item.doc}.",
@@ -34,7 +35,8 @@ def _row(item: Format) -> View:
             _part(name, item.decodings[name]) for name in item.decodings if name != "quant" or _calls_quant(item)
         ],
         quads=item.quads if item.scale is not None else None,
-        tables=[_table(item, table) for table in item.table],
+        tables=tables,
+        grid=next((table for table in tables if table.words), None),
         rounding=_rounding(item),
         rounded="by conversion"
         if item.scale is None
@@ -51,18 +53,19 @@ def struct_name(name: str) -> str:
 
 
 def _table(item: Format, table: Table) -> View:
-    """A list of numbers, or of a grid words of four bytes, less what is the least below 0."""
+    """A list of numbers, or the words of a grid."""
     facts = item.known[table.name]
     assert isinstance(facts, TableFacts)
-    numbers, is_grid = facts.numbers, table.rows is not None
-    words = [bytes(number - facts.bias for number in numbers[k : k + 4]) for k in range(0, len(numbers), 4) if is_grid]
-    spelled = [f"0x{int.from_bytes(word, 'little'):08x}" for word in words] if is_grid else map(str, numbers)
+    is_grid = table.rows is not None
+    spelled = [f"0x{word:08x}" for word in facts.words] if is_grid else map(str, facts.numbers)
     values = list(table.values)
     return View(
         name=facts.name,
         constant=facts.name.upper(),
         cpp_type="uint32_t" if is_grid else "int16_t",
-        cpp=f"{{{', '.join(spelled)}}}",
+        choices=facts.choice_bytes if facts.choices else None,
+        words=len(facts.words) if is_grid else 0,
+        cpp=", ".join(spelled),
         numpy=f'grid({values}, {table.columns}, b"{table.digits}")' if is_grid else f"np.array({values}, np.int16)",
     )
 
