@@ -1,6 +1,6 @@
 """New entries in files of a spec. They are put in as text, so that comments and lines stay as they are.
 
-A whole addition is checked before any file is written.
+The complete addition is checked before any file is written.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

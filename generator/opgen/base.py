@@ -1,7 +1,7 @@
 """The package that a project builds on: the spec, the templates and the runtime that the project itself lacks.
 
 A project says in spec/package.yaml on which installed package it stands. The templates and the runtime of that package
-serve the project too, and the files of its spec that describe the runtime. A file of the project takes the place of the
+serve the project too, and the files of its spec that describe the runtime. A file of the project replaces the
 one with its path.
 """
 

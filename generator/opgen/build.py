@@ -129,8 +129,8 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     rooms = {kind.name: Room(kind.most_operands, kind.max_results, kind.max_parameters) for kind in functors.values()}
     kernels = []
     for family in spec.kernels:
-        whole, errors = with_structs(family, package.max_rank, rooms, groups)
-        kernels.append(whole)
+        with_members, errors = with_structs(family, package.max_rank, rooms, groups)
+        kernels.append(with_members)
         problems += errors
     return replace(
         spec,
@@ -182,14 +182,14 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
         message = f"unknown functor kind '{kind}'; name the file after one of {', '.join(FUNCTOR_KINDS)}"
         problems.append(Problem(Location(document.path), message))
     # Ops that name their operands have no more in common.
-    whole = decode(FunctorKind, document, problems, kind if kind in FUNCTOR_KINDS else NAMED)
-    return _with_reasons(whole) if whole.unsupported else whole
+    record = decode(FunctorKind, document, problems, kind if kind in FUNCTOR_KINDS else NAMED)
+    return _with_reasons(record) if record.unsupported else record
 
 
 @memoize(lambda whole: (whole,), size=16)
-def _with_reasons(whole: FunctorKind) -> FunctorKind:
+def _with_reasons(kind: FunctorKind) -> FunctorKind:
     """A kind of functors that lack dtypes for the same reason, unless they give their own."""
-    return replace(whole, functors=tuple(_with_reason(each, whole.unsupported) for each in whole.functors))
+    return replace(kind, functors=tuple(_with_reason(each, kind.unsupported) for each in kind.functors))
 
 
 @memoize(lambda functor, reason: (functor, reason))

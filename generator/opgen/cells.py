@@ -119,7 +119,7 @@ class Lowering:
     @classmethod
     def decode(cls, cursor: Cursor) -> "Lowering":
         """Decode a call, or a mapping."""
-        # The key's place: an alias has the place of its anchor.
+        # The location of the key: an alias has that of its anchor.
         content, location = cursor.value.content, cursor.value.key_location
         if isinstance(content, str):
             return cls(

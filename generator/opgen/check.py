@@ -151,19 +151,19 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
 
 def _check_backends(spec: Spec, problems: Problems) -> None:
     """Note what two backends share that each must have for itself, and unknown dtypes of libraries."""
-    torn = problems.torn
+    invalid_files = problems.invalid_files
     if not spec.backends:
         problems.note(Location(Path("spec/backends")), "no backend is here; write the file of one")
-    whole = [backend for backend in spec.backends if backend.path not in torn]
+    valid = [backend for backend in spec.backends if backend.path not in invalid_files]
     for key in ("class_prefix", "package", "extra", "label", "preference", "dlpack"):
-        counted = Counter(getattr(backend, key) for backend in whole)
-        for backend in whole:
+        counted = Counter(getattr(backend, key) for backend in valid)
+        for backend in valid:
             value = getattr(backend, key)
             if value is not None and counted[value] > 1:
                 shown = f"'{value}'" if isinstance(value, str) else value
                 message = f"{key} {shown} is used by more than one backend; choose another"
                 problems.note(backend.location_of(key, "runtime"), message)
-    for backend in whole:
+    for backend in valid:
         if backend.extra in spec.package.extras:
             message = f"extra '{backend.extra}' is one of the package too, from {spec.package.location}; choose another"
             problems.note(backend.location_of("extra", "runtime"), message)

@@ -4,8 +4,8 @@ Messages call a record as its Entry says, or as `CALLED`, or after the key that 
 
 A field is the key of its name. It must be written unless it is a bool, may be None or is `OPTIONAL`. Its type says what
 it holds: text in one line, a number, a record, `tuple[X, ...]` for a list, or for a mapping to records with an `Entry`,
-`Mapping[str, X]`, `Mapping[str, Location]` for the texts of a list with their places, `tuple[X, Location]` for a value
-with its place; of two types the last is for mappings. A class with `parse` is made of a text, one with `decode` of a
+`Mapping[str, X]`, `Mapping[str, Location]` for a list of texts and their locations, `tuple[X, Location]` for a value
+with its location; of two types the last is for mappings. A class with `parse` is made of a text, one with `decode` of a
 `Cursor`; its `FORM` is the type that a schema takes for it. A `Location` is where the record's key is, a `Path` its
 file. `Annotated` holds the rules for the value, marks, and as text what the key means: editors show this text, and
 spec/README.md is made of it. What a rule says to a schema is its `schema`, or a `Form` next to it.
@@ -66,7 +66,7 @@ class Cursor:
     owner: str
     problems: list[Problem]
     variant: str = ""
-    unreadable: list[Location] = field(default_factory=list)  # where something empty stands in the place of a value
+    unreadable: list[Location] = field(default_factory=list)  # where an empty value stands for an invalid one
 
     @property
     def what(self) -> str:
@@ -184,7 +184,7 @@ def _kept(cursor: Cursor, hint: Any, holder: str) -> Any:
 
     `holder` is the key of the mapping that has the entry.
     """
-    # All values of such a place have one type. Types of an earlier process are not equal to those of this one.
+    # All values at such a location have one type. Types of an earlier process are not equal to those of this one.
     key = (cursor.value.location.path, cursor.variant, cursor.owner, holder, cursor.key)
     if key not in _KEPT or _KEPT[key][0] != cursor.value.digest:
         own = dataclasses.replace(cursor, problems=[], unreadable=[])

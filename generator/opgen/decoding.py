@@ -1,4 +1,4 @@
-"""How a weight is decoded: an expression of a block's fields and of a place in it, written once for NumPy and C++."""
+"""How a weight is decoded: an expression of a block's fields and an index in it, written once for NumPy and C++."""
 
 import ast
 from collections.abc import Mapping, Sequence
@@ -103,8 +103,8 @@ class Decoding:
     """An expression in both languages, and how many bits its significand has."""
 
     text: str
-    numpy: str  # of the blocks b and the place
-    cpp: str  # of the fields and the place
+    numpy: str  # of the blocks b and the index
+    cpp: str  # of the fields and the index
     bits: int
     is_float: bool
     has_place: bool
@@ -129,7 +129,7 @@ class Part(NamedTuple):
 
 
 def parse_decoding(text: str, let: Mapping[str, str]) -> ast.expr:
-    """Return the tree of an expression with the parts that `let` names in their places; ValueError where it is none."""
+    """Return the tree of an expression with the parts of `let` substituted; ValueError if it is none."""
     parts: dict[str, ast.expr] = {}
     for name, part in {**let, "": text}.items():
         try:
@@ -140,7 +140,7 @@ def parse_decoding(text: str, let: Mapping[str, str]) -> ast.expr:
 
 
 def decode(text: str, let: Mapping[str, str], known: Known, index: str, count: int) -> Decoding:
-    """The expression `text` over fields and tables, and over a place below `count`.
+    """The expression `text` over fields and tables, and over an index below `count`.
 
     ValueError where it is none, names what there is not, reaches outside a field, or may not be exact.
     """
@@ -156,14 +156,14 @@ def decode(text: str, let: Mapping[str, str], known: Known, index: str, count: i
 
 
 def place_values(node: ast.expr, index: str, count: int) -> Sequence[int] | None:
-    """Return what an expression of the place alone is at each; None where it has fields, or an error."""
+    """Return the values of an expression of the index alone; None if it has fields, or an error."""
     return _values(ast.unparse(node), index, count)
 
 
 @lru_cache(4096)
 def _values(text: str, index: str, count: int) -> Sequence[int] | None:
     try:
-        code = compile(text, "<place>", "eval")
+        code = compile(text, "<index>", "eval")
         return tuple(int(eval(code, {"__builtins__": {}}, {index: i})) for i in range(count))
     except (ArithmeticError, NameError):
         return None
@@ -192,7 +192,7 @@ class Translator:
         self.highest = 0
 
     def part(self, node: ast.expr) -> Part:
-        """A part, whose numbers floats hold. The range of what depends on the place alone is exact."""
+        """A part, whose numbers floats hold. The range of values that depend on the index alone is exact."""
         part = self._part(node)
         values = None if part.bits or isinstance(node, ast.Constant) else place_values(node, self._place, self._count)
         if values is not None:
@@ -228,7 +228,7 @@ class Translator:
             case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
                 return self._joined(node, operator, self.part(left), self.part(right))
         known = "integers, fields, tables, + - * // % << >> & |, 2 ** x, ones(x) and 'x if y < z else w'"
-        raise ValueError(f"'{ast.unparse(node)}' has no place in a decoder; write it with {known}")
+        raise ValueError(f"'{ast.unparse(node)}' cannot stand in a decoder; write it with {known}")
 
     def _named(self, name: str, *indices: Part) -> Part:
         """An element of a field or of a table."""

@@ -45,7 +45,7 @@ class FloatFormat(NamedTuple):
     exponent: int
     fraction: int
     bias: int
-    specials: str  # of LLVM's names: "" has infinities and NaNs, "fn" a NaN alone, "fnuz" that in place of -0.0
+    specials: str  # of LLVM's names: "" has infinities and NaNs, "fn" a NaN alone, "fnuz" that instead of -0.0
 
     @property
     def usual_bias(self) -> int:

@@ -20,7 +20,7 @@ _SHOWN = {"nan": "NaN"}
 
 @dataclass(frozen=True)
 class Edge:
-    """A call of a functor and its result. A name in the place of a number stands for every finite one."""
+    """A call of a functor and its result. A name instead of a number stands for every finite one."""
 
     call: Annotated[str, Entry("edge '{}'"), names_of("op", "local")]
     functor: str

@@ -16,7 +16,7 @@ from opgen.sources import Sources, location_of
 
 _PACKAGE = "__init__"
 _WORD = re.compile(r"\w+")
-# The texts of the last package that was whole, and what stood around each.
+# The texts of the last package without errors, and the surroundings of each.
 _sound: list[Any] = persistent("sound texts", [])
 _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
@@ -28,16 +28,16 @@ def check_whole(
 
     `mount` is where the runtime is in the package.
     """
-    whole = _Whole(outputs, texts, sources, mount)
+    package = _Whole(outputs, texts, sources, mount)
     # Whether a file needs what is not there depends on itself, on which files there are, and on what packages define.
-    around = (set(whole.texts), {path: text for path, text in whole.texts.items() if path.stem == _PACKAGE})
+    around = (set(package.texts), {path: text for path, text in package.texts.items() if path.stem == _PACKAGE})
     sound = _sound[1] if _sound[:1] == [around] else {}
     problems = [
-        problem for path, text in whole.texts.items() if sound.get(path) != text for problem in whole.problems(path)
+        problem for path, text in package.texts.items() if sound.get(path) != text for problem in package.problems(path)
     ]
     if problems or sources.problems:
         raise SpecError([*problems, *sources.problems])
-    _sound[:] = around, whole.texts
+    _sound[:] = around, package.texts
 
 
 def check_syntax(outputs: Sequence[Output], texts: Mapping[PurePosixPath, str], sources: Sources) -> None:

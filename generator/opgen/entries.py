@@ -143,7 +143,7 @@ def _op(name: str, kind: str, formula: str | None, gradient: str | None, additio
         yield f"  combine: {_quoted(formula or 'x + y')}  # what two contributions x and y join to"
         yield "  # element: square(x)  # what an element x contributes, if it is not x"
         if kind == SCAN:
-            yield "  # of: sum  # in place of both: an op of reduce.yaml, which reduces the elements up to each"
+            yield "  # of: sum  # instead of both: an op of reduce.yaml, which reduces the elements up to each"
             yield "  # finish: element - x  # what each result is of what joined, x, of the element and of the count"
             yield "  # positions: true  # whether it also gives those of the elements that it finds"
         else:

@@ -225,13 +225,13 @@ class Explainer:
         for operand, node in gradients.items():
             written = functor.gradient.get(operand) or functor.computed or functor
             how = "" if operand in functor.gradient else ", which follows from the formula"
-            parts, whole = shared(readable(node))
+            parts, body = shared(readable(node))
             known = op_of(functor, node, by_size(self.spec.every_functor))
             facts = [Fact(f"where {name} is", text_of(part)) for name, part in parts.items()]
             if known is not None:
                 op, arguments = known
                 facts.insert(0, Fact("one op", f"{op.name}({', '.join(arguments)})", op.location))
-            yield Fact("gradient", f"of {operand}, {text_of(whole)}{how}", written.location, tuple(facts))
+            yield Fact("gradient", f"of {operand}, {text_of(body)}{how}", written.location, tuple(facts))
 
     # Cells.
 
@@ -358,7 +358,7 @@ class Explainer:
         return Fact("accumulates", text, dtype.location)
 
     def _in_headers(self, function: str) -> Iterator[Location]:
-        """Where headers of kernels define a function: the first place in each."""
+        """Yield the first definition of a function in each header of the kernels."""
         sources = self.project.sources
         pattern = re.compile(rf"(?:^|[ *&]){re.escape(function)}\(")
         for path in sources.below(HEADERS):

@@ -87,7 +87,7 @@ def _line_fact(project: Project, where: Location, text: str, origin: Origin) -> 
 
 
 class _Entries:
-    """The values of the spec's files by their places."""
+    """The values of the spec's files by their locations."""
 
     def __init__(self, project: Project) -> None:
         documents = load(project.root, [])
@@ -127,5 +127,5 @@ def _line_of(project: Project, location: Location) -> str:
             return ""
     lines = lines_of(text)
     if location == Location(location.path):
-        return "the whole file"
+        return "the complete file"
     return lines[location.line - 1].strip() if location.line <= len(lines) else ""

@@ -85,7 +85,7 @@ def _dotted(node: ast.AST) -> tuple[str, ...]:
 
 
 def substituted(tree: ast.expr, parts: Mapping[str, ast.expr]) -> ast.expr:
-    """An expression with others in the places of names."""
+    """Return an expression with others substituted for names."""
     if isinstance(tree, ast.Name):
         return parts.get(tree.id, tree)
     fields: dict[str, Any] = {}

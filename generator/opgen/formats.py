@@ -20,7 +20,7 @@ _BITS = 24
 _PARTS = ("quant", "scale", "offset")
 # The quants that kernels decode together; scales belong to half of them, or to all, and to no part of a half.
 _RUN = 32
-# What expressions call places, and the members that a block has in C++ besides its fields.
+# The indexes in expressions, and the members of a block in C++ besides its fields.
 _TAKEN_NAMES = ("i", "g", "b", "np", "ones", "elements", "group", "has_scale", "has_offset", *_PARTS)
 
 

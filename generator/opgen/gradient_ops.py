@@ -48,7 +48,7 @@ TAKEN = {name: taken for taken, name in _NAMES.items()}
 # The kind that has those of reductions, once what they have for each result alone is known: functions of that, of an
 # element and of the result.
 _OF_REDUCTIONS = "binary_gradient"
-# What such an op has in the place of the result, where that is something else that the elements have together.
+# The name in such an op of the result, where that is another value that the elements share.
 _ROW = "y"
 # The suffix of the op of a row op's gradients.
 GRADIENT_ENDING = "_gradient"

@@ -395,7 +395,7 @@ class TupleTypes:
     """The tuples that Python passes to call.hpp to make the plans of the host's kernels.
 
     The tuples are emitted as NamedTuples to kernels/host_arguments.py, and as structs that read them to
-    kernels/tuples.hpp. A `place` is where something is among the bytes of a kernel's arguments.
+    kernels/tuples.hpp. A `place` is an offset in the bytes of a kernel's arguments.
     """
 
     tuples: Annotated[tuple[TupleType, ...], "The tuples by name."]

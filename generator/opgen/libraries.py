@@ -53,7 +53,7 @@ class CLibrary:
     functions: Annotated[
         Mapping[str, Function],
         "By the library's own name of a function, `[types of the arguments] -> type of the result`. A `pointer` is a "
-        "handle, a descriptor, an address on the device, or the place of a result on the host; `int` is every "
+        "handle, a descriptor, an address on the device, or the address of a result on the host; `int` is every "
         "enumeration too, also of errors; `size` is size_t; `text` is a string that is not to be freed; `nothing` is "
         "no result.",
     ]

@@ -56,7 +56,7 @@ class Value:
 
     location: Location
     content: "Scalar | list[Value] | dict[str, Value]"
-    # Where the key stands that leads to this value; the value's own place for the elements of a list.
+    # The location of the key that leads to this value; the value's own location for the elements of a list.
     key_location: Location
     is_quoted: bool = False
 
@@ -118,7 +118,7 @@ def load(
 ) -> dict[Path, Document]:
     """Read every `spec/**/*.yaml` below `root`; what cannot be read goes to `problems` and is left out.
 
-    `unsaved` has texts in place of those of files, by their paths below `root`.
+    `unsaved` has texts instead of those of files, by their paths below `root`.
     """
     documents = {}
     for path in sorted({*_files(root, problems), *(root / path for path in unsaved)}):
@@ -194,7 +194,7 @@ def unreadable(error: OSError) -> str:
 
 
 def _place_after(text: str, path: Path) -> Location:
-    """The place of what follows `text`."""
+    """Return the location after `text`."""
     lines = lines_of(text)
     return Location(path, len(lines), len(lines[-1]) + 1)
 

@@ -50,7 +50,7 @@ def lower(spec: Spec, problems: Problems) -> Spec:
             of_keys.setdefault(key, []).append(subject)
     for owner in _extended(spec).values():
         _check_cells(spec, owner, of_keys, problems)
-    torn = problems.torn
+    invalid_files = problems.invalid_files
     lowerings = {}
     packages: dict[str, tuple[str, ...]] = {}
     lacking: dict[Lack, list[str]] = {}
@@ -58,7 +58,7 @@ def lower(spec: Spec, problems: Problems) -> Spec:
         owners = spec.chain(backend)
         _check_extends(spec, owners, backend, problems)
         is_whole = owners[-1].extends is None and all(owner.missing is None for owner in owners)
-        is_sure = is_whole and torn.isdisjoint(owner.path for owner in owners)
+        is_sure = is_whole and invalid_files.isdisjoint(owner.path for owner in owners)
         noted = (lacking, problems) if is_sure else ({}, Problems())
         lowerings[backend.name] = _lowered(spec, owners, backend, subjects, *noted)
         named = tuple(owner.package for owner in owners if owner.package is not None)
@@ -283,7 +283,7 @@ def _place_of_lack(owners: Sequence[Owner], keys: Sequence[Key]) -> tuple[str, L
 
 
 def _shortened(spec: Spec, names: Sequence[str]) -> list[str]:
-    """The names of cells, that of a kind in place of those of all its functors."""
+    """Return the names of cells, that of a kind instead of those of all its functors."""
     shortened: dict[str, None] = {}
     for name in names:
         kind = spec.functors.get(name.partition(".")[0])
@@ -293,7 +293,7 @@ def _shortened(spec: Spec, names: Sequence[str]) -> list[str]:
 
 
 def keys_of(part: str, method: Method, op: str | None) -> list[Key]:
-    """Where the cell of an op may stand, the most particular place first."""
+    """Return the keys under which the cell of an op may stand, the most specific first."""
     # A method that changes its storage is called otherwise than the functors of its kind, which make new ones.
     if method.kind is None or method.signature.returns == "None":
         return [(part, method.name)]

@@ -99,12 +99,12 @@ class Form:
 
 
 def like(pattern: str) -> Form:
-    """A text that matches a pattern as a whole; around it may be space, which is not read."""
+    """A text that matches a complete pattern; space around it is ignored."""
     return Form(pattern=rf"^\s*(?:{pattern})\s*$")
 
 
 def exactly(pattern: str) -> Form:
-    """A text that matches a pattern as a whole, without space around it."""
+    """A text that matches a complete pattern, without space around it."""
     return Form(pattern=rf"^(?:{pattern})(?![\s\S])")
 
 

@@ -91,9 +91,9 @@ def _check_made(spec: Spec, sources: Sources, outputs: Collection[PurePosixPath]
             message = f"no template makes anything of its files; write one with {{{placeholder}}} in its path"
             problems.note(Location(Path(members.folder)), message)
     # A file with an error of its own may not say what it means to.
-    torn = problems.torn
+    invalid_files = problems.invalid_files
     for backend in spec.backends:
-        if backend.package is None or backend.path in torn:
+        if backend.package is None or backend.path in invalid_files:
             continue
         folder = PurePosixPath(spec.package.name, backend.package)
         if folder / "__init__.py" not in outputs:

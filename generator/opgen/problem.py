@@ -15,7 +15,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 @dataclass(frozen=True, order=True)
 class Location:
-    """A place in a spec file; line and column count from 1."""
+    """A location in a file of the spec; line and column count from 1."""
 
     path: Path
     line: int = 1
@@ -50,7 +50,7 @@ class Problem:
 
 
 class SpecError(Exception):
-    """The spec has errors: all of them, in the order of their places."""
+    """The spec has errors: all of them, in the order of their locations."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(set(problems)))
@@ -123,6 +123,6 @@ class Problems(list[Problem]):
         self.note(location, message + did_you_mean(name, known, fix))
 
     @property
-    def torn(self) -> frozenset[Path]:
+    def invalid_files(self) -> frozenset[Path]:
         """The files with an error, which may not say what they mean to: what they lack is noted later."""
         return frozenset(problem.location.path for problem in self)

@@ -150,7 +150,7 @@ class _Words:
                 yield f"{name} = window<N, {length}, {aligned}>(this->{name}, first / {_RUN})"
 
     def word(self, node: ast.expr) -> _Word:
-        """A word of the value of `node` at four places; _ApartError where there is none."""
+        """Return a word of the values of `node` at four indexes; _ApartError if there is none."""
         if self._is_uniform(node):
             return self._uniform(node)
         match node:
@@ -211,8 +211,8 @@ class _Words:
             raise _ApartError
         self._places &= {offset for offset in range(self._count) if values[offset] == values[0]}
         # So many quants from a multiple of it on are bytes from a multiple of it on.
-        whole = [n for n in (4, 8, 16) if all(values[offset] % n == 0 for offset in range(0, self._count, n))]
-        aligned = min(self._alignments[name], max(whole, default=1))
+        divisors = [n for n in (4, 8, 16) if all(values[offset] % n == 0 for offset in range(0, self._count, n))]
+        aligned = min(self._alignments[name], max(divisors, default=1))
         if all(values[i + 1] - values[i] == 1 for i in range(self._count - 1) if (i + 1) % _HALF_RUN):
             cpp = self._loaded(f"load_words<{aligned}, N>({name} + {self._cpp(index, 'first')})")
         else:
@@ -373,7 +373,7 @@ class _Words:
         return _Word(f"apply_signs<{word.high}>({bare(word.cpp)}, {masks})", 2 * word.high, _no_bias(word) - word.high)
 
     def _is_uniform(self, node: ast.expr, together: int = 4) -> bool:
-        """Return True if `node` has one value at so many places."""
+        """Return True if `node` has one value at `together` consecutive indexes."""
         values = self._place_values(node)
         if values is not None:
             return self._steps(values, together) == {0}
@@ -393,7 +393,7 @@ class _Words:
         return values
 
     def _steps(self, values: Sequence[int], together: int = 4) -> set[int]:
-        """From each place to the next of the same four, or of so many."""
+        """Return the steps between consecutive indexes of the same group of `together`."""
         return {values[i + 1] - values[i] for i in range(self._count - 1) if (i + 1) % together}
 
     def _cpp(self, node: ast.expr, index: str = _PLACE) -> str:
@@ -416,7 +416,7 @@ def _fitting(word: _Word) -> _Word:
 
 
 class _Renamed(ast.NodeTransformer):
-    """A name in the place of another."""
+    """Rename a name."""
 
     def __init__(self, name: str, other: str) -> None:
         self._name = name

@@ -41,7 +41,7 @@ def end_column(line: str, column: int) -> int:
     start = column - 1
     before = line[:start].strip()
     is_in_brackets = len(re.findall(r"[\[{]", before)) > len(re.findall(r"[\]}]", before))
-    # A place inside of a text is that of a word.
+    # A location inside a text is that of a word.
     is_whole = before in ("", "-") or before[-1] in (":[{," if is_in_brackets else ":")
     patterns = (_QUOTED, _KEY, _IN_BRACKETS if is_in_brackets else _TO_THE_END) if is_whole else (_WORD,)
     match = next(filter(None, (pattern.match(line, start) for pattern in patterns)), None)

@@ -40,9 +40,9 @@ def row_gradients(
     joins = list(joins_of(node))
     symbols: dict[Node, Node] = {join: Name(f"join_{index}") for index, join in enumerate(joins)}
     back = {name.text: join for join, name in symbols.items() if isinstance(name, Name)}
-    whole = replaced(node, symbols)
+    full_node = replaced(node, symbols)
     wanted = [*operands, *back]
-    of = dict(primitives.gradients(whole, wanted))
+    of = dict(primitives.gradients(full_node, wanted))
     own = {name: of[name] for name in operands}
 
     def full(part: Node) -> Node:
@@ -60,7 +60,7 @@ def row_gradients(
     vanishing = {Call(SUBTRACT, (part, Call(DIVIDE, (Name(name), Name(COUNT))))) for name, part in sums.items()}
 
     def summed(part: Node) -> Node:
-        return row_sum(part, varying, whole, vanishing)
+        return row_sum(part, varying, full_node, vanishing)
 
     # The gradient of a number of the row is one number too.
     totals = {name: summed(of[name]) if INCOMING in varying else of[name] for name in back}
@@ -79,8 +79,10 @@ def row_gradients(
                 own[other] = simplified(Call(ADD, (own[other], share)))
             else:
                 totals[other] = simplified(Call(ADD, (totals[other], summed(share))))
-    result = _Factors.of(full(whole))
-    return {name: _with_result(full(_common_factors(gradient)), full(whole), result) for name, gradient in own.items()}
+    result = _Factors.of(full(full_node))
+    return {
+        name: _with_result(full(_common_factors(gradient)), full(full_node), result) for name, gradient in own.items()
+    }
 
 
 def _share(kind: str, contribution: Node, joint: Node, total: Node, partial: Node) -> Node:
@@ -126,7 +128,7 @@ class _Factors:
 
     @classmethod
     def of(cls, node: Node, atom: "Node | None" = None) -> "_Factors":
-        """Return the factors of a formula, in which `atom` stays whole."""
+        """Return the factors of a formula, in which `atom` is not split."""
         if isinstance(node, Call) and node != atom:
             if node.primitive == NEGATE:
                 inner = cls.of(node.arguments[0], atom)
@@ -159,7 +161,7 @@ class _Factors:
 
 
 def _common_factors(node: Node) -> Node:
-    """Return a formula with (a - b) / c in the place of a / c - b / c, so that it has c once."""
+    """Return a formula with (a - b) / c instead of a / c - b / c, so that it has c once."""
     if not isinstance(node, Call):
         return node
     arguments = tuple(map(_common_factors, node.arguments))

@@ -153,7 +153,7 @@ def passes_of(nodes: Sequence[Node], elements: Collection[str]) -> Passes:
         if not isinstance(node, Call):
             return node
         match node.arguments:
-            # Twice a number of a row, which are fewer than elements, in place of twice a product with an element.
+            # Doubling a number of the row is cheaper than doubling a product with each element.
             case (Number(value=2) as two, Call(primitive=primitive, arguments=(x, y))) if (
                 node.primitive == primitive == MULTIPLY
             ):

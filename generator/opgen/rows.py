@@ -87,7 +87,7 @@ def row_primitives(primitives: Primitives, reductions: Collection[Functor]) -> P
 
 
 def joined(node: Node, reductions: Mapping[str, Functor]) -> Node:
-    """Return a row formula with sums, maxima and minima in the place of other reductions.
+    """Return a row formula with sums, maxima and minima instead of other reductions.
 
     Raises FormulaError for a reduction that is none of these.
     """
@@ -115,7 +115,7 @@ def joined(node: Node, reductions: Mapping[str, Functor]) -> Node:
 
 
 def with_sums_of_constants(node: Node, varying: Collection[str]) -> Node:
-    """Return a rewritten row formula with products in the place of sums of what is the same for each element."""
+    """Return a rewritten row formula with products instead of sums of values that all elements share."""
     if not isinstance(node, Call):
         return node
     arguments = tuple(with_sums_of_constants(argument, varying) for argument in node.arguments)
@@ -200,7 +200,7 @@ def row_constants(node: Node, varying: Collection[str], known: Collection[str]) 
 
 
 def with_elements_at(node: Node, index: str, operands: Collection[str]) -> Node:
-    """Return a rewritten row formula with the elements that an index names in the place of sums that choose them."""
+    """Return a rewritten row formula with the elements at an index instead of sums that select them."""
     if not isinstance(node, Call):
         return node
     if node.primitive == SUM and isinstance(node.arguments[0], Call) and node.arguments[0].primitive == WHERE:
@@ -231,7 +231,7 @@ def _varies(node: Node, varying: Collection[str]) -> bool:
 
 
 def replaced(node: Node, others: Mapping[Node, Node]) -> Node:
-    """Return a formula with others in the place of some of its parts, the outermost first."""
+    """Return a formula with some of its parts replaced, the outermost first."""
     if node in others:
         return others[node]
     if isinstance(node, Call):

@@ -117,7 +117,7 @@ class Scope:
         self, language: Language, literal: Callable[[str], str], brief: Collection[str] | None = None
     ) -> Mapping[Kind, tuple[dict[str, str], str]]:
         """For each kind, the repeated parts of the formula by name, and the remainder."""
-        parts, whole = shared(self.formula.node)
+        parts, body = shared(self.formula.node)
         steps = {}
         for kind, kinds in self.kinds.items():
             known: dict[str, Kind] = dict(kinds)
@@ -125,7 +125,7 @@ class Scope:
             for name, part in parts.items():
                 bodies[name] = lowered(part, language, known, self.primitives, literal, brief)
                 known[name] = kind_of(part, known, self.primitives) or kind
-            steps[kind] = bodies, lowered(whole, language, known, self.primitives, literal, brief)
+            steps[kind] = bodies, lowered(body, language, known, self.primitives, literal, brief)
         return steps
 
     def used(self) -> Iterator[str]:
@@ -264,8 +264,8 @@ def row_statements(
     An index is a condition.
     """
     primitives = primitives_of_rows(spec)
-    parts, whole = shared(Call(BOTH, tuple(nodes)))
-    assert isinstance(whole, Call)
+    parts, body = shared(Call(BOTH, tuple(nodes)))
+    assert isinstance(body, Call)
     kinds: dict[str, Kind] = {name: "bool" if name == index else "float" for name in known}
     is_brief = any(primitives[it.primitive].brief for node in nodes for it in calls(node))
     marked = brief if is_brief else None
@@ -273,7 +273,7 @@ def row_statements(
     for name, part in parts.items():
         named[name] = lowered(part, language, kinds, primitives, literal, marked)
         kinds[name] = kind_of(part, kinds, primitives) or "float"
-    return named, [lowered(node, language, kinds, primitives, literal, marked) for node in whole.arguments]
+    return named, [lowered(node, language, kinds, primitives, literal, marked) for node in body.arguments]
 
 
 def _row_derivatives(spec: Spec, functor: Functor) -> dict[str, Node]:
@@ -417,7 +417,7 @@ def tensor_methods(spec: Spec) -> Mapping[str, str]:
 
 
 def written_out(spec: Spec, node: Node) -> Node:
-    """A formula with formulas of other primitives in the place of those that no tensor method computes."""
+    """Return a formula in which primitives without a tensor method are written in others."""
     if not isinstance(node, Call):
         return node
     arguments = tuple(written_out(spec, argument) for argument in node.arguments)

@@ -39,19 +39,19 @@ def start(base: Base, name: str, target: Path) -> list[PurePosixPath]:
     files = dict(_filled(base.folder / _STARTER, words))
     try:
         with tempfile.TemporaryDirectory(prefix=".opgen-", dir=target.parent, ignore_cleanup_errors=True) as temporary:
-            whole = Path(temporary, name)
+            folder = Path(temporary, name)
             for path, text in files.items():
-                file = whole / path
+                file = folder / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, encoding="utf-8", newline="\n")
-            whole.rename(target)
+            folder.rename(target)
     except OSError as error:
         raise Refusal(f"{target}: {error.strerror}; nothing was written") from error
     return [*files]
 
 
 def _filled(starter: Path, words: Mapping[str, str]) -> Iterator[tuple[PurePosixPath, str]]:
-    """The files of a starter with the words in the places that name them, <<name>> for one."""
+    """Yield the files of a starter with their placeholders filled in, such as <<name>>."""
     for file in sorted(starter.rglob(f"*{_ENDING}")):
         parts = [words["name"] if part == _NAME else part for part in file.relative_to(starter).parts]
         text = file.read_text(encoding="utf-8")

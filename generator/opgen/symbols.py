@@ -174,9 +174,9 @@ def _check_packages(spec: Spec, sources: Sources, problems: Problems) -> set[str
     others = {backend.name for backend in spec.backends}
     spared = {backend.package for backend in spec.backends if backend.extends in others or backend.array is not None}
     missing = {*owners} - packages - spared
-    torn = problems.torn
+    invalid_files = problems.invalid_files
     for name in missing:
-        if owners[name].path not in torn:
+        if owners[name].path not in invalid_files:
             message = f"package '{name}' has no modules; write them below {BACKENDS / name}"
             problems.note(owners[name], message)
     return missing

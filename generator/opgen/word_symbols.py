@@ -31,7 +31,7 @@ class NumPyNames:
 
     def __init__(self, sources: Sources) -> None:
         modules = (path for path in sources.below(RUNTIME) if path.name == f"{_NUMERICS}.py")
-        # Functions of a module, or methods of an object in its place. One that cannot be read is noted elsewhere.
+        # Functions of a module, or methods of an object that replaces it. An unreadable one is reported elsewhere.
         read = (sources.methods(path) or {*(sources.functions(path) or ())} for path in modules)
         self._numerics: list[Collection[str]] = [names for names in read if names]
         self._modules = {
@@ -50,7 +50,7 @@ class NumPyNames:
         return name in _listed_by_numpy() or name in self.names
 
     def in_place_of(self, dotted: tuple[str, ...], operands: Iterable[str]) -> Iterable[str] | None:
-        """None where something answers to a name; else the names that are known in its place."""
+        """Return None for a known name; else the known names."""
         first, *attributes = dotted
         if first in operands or (
             first == _NP and (not attributes or (len(attributes) == 1 and self.has(attributes[0])))
@@ -229,7 +229,7 @@ def _check_functors(spec: Spec, family: BackendFamily, problems: Problems) -> No
 
 
 def _library_names(primitive: Primitive) -> Iterator[str]:
-    """Return the functions of NumPy that a primitive uses, and those of an array library in their place."""
+    """Return the functions of NumPy that a primitive uses, and those of an array library instead."""
     for text in primitive.implementation("array").texts:
         for first, *attributes in outer_names(text):
             if first == _NP and attributes:

@@ -135,8 +135,8 @@ def changes(
             path = PurePosixPath(link.relative_to(output).as_posix())
             if link.is_symlink() and path not in mounted and _is_mount(output, link):
                 changed.append(Change(path, f"{link.readlink().as_posix()}\n", None, Mount(path, link)))
-    whole = output.resolve()
-    leading = {folder for folder in {path.parent for path in texts} if (output / folder).resolve() != whole / folder}
+    real = output.resolve()
+    leading = {folder for folder in {path.parent for path in texts} if (output / folder).resolve() != real / folder}
     for path, new in texts.items():
         file = output / path
         # Elsewhere in the tree it would be an orphan, or another output.
@@ -147,7 +147,7 @@ def changes(
             changed.append(Change(path, old, new, banner=banner))
     for file in _files(output):
         path = PurePosixPath(file.relative_to(output).as_posix())
-        # What a killed run left may be torn, which is not an edit; `write` removes it.
+        # A killed run may leave an incomplete copy, which is not an edit; `write` removes it.
         if path not in texts and mounted.isdisjoint((path, *path.parents)) and not _is_temporary(file):
             old = _read(file)
             if old is not None and banner.is_in(old):
@@ -176,7 +176,7 @@ def write(changed: Sequence[Change], output: Path, *, force: bool = False) -> No
                 write_atomically(file, change.new.encode())
         except OSError as error:
             raise WriteError(
-                f"{file}: {error.strerror}; every file is still whole, the old or the new one: "
+                f"{file}: {error.strerror}; every file is complete, the old or the new one: "
                 f"run '{change.banner.command}' again once that is fixed"
             ) from error
 
@@ -192,7 +192,7 @@ def _target(output: Path, mount: Mount) -> str:
 
 
 def _mounted(output: Path, mount: Mount) -> str | None:
-    """Where the link to the runtime leads, as the new one does if a copy in its place is up to date."""
+    """Return the target of the link to the runtime; that of a new link if a copy instead is up to date."""
     link = output / mount.path
     if link.is_symlink():
         return f"{link.readlink().as_posix()}\n"
@@ -216,7 +216,7 @@ def _make_mount(output: Path, mount: Mount) -> None:
         shutil.copytree(mount.source, new, ignore=shutil.ignore_patterns(*_SKIPPED))
         lines = [f"{content} {name}\n" for name, content in _contents(new).items()]
         (new / _RECORD).write_text("".join(lines), encoding="utf-8")
-    # No call puts a folder in the place of another. A run that is killed here leaves none, and the next makes it.
+    # No call replaces a folder with another. A run that is killed here leaves none, and the next creates it.
     if link.is_symlink() or link.exists():
         link.rename(old)
     new.rename(link)

@@ -38,7 +38,7 @@ class _Line:
 
 
 def find_conflict(text: str, location: Location) -> Problem | None:
-    """The first marker of a merge with conflicts in the text of a file, whose first character is at `place`."""
+    """The first marker of a merge with conflicts in the text of a file, whose first character is at `location`."""
     marker = _CONFLICT.search(text)
     if marker is None:
         return None

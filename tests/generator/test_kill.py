@@ -47,8 +47,8 @@ def kill(project: Project, wait: Wait) -> dict[str, bytes]:
 
 def assert_whole(project: Project, found: dict[str, bytes], old: dict[str, bytes], new: dict[str, bytes]) -> None:
     assert found.keys() == old.keys() == new.keys()
-    torn = [name for name, content in found.items() if content not in (old[name], new[name])]
-    assert not torn
+    invalid_files = [name for name, content in found.items() if content not in (old[name], new[name])]
+    assert not invalid_files
     result = project.run("generate")
     assert result.exit_code == 0, result.output
     assert project.files() == new

@@ -221,11 +221,11 @@ def test_what_may_not_be_read_is_named(
 @pytest.mark.parametrize("kept", [0, 10, 120])
 def test_what_a_killed_run_left_is_cleared_away(small: Project, kept: int) -> None:
     """A torn temporary file looks like an edited one, and must not stop the next run."""
-    torn = temporary_of(small.output / LIMITS)
-    torn.write_bytes(small.files()[LIMITS][:kept])
+    invalid_files = temporary_of(small.output / LIMITS)
+    invalid_files.write_bytes(small.files()[LIMITS][:kept])
     assert small.run("check").exit_code == 0
     assert small.run("generate").exit_code == 0
-    assert not torn.exists()
+    assert not invalid_files.exists()
 
 
 @pytest.mark.parametrize("name", [".opgen-notes", ".opgen-0123456789ab-limits.py", ".opgen-"])

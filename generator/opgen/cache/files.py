@@ -27,13 +27,13 @@ def load(root: Path, suffix: str) -> bytes | None:
         if file is not None and _is_own(file):
             header, content = _generator(), file.read_bytes()
             body = content[len(header) + _DIGEST_SIZE :]
-            # One that is not whole may be read as something else.
+            # An incomplete file may be read as something else.
             return body if content.startswith(header + _DIGEST(body).digest()) else None
     return None
 
 
 def save(root: Path, suffix: str, make: Callable[[], bytes]) -> None:
-    """Save what `make` gives, where there is a place for it: elsewhere it is not called."""
+    """Save the output of `make`, which is not called if there is no folder for it."""
     file = _file(root, suffix)
     if file is None:
         return

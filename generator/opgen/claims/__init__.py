@@ -25,7 +25,7 @@ def check_claims(spec: Spec, problems: Problems) -> None:
 
     A file with an error may not say what it means to: its claims are evaluated once the error is corrected.
     """
-    context, invalid = Context(spec, spec.primitives), problems.torn
+    context, invalid = Context(spec, spec.primitives), problems.invalid_files
     needed = [*(dtype.location for dtype in spec.dtypes), *(each.location for each in spec.primitives.values())]
     if any(location.path in invalid for location in needed):
         return

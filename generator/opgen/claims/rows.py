@@ -1,6 +1,6 @@
 """Gradients of ops of rows, written and derived: whether they are the slopes that differences show, in f64.
 
-A derived gradient takes `detach` at its word, so that a value whose gradient matters is found here.
+A derived gradient trusts `detach`; this check reports a detached value whose gradient matters.
 """
 
 import math

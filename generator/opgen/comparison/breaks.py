@@ -60,9 +60,9 @@ def unexcused(comparison: Comparison, every: Iterable[Break]) -> Iterator[Proble
 
 def _applicable(change: Change) -> Iterator[tuple[Rule, Difference | None, Keys]]:
     """Yield the rules that apply to a change, with the difference and the steps that match `*`."""
-    whole: list[tuple[str, Difference | None, Keys]] = [(change.kind, None, ())]
+    complete: list[tuple[str, Difference | None, Keys]] = [(change.kind, None, ())]
     differences = [(each.kind, each, each.path) for each in change.differences]
-    for kind, difference, path in differences or whole:
+    for kind, difference, path in differences or complete:
         for rule in RULES.values():
             for trigger in rule.triggers:
                 matched = trigger.matches(kind, change.subject.kind, path)

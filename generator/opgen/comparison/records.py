@@ -48,7 +48,7 @@ _TEXTS: Mapping[type, Callable[[Any], str]] = {
     Cell: lambda cell: ", ".join(map(_lowering, cell.lowerings)),
 }
 _CELLS = "cells of"
-# Fields whose values are places, or follow from other fields.
+# Fields whose values are locations, or follow from other fields.
 _DERIVED = ("locations", "over_locations")
 
 
@@ -101,7 +101,7 @@ _Described: TypeAlias = Iterator[tuple[str, str, Location, Iterable[object]]]
 
 
 def _subjects(spec: Spec, without: Collection[str]) -> _Described:
-    """The kind, the name and the place of each subject, and what describes it."""
+    """Yield the kind, the name and the location of each subject, and its records."""
     package = spec.package
     yield "package", package.name and "package", package.location, [package]
     yield "device", "", Location(Path("spec/device.yaml")), [{"doc": spec.device_doc}]
@@ -269,7 +269,7 @@ def _leaves(value: object, path: Keys, location: Location) -> Iterator[tuple[Key
 def _of_mapping(value: Mapping[Any, object], path: Keys, location: Location) -> Iterator[tuple[Keys, Leaf]]:
     for key, inner in value.items():
         leaves = list(_leaves(inner, (*path, str(key)), location))
-        # A name whose value is but its place, or none, is there all the same.
+        # A name whose value is only its location, or None, counts as present.
         yield from leaves or [((*path, str(key)), Leaf(None, inner if isinstance(inner, Location) else location))]
     if len(value) > 1:
         yield (*path, ORDER), Leaf(tuple(map(str, value)), location)
@@ -300,9 +300,9 @@ def _place(value: object) -> Location | None:
 
 def _formula(node: Node) -> str:
     """A formula as a person reads it: what it has more than once has a name."""
-    parts, whole = shared(node)
+    parts, body = shared(node)
     named = ", ".join(f"{name} = {text_of(part)}" for name, part in parts.items())
-    return f"{text_of(whole)} with {named}" if named else text_of(whole)
+    return f"{text_of(body)} with {named}" if named else text_of(body)
 
 
 def _lowering(lowering: Any) -> str:

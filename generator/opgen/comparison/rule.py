@@ -18,7 +18,7 @@ class Match:
 
     comparison: Comparison
     change: Change
-    difference: Difference | None  # None where the whole subject is added or removed
+    difference: Difference | None  # None if the subject itself is added or removed
     matched: Keys  # the steps of the path that match `*`
 
     @property

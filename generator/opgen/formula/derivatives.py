@@ -51,7 +51,7 @@ def gradients(node: Node, wanted: Collection[str], primitives: Mapping[str, Diff
     What the formula has more than once is differentiated once, of the sum of the gradients that it has there. Raises
     FormulaError for a primitive that has no gradient of an operand that depends on one of them.
     """
-    parts, whole = shared(node)
+    parts, body = shared(node)
     totals: dict[str, Node] = dict.fromkeys(wanted, Number(0))
     for name, part in parts.items():
         if {*names(part)} & totals.keys():
@@ -74,7 +74,7 @@ def gradients(node: Node, wanted: Collection[str], primitives: Mapping[str, Diff
                 raise FormulaError(message, node.offset)
             visit(argument, simplified(_by_cases(incoming, partial, arguments)))
 
-    visit(whole, Name(INCOMING))
+    visit(body, Name(INCOMING))
     for name, part in reversed(parts.items()):
         if not is_zero(totals.get(name, Number(0))):
             visit(part, totals[name])
@@ -92,14 +92,14 @@ def _by_cases(incoming: Node, partial: Node, arguments: Mapping[str, Node]) -> N
     """
     terms = list(_terms(incoming))
     # In the cases of several terms their sum is what is passed on.
-    whole = inlined(partial, {**arguments, INCOMING: incoming})
+    gradient = inlined(partial, {**arguments, INCOMING: incoming})
     if not all(map(_has_zero, terms)):
-        return whole
+        return gradient
     if len(terms) == 1:
         return _mapped(incoming, lambda case: inlined(partial, {**arguments, INCOMING: case}), Number(0))
     total: Node = Number(0)
     for term in reversed(terms):
-        total = _mapped(term, lambda _: whole, total)
+        total = _mapped(term, lambda _: gradient, total)
     return total
 
 

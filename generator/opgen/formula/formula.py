@@ -47,7 +47,7 @@ class Formula:
         return Problem(location, f"{wrong} in {what}; {fix}")
 
     def with_parts(self, parts: Mapping[str, "Formula"]) -> "Formula":
-        """The formula with named parts in the place of their names; each part may name those before it.
+        """Return the formula with its named parts substituted; each part may name those before it.
 
         It is 0 if it would be too long, which `too_long` reports.
         """

@@ -144,7 +144,7 @@ def is_zero(node: Node) -> bool:
 
 
 def inlined(node: Node, parts: Mapping[str, Node]) -> Node:
-    """A formula with others in the place of names."""
+    """Return a formula with others substituted for names."""
     match node:
         case Name(text=text):
             return parts.get(text, node)
@@ -184,7 +184,7 @@ def without_total(node: Node) -> Node:
 
 
 def neutral_number(nodes: Collection[Node], name: str) -> float | None:
-    """Return the number that changes no result in the place of a name, of which every use is a factor or a summand."""
+    """Return the number that is neutral in place of a name of which every use is a factor or a summand."""
     own = Name(name)
     uses = [part for node in nodes for part in walk(node) if isinstance(part, Call) and own in part.arguments]
     if uses and all(part.primitive == MULTIPLY for part in uses):

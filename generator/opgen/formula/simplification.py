@@ -100,5 +100,5 @@ def _shared(node: Call) -> "tuple[dict[str, Node], Node]":
         return parts[node]
 
     bodies: dict[str, Node] = {}
-    whole = name(node)
-    return bodies, whole
+    body = name(node)
+    return bodies, body

@@ -18,7 +18,7 @@ _WORD = re.compile(r"[\w.]*\Z")
 
 @dataclass(frozen=True)
 class Item:
-    """Something that may be written in place of the columns from `start` to the cursor."""
+    """A completion, which replaces the columns from `start` to the cursor."""
 
     text: str
     kind: str  # key, value, or the kind of the name

@@ -14,7 +14,7 @@ from opgen.model.spec import Spec
 
 
 def hover(workspace: Workspace, path: Path, line: int, column: int) -> str:
-    """The text on what stands at a place, in Markdown; empty where there is nothing to say."""
+    """Return the hover text for a position, in Markdown; empty if there is none."""
     parts = [*_of_word(workspace, path, line, column)]
     document = workspace.documents.get(path)
     text = workspace.lines(path)[line - 1 : line]

@@ -32,7 +32,7 @@ class Span:
     end: int
 
     def holds(self, line: int, column: int) -> bool:
-        """Whether a place is in it, or at its end."""
+        """Return True if a position is in it, or at its end."""
         return self.line == line and self.start <= column <= self.end
 
 
@@ -69,7 +69,7 @@ class Index:
         return next((thing for thing in things if thing in self.definitions), None)
 
     def at(self, path: Path, line: int, column: int) -> Word | None:
-        """The word at a place."""
+        """Return the word at a position."""
         return next((word for word in self.words.get(path, ()) if word.span.holds(line, column)), None)
 
     def uses(self, thing: Thing) -> Iterator[Span]:

@@ -23,7 +23,7 @@ class CannotRename(Exception):
 
 
 def definitions(workspace: Workspace, path: Path, line: int, column: int) -> list[Span]:
-    """Where the name at a place is defined; of an op where that is or of its cells also the branches that it gives."""
+    """Return the definitions of the name at a position; for an op or its cells also the branches."""
     word = workspace.index.at(path, line, column)
     if word is None:
         return []
@@ -46,14 +46,14 @@ def definitions(workspace: Workspace, path: Path, line: int, column: int) -> lis
 
 
 def uses(workspace: Workspace, path: Path, line: int, column: int) -> list[Span]:
-    """Where the name at a place stands."""
+    """Return the uses of the name at a position."""
     word = workspace.index.at(path, line, column)
     thing = None if word is None else workspace.index.meaning(word)
     return [] if thing is None else list(workspace.index.uses(thing))
 
 
 def renamable(workspace: Workspace, path: Path, line: int, column: int) -> Span:
-    """The name at a place, if it can be changed."""
+    """Return the name at a position, if it can be changed."""
     word = workspace.index.at(path, line, column)
     thing = None if word is None else workspace.index.meaning(word)
     if word is None or thing is None:
@@ -64,7 +64,7 @@ def renamable(workspace: Workspace, path: Path, line: int, column: int) -> Span:
 
 
 def renamed(workspace: Workspace, path: Path, line: int, column: int, name: str) -> Mapping[Path, Sequence[Span]]:
-    """The places that a new name changes, by file."""
+    """Return the spans that a new name changes, by file."""
     renamable(workspace, path, line, column)
     word = workspace.index.at(path, line, column)
     thing = None if word is None else workspace.index.meaning(word)
@@ -88,7 +88,7 @@ def renamed(workspace: Workspace, path: Path, line: int, column: int, name: str)
 
 
 def _replaced(text: str, spans: Sequence[Span], name: str) -> str:
-    """A text with a name in the place of others."""
+    """Return a text with a new name at some spans."""
     lines = lines_of(text, keep_ends=True)
     for span in sorted(spans, key=lambda span: (span.line, span.start), reverse=True):
         line = lines[span.line - 1]

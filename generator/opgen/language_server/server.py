@@ -122,7 +122,7 @@ def _real(path: Path) -> Path:
 def _at(
     server: SpecServer, document: types.TextDocumentIdentifier, position: types.Position
 ) -> tuple[Workspace, tuple[Path, int, int]] | None:
-    """The project and the place in it that an editor asks of."""
+    """Return the project and the position of an editor's request."""
     file = server.file(document.uri)
     if file is None or server.now() is None:
         return None

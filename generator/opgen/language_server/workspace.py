@@ -65,7 +65,7 @@ class Workspace:
         return self._base.folder / Path(*path.parts[1:]) if is_of_base and self._base is not None else self.root / path
 
     def open(self, path: Path, uri: str, text: str) -> None:
-        """Take a text in place of the file's: the editor's document of this URI."""
+        """Use an unsaved text for a file: the editor's document of this URI."""
         self.unsaved[path] = text
         uris = self._uris.setdefault(path, [])
         if uri not in uris:

@@ -155,7 +155,7 @@ class Backend(CellFile):
         return self.listed if self.array is None or self.extra is None else tuple(self.array.modules.values())
 
     def diagnostics(self, what: str) -> Diagnostics:
-        """Note modules in two places, and dependencies without a name."""
+        """Report modules that are listed twice, and dependencies without a name."""
         if self.array is not None and self.listed:
             yield "modules", f"{what} names its modules below 'array'; remove 'modules'"
         if self.extra is None and (self.listed or self.missing is not None):

@@ -220,7 +220,7 @@ class Functor:
 
     @cached_property
     def absent(self) -> Mapping[str, float | None]:
-        """By optional operand, the number in its place where it is left out; None where no number changes nothing."""
+        """By optional operand, the number that stands for it if it is left out; None if no number is neutral."""
         known = {operand.name: operand.absent for operand in self.of_rows if operand.is_optional}
         return {
             name: neutral_number(self.results, name) if number is None else number for name, number in known.items()

@@ -29,7 +29,7 @@ from opgen.targets import Target
 
 @dataclass(frozen=True)
 class Spec:
-    """The whole spec."""
+    """The spec."""
 
     package: Package
     dtypes: tuple[DType, ...]

@@ -8,7 +8,7 @@ from opgen.folders import BACKENDS, NUMERICS
 
 # What formulas over arrays call it, and the functions of `Numerics`.
 NP, NUMERICS_NAME = "np", "numerics"
-# In place of the path of a module: any class, whose methods are known by their names alone, and other packages.
+# Instead of the path of a module: any class, whose methods are known by name alone, and other packages.
 CLASS, ELSEWHERE = "class", "elsewhere"
 
 Function: TypeAlias = tuple[str, str]

@@ -80,7 +80,7 @@ class Reference:
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """The whole support matrix."""
+        """The complete support matrix."""
         return cells(self.spec)
 
     @cached_property
@@ -279,8 +279,8 @@ def _formula(functor: Functor | None) -> list[str]:
 
 def _lines(node: Node) -> list[str]:
     """A formula, with a line for each part that it has more than once."""
-    parts, whole = shared(readable(node))
-    return [*(f"{name} = {text_of(part)}" for name, part in parts.items()), text_of(whole)]
+    parts, body = shared(readable(node))
+    return [*(f"{name} = {text_of(part)}" for name, part in parts.items()), text_of(body)]
 
 
 def _rows(kernels: Iterable[Kernel], functor: Functor | None) -> list[View]:

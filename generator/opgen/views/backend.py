@@ -57,7 +57,7 @@ def _import(spec: Spec, backend: Backend) -> View:
 
 def dummy(spec: Spec, backend: Backend) -> View:
     """The dummy of a backend."""
-    # Without these it takes the place of the runtime, if there is one.
+    # Without these it replaces the runtime, if there is one.
     modules = () if backend.package is None else backend.modules
     return View(
         backend=backend,

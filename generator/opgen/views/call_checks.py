@@ -42,7 +42,7 @@ def coercions(method: Method) -> Iterable[str]:
     """The statements that make each argument what the signature says."""
     label = op_label(method)
     if _errors_need_op(method):
-        # Asked in place, because every call asks.
+        # Checked inline, because every call does.
         kind = method.signature.type_of("op")
         error = f"argument.wrong_type({quoted(method.name)}, {quoted('op')}, op, {quoted(kind)})"
         yield f"if not isinstance(op, {kind}): raise {error}"

@@ -73,7 +73,7 @@ class _Case(NamedTuple):
     """A case of a formula."""
 
     choices: Mapping[Node, int]
-    """The place of what each condition chooses there."""
+    """The position of the arguments that each condition chooses."""
     tensors: Mapping[Node, Node]
     """Tensors that are 1 outside of it."""
 
@@ -81,7 +81,7 @@ class _Case(NamedTuple):
 class Cases:
     """Separates the cases of a formula where the functions of tensors that compute it are differentiated.
 
-    Backward through a case that was not chosen, 0 times an infinite slope is NaN. There 1 takes the place of what such
+    Backward through a case that was not chosen, 0 times an infinite slope is NaN. There 1 replaces the argument of such
     a slope is of, and the choice of that makes the NaN 0 again.
     """
 
@@ -134,7 +134,7 @@ class Cases:
                 yield from self._tensors(argument)
 
     def _steep(self, call: Call) -> Collection[int]:
-        """The places of the arguments by which the slope of a call may be infinite."""
+        """Return the positions of the arguments by which the slope of a call may be infinite."""
         if call.primitive == MULTIPLY and all(
             any(map(_is_operand, self._tensors(argument))) for argument in call.arguments
         ):

@@ -220,9 +220,9 @@ def _listed(gradients: "Mapping[str, Node | str]") -> str:
 
 def _shown(node: Node) -> str:
     """A formula, with names for what it has more than once."""
-    parts, whole = shared(readable(node))
+    parts, body = shared(readable(node))
     named = [f"`{name} = {text_of(part)}`" for name, part in parts.items()]
-    return f"`{text_of(whole)}`" + (f" with {', '.join(named)}" if named else "")
+    return f"`{text_of(body)}`" + (f" with {', '.join(named)}" if named else "")
 
 
 def _gradient(functor: Functor, gradients: Mapping[str, Node], words: Words, ops: Ops) -> View:
@@ -267,9 +267,9 @@ def _joint(functor: Functor, joint: Functor) -> View:
 
 def _shared_rows(rows: Mapping[str, Node]) -> dict[str, Node]:
     """The rows over what they have more than once, which comes before them."""
-    parts, whole = shared(Call(BOTH, tuple(rows.values())))
-    assert isinstance(whole, Call)
-    return {**parts, **dict(zip(rows, whole.arguments, strict=True))}
+    parts, body = shared(Call(BOTH, tuple(rows.values())))
+    assert isinstance(body, Call)
+    return {**parts, **dict(zip(rows, body.arguments, strict=True))}
 
 
 def _decisive(
@@ -300,9 +300,9 @@ def _operand(
     numbers = {*functor.parameters, COUNT}
     by_cases = Cases(numbers, words)
     if op is None:
-        parts, whole = shared(simplified(by_cases.apart(node)))
+        parts, body = shared(simplified(by_cases.apart(node)))
     else:
-        parts, whole = _shared_rows({name: simplified(by_cases.apart(row)) for name, row in rows.items()}), node
+        parts, body = _shared_rows({name: simplified(by_cases.apart(row)) for name, row in rows.items()}), node
     bodies = []
     for name, part in parts.items():
         if {*names(part)} <= numbers:
@@ -319,7 +319,7 @@ def _operand(
         parameters=", ".join(f"{name}: {types.get(name, 'Tensor')}" for name in ("g", *takes)),
         arguments=", ".join(("g", *takes)),
         parts=bodies,
-        text=_text(whole, numbers, words, chooser)
+        text=_text(body, numbers, words, chooser)
         if op is None
         else _called(words, *op, stretched="" if functor.reduction is None else operand),
     )

@@ -84,8 +84,8 @@ def _function(table: DriverTable, operation: Operation, call: DriverCall, names:
     parameters = [f"{'' if name in call.names else '_'}{name}: Any" for name in operation.parameters]
     lines = []
     if len(calls) == 1 and _CHECKED not in call.names:
-        name, whole = calls[0]
-        lines += [f"{_RESULT} = {whole}", *_refusals(table, operation, name)]
+        name, text = calls[0]
+        lines += [f"{_RESULT} = {text}", *_refusals(table, operation, name)]
         result = f"{_RESULT}[1{':' * (operation.gives == VALUES)}]"
         value = ast.unparse(tree).replace(ast.unparse(written.values[0]), result)
     else:
@@ -124,7 +124,7 @@ class _Written(ast.NodeTransformer):
         self._table = table
         self._names = names
         self.calls: list[tuple[str, str]] = []
-        self.values: list[ast.Call] = []  # what stands in their place
+        self.values: list[ast.Call] = []  # the calls that replace them
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """A name."""
@@ -134,12 +134,12 @@ class _Written(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Visit a call after its arguments."""
         function = node.func.id if isinstance(node.func, ast.Name) else ""
-        whole = self.generic_visit(node)
-        assert isinstance(whole, ast.expr)
+        visited = self.generic_visit(node)
+        assert isinstance(visited, ast.expr)
         if not self._table.is_function(function):
-            return whole
-        text = ast.unparse(whole)
+            return visited
+        text = ast.unparse(visited)
         self.calls.append((function, text))
-        value = ast.Call(ast.Name(_CHECKED), [ast.Constant(function), whole, ast.Name(_ABOUT)], [])
+        value = ast.Call(ast.Name(_CHECKED), [ast.Constant(function), visited, ast.Name(_ABOUT)], [])
         self.values.append(value)
         return value

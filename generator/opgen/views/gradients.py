@@ -144,7 +144,7 @@ def _named(spec: Spec, method: Method, gradient: Gradient) -> set[str]:
 
 
 def _shape(spec: Spec, method: Method) -> tuple[str, frozenset[str]]:
-    """The shape of the first result, and what it depends on: layouts in the place of operands, and other arguments."""
+    """Return the shape of the first result, and its inputs: layouts instead of operands, and other arguments."""
     layouts = {it.name: str(it.layout) for it in _stored(method)}
     shape, _ = typed_result(spec, method, results_of(method)[0], dims, layouts)
     return shape.text, frozenset(node.id for node in ast.walk(shape.node) if isinstance(node, ast.Name))

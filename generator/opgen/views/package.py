@@ -1,4 +1,4 @@
-"""Views of the package as a whole: its metadata, its README and its __init__."""
+"""Views of the package: its metadata, its README and its __init__."""
 
 import json
 from collections import Counter
