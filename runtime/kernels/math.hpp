@@ -515,6 +515,43 @@ template <typename T> TALLOW_INLINE T silu(T x) {
     return x > exponential_limit(T{}) ? x : x < -exponential_limit(T{}) ? -T{0} : product;
 }
 
+// Adding this leaves the nearest integer in the last bits, 64 more than it is, as the exponent of a float.
+constexpr float raised_shift = 12582912.0f + 64.0f + 127.0f;
+// 2**(n + rest + 64) for an integer -180 <= n <= 0 that was shifted so, and |rest| <= 1 / 2.
+TALLOW_INLINE float raised_power(float shifted, float rest) {
+#if defined(TALLOW_VECTOR)
+    const float power = short_power_of_two(rest);
+#else
+    const float power = rough_exp2(rest);
+#endif
+    return power * bit_cast<float>(bit_cast<uint32_t>(shifted) << 23);
+}
+// x / (1 + p) of a negative x, or x - x * p / (1 + p), where p is `power` times 2**-64: so it is no subnormal number
+// until the last product rounds it. `size` is |x| as far as p is not 0.
+TALLOW_INLINE float logistic_share(float x, float size, float power) {
+    const float tail = divide_positive(size * power, fma(power, 0x1p-64f, 1.0f));
+    return fma(tail, -0x1p-64f, x < 0 ? -0.0f : x);
+}
+
+#if !defined(TALLOW_VECTOR)
+// e**-size times 2**64 for 0 <= size <= 120.
+TALLOW_INLINE float raised_decay(float size) {
+    const float shifted = fma(size, -1.44269502f, raised_shift);
+    const float steps = shifted - raised_shift;
+    return raised_power(shifted, fma(size, -1.92596303e-8f, fma(size, -1.44269502f, -steps)));
+}
+// The same of floats, with few instructions.
+TALLOW_INLINE float sigmoid(float x) {
+    const float power = raised_decay(fabs(x) > 120.0f ? 120.0f : fabs(x));
+    const float quotient = divide_positive(x < 0 ? power : 1.0f, fma(power, 0x1p-64f, 1.0f));
+    return x < 0 ? quotient * 0x1p-64f : quotient;
+}
+TALLOW_INLINE float silu(float x) {
+    const float size = fabs(x) > 120.0f ? 120.0f : fabs(x);
+    return logistic_share(x, size, raised_decay(size));
+}
+#endif
+
 // x * tanh(log(1 + e**x)) = x * n / (n + 2) with n = e**x * (e**x + 2): of |x|, so that no power is too large, and for
 // a negative x with the power of two of the exponential last.
 template <typename T> TALLOW_INLINE T mish(T x) {
@@ -547,8 +584,7 @@ TALLOW_INLINE double gelu(double x) {
 }
 
 // The same with few instructions: u / ln(2) of |x|, whose linear coefficient has a first part of so few bits that
-// taking it off again is exact, and what 1 / (1 + 2**u) takes of x. 2**64 keeps that normal until the last product
-// rounds it.
+// taking it off again is exact, and what 1 / (1 + 2**u) takes of x.
 TALLOW_INLINE float gelu(float x) {
     constexpr float linear = 2.296875f, linear_low = 0.0053331982f;
     constexpr float cubic = 0.102943242f, cubic_low = -2.0161983e-9f;
@@ -560,14 +596,9 @@ TALLOW_INLINE float gelu(float x) {
         fma(cubic, square, linear - factor) + fma(cubic, square_low, fma(cubic_low, square, linear_low));
     const float high = size * factor;
     const float low = fma(size, factor_low, fma(size, factor, -high));
-    // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
-    const float shifted = high + 12582912.0f;
-    const float power = short_power_of_two(((shifted - 12582912.0f) - high) - low);
-    const int exponent = static_cast<int>(bit_cast<uint32_t>(shifted) - 0x4b400000u);
-    // Twice the tail keeps the last bit of a subnormal number.
-    const float share = bit_cast<float>(static_cast<uint32_t>(exponent < 126 ? 126 - exponent : 0) << 23);
-    const float tail = divide_positive(size * power, fma(power, share, 0.5f));
-    return fma(tail * power_of_two(63 - exponent, x), -0x1p-64f, x < 0 ? -0.0f : x);
+    const float shifted = raised_shift - high;
+    const float power = raised_power(shifted, ((raised_shift - shifted) - high) - low);
+    return logistic_share(x, size, power);
 }
 
 // e**(x * x / 2) * erfc(x / sqrt(2)) for x >= 0: Chebyshev's fit of (1 + sqrt(2) * x) times it in (x - a) / (x + a), as
