@@ -7,6 +7,8 @@ from opgen.formula.nodes import ADD, MULTIPLY, NEGATE, SUBTRACT, Call, Node, Num
 
 MULTIPLY_ADD: Final = "multiply_add"
 """A primitive that the spec may have."""
+SQUARE: Final = "square"
+"""Another one, a product of two equal factors."""
 
 
 def contracted(node: Node) -> Node:
@@ -33,7 +35,9 @@ def contracted(node: Node) -> Node:
 
 def factors_of(node: Node) -> tuple[Node, ...]:
     """Return the factors of a product, and none of another formula."""
-    return node.arguments if isinstance(node, Call) and node.primitive == MULTIPLY else ()
+    if not isinstance(node, Call):
+        return ()
+    return {MULTIPLY: node.arguments, SQUARE: 2 * node.arguments}.get(node.primitive, ())
 
 
 def _terms(node: Node, *, is_negative: bool) -> Iterator[tuple[bool, Node]]:

@@ -250,7 +250,9 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                 }
             }
             join_parts<Joins, chains / 2>(parts);
-            join_team<Joins>(threads, parts[0]);
+            // Where no branch depends on the team, NVIDIA's compiler unpacks elements of 16 bits while lanes exchange
+            // numbers, for which there are not enough registers.
+            join_team<Joins, is_short || sizeof(T) < sizeof(Value) ? 1 : row_team>(threads, parts[0]);
             finish_pass<Pass>(row, parts[0]);
             reduce<Pass + 1>(row, threads);
         }

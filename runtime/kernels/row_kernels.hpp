@@ -128,9 +128,9 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
             });
         }
         const Value own = maximum[0];
-        join_team<Joins>(team, maximum);
+        join_team<Joins, block_size>(team, maximum);
         rescale(sums, own, maximum[0]);
-        join_team<Sums>(team, sums);
+        join_team<Sums, block_size>(team, sums);
         numbers[0] = maximum[0];
 #pragma unroll
         for (uint32_t j = 0; j < Sums::count; ++j)
@@ -168,7 +168,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
                         join_vectors<Pass>(row, vectors, first, numbers);
                     });
                 }
-                join_team<Joins>(team, numbers);
+                join_team<Joins, block_size>(team, numbers);
             }
             if (arguments.splits > 1 && stage == arguments.stage) {
                 if (thread_index() == 0) {

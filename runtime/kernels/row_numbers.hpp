@@ -49,15 +49,13 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, co
             if ((operands_of_rows<Functor> >> k & 1) != 0)
                 load_number<T, Functor>(arguments, k, offsets[k], row.known[known++]);
     if constexpr (has_row_index<Functor>) {
-        row.index = no_index;
-        if (index_of(arguments, loaded) == arguments.ignored)
-            return;
         const uint64_t words[1] = {loaded};
-        int64_t found[1];
-        find_rows(arguments, words, found);
-        if (found[0] == no_row)
-            return;
-        row.index = static_cast<uint64_t>(found[0]);
+        int64_t found[1] = {no_row};
+        if (index_of(arguments, loaded) != arguments.ignored)
+            find_rows(arguments, words, found);
+        row.index = found[0] == no_row ? no_index : static_cast<uint64_t>(found[0]);
+        // A row that does not count has its first element, so that no load is behind a branch.
+        const uint64_t index = found[0] == no_row ? 0 : row.index;
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k)
             if ((Functor::at_index >> k & 1) != 0) {
@@ -65,7 +63,7 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, co
                     row.known[known++] = static_cast<Value>(absent_number<Functor>(k));
                     continue;
                 }
-                const uint64_t position = (arguments.varying >> k & 1) != 0 ? row.index : 0;
+                const uint64_t position = (arguments.varying >> k & 1) != 0 ? index : 0;
                 load_number<T, Functor>(arguments, k, offsets[k] + position, row.known[known++]);
             }
     }

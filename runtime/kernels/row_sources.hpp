@@ -43,7 +43,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
         sources[k] = opaque_pointer<const T>(reinterpret_cast<uint64_t>(source));
     }
     TALLOW_INLINE bool is_number(uint32_t k) const {
-        return (with_elements >> k & 1) == 0;
+        return ((with_elements | operands_along_rows<Functor>) >> k & 1) == 0;
     }
     // The sums with the residual, of row `number`.
     TALLOW_INLINE T* sums(uint32_t number) const {
@@ -122,11 +122,12 @@ template <typename Joins, typename Value> TALLOW_INLINE void join_lanes(Value (&
     Joins::combine(numbers, others);
 }
 
-// Joins the numbers of all threads of a team, for each of them.
-template <typename Joins, typename Value> TALLOW_INLINE void join_team(Team& team, Value (&numbers)[Joins::count]) {
+// Joins the numbers of all threads of a team, of `Least` threads or more, for each of them.
+template <typename Joins, uint32_t Least, typename Value>
+TALLOW_INLINE void join_team(Team& team, Value (&numbers)[Joins::count]) {
     constexpr uint32_t count = Joins::count;
-    const uint32_t lanes = team.size < wave_size ? team.size : wave_size;
-    if (team.size >= wave_size) {
+    const uint32_t lanes = Least < wave_size && team.size < wave_size ? team.size : wave_size;
+    if (Least >= wave_size || team.size >= wave_size) {
 #pragma unroll
         for (uint32_t mask = wave_size / 2; mask > 0; mask /= 2)
             join_lanes<Joins>(numbers, mask);
@@ -148,11 +149,14 @@ template <typename Joins, typename Value> TALLOW_INLINE void join_team(Team& tea
     Value(&joined)[waves_per_block][count] = waves[team.joins++ % 2];
     if (lane_index() == 0)
         copy_numbers<count>(joined[wave_index()], numbers);
-    synchronize_block();
+    synchronize_team(team);
     const uint32_t first = wave_index() & ~(team.size / wave_size - 1);
     copy_numbers<count>(numbers, joined[first]);
+    Joins::combine(numbers, joined[first + 1]);
+    if (team.size == 2 * wave_size)
+        return;
 #pragma unroll
-    for (uint32_t wave = 1; wave < waves_per_block; ++wave)
+    for (uint32_t wave = 2; wave < waves_per_block; ++wave)
         if (wave < team.size / wave_size)
             Joins::combine(numbers, joined[first + wave]);
 }

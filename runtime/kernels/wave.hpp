@@ -92,6 +92,10 @@ template <typename T> TALLOW_INLINE T shuffle_from(T value, uint32_t lane) {
 
 // The value that the lane whose index differs in the bits of `mask` has.
 template <typename T> TALLOW_INLINE T shuffle_xor(T value, uint32_t mask) {
+#if defined(TALLOW_NVIDIA)
+    if constexpr (sizeof(T) == 4)
+        return bit_cast<T>(__shfl_xor_sync(0xffffffffu, bit_cast<uint32_t>(value), static_cast<int>(mask)));
+#endif
     return shuffle_from(value, lane_index() ^ mask);
 }
 
