@@ -278,6 +278,11 @@ constexpr bool has_row_index<Functor, typename VoidOf<decltype(Functor::has_inde
 template <typename Functor, typename = void> constexpr uint32_t operands_of_rows = 0;
 template <typename Functor>
 constexpr uint32_t operands_of_rows<Functor, typename VoidOf<decltype(Functor::of_rows)>::type> = Functor::of_rows;
+// Bit k is set if operand k of a composed functor is known to have elements along the row.
+template <typename Functor, typename = void> constexpr uint32_t operands_along_rows = 0;
+template <typename Functor>
+constexpr uint32_t operands_along_rows<Functor, typename VoidOf<decltype(Functor::along_rows)>::type> =
+    Functor::along_rows;
 // How many operands have a number for each row, of the compute type.
 template <typename Functor, typename = void> constexpr uint32_t row_numbers = 0;
 template <typename Functor>

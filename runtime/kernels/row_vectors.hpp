@@ -493,6 +493,8 @@ template <typename Functor, typename T, uint32_t N> struct RowTargets {
                 visit_type(typename Functor::Results{}, r,
                            StoreVector<compute_type<T>, N, are_pairs<T, N>>{results[r], targets[r], index, is_valid,
                                                                             is_complete});
+            else if constexpr (is_composed<Functor>)
+                store_one<T, N>(targets[r], index, narrow_vector<T, N>(results[r]), is_valid, is_complete);
             else
                 store_one<T, N>(targets[r], index, round_vector<T, N>(results[r]), is_valid, is_complete);
         }

@@ -69,6 +69,9 @@ class _Composition:
         self._after = self._numbers_of_rows()
         self._of_row: dict[str, int] = {}
         """By number of a row that a step computes or that an operand has, the known number that it is."""
+        divisors = {step.operands[1] for step in kernel.steps if step.op is BinaryOp.DIV and step.dtype in HALF}
+        self._reciprocals: dict[str, int] = {}
+        """By number that elements of 16 bits are divided by, the known number that is its reciprocal."""
         operands_of_rows = [name for name, source in self._sources.items() if self._has_number(source)]
         self._of_row |= {name: number for number, name in enumerate(operands_of_rows)}
         self._finished: list[list[Step]] = []
@@ -100,6 +103,9 @@ class _Composition:
             for step in self._finished[-1]:
                 for name in step.names:
                     self._of_row[name] = constants
+                    constants += 1
+                for name in divisors.intersection(step.names):
+                    self._reciprocals[name] = constants
                     constants += 1
             known = constants
         self._known_count = known
@@ -142,7 +148,11 @@ class _Composition:
     def _has_number(self, source: Source) -> bool:
         """Return True for an operand with one number a row, which kernels of rows load once."""
         dim, is_last = self._rows.dim, math.prod(self._shape[self._rows.dim + 1 :]) == 1
-        return is_last and self._shape[dim] > 1 and not source.layout.broadcast_as(self._shape).strides[dim]
+        return is_last and self._shape[dim] > 1 and self._step_along(source) == 0
+
+    def _step_along(self, source: Source) -> int:
+        """The stride of an operand along the row."""
+        return source.layout.broadcast_as(self._shape).strides[self._rows.dim]
 
     def _is_shared(self, source: Source) -> bool:
         """Return True for a vector that all rows share, which is in the cache."""
@@ -186,6 +196,8 @@ class _Composition:
             else fused_source.INDEX.format(_bits(name in self._at_index for name in self._sources)),
             operands=len(sources),
             of_rows=_bits(name in self._of_row for name in self._sources),
+            # With an index NVIDIA's compiler would wait for it before it asks for all elements, if that took no branch.
+            along_rows=0 if self._index else _bits(self._step_along(source) != 0 for source in sources),
             results=len(results),
             totals=len(totals),
             parameters=sum(number.words for number in kernel.numbers.values()),
@@ -390,7 +402,9 @@ class _Composition:
             index = "static_cast<uint32_t>(row.index)"
             return f"const {cpp} {step.name} = position == {index} ? {number} : {zero};"
         if step.op is BinaryOp.DIV and step.dtype in HALF and step.operands[1] in self._of_row:
-            return f"const auto {step.name} = divide_by_number({', '.join(self._statements.operands(step))});"
+            operands, known = self._statements.operands(step), self._reciprocals.get(step.operands[1])
+            operands.append(f"reciprocal_of_number({operands[1]})" if known is None else f"row.known[{known}]")
+            return f"const auto {step.name} = divide_by_number({', '.join(operands)});"
         return self._statements.of_map(step)
 
     def _gathered(self, name: str, operand: str, cpp: str) -> str:
@@ -445,6 +459,8 @@ class _Composition:
             for name in step.names:
                 known = f"row.known[{self._of_row[name]}]"
                 lines.append(f"{known} = convert<compute_type<T>>(to_compute({name}));")
+                if name in self._reciprocals:
+                    lines.append(f"row.known[{self._reciprocals[name]}] = reciprocal_of_number({name});")
         return lines
 
     def _computed(self, needed: set[str]) -> list[str]:

@@ -24,6 +24,7 @@ struct Composition {{
     {types}static constexpr bool is_composed = true;
     {index}static constexpr uint32_t operands = {operands};
     static constexpr uint32_t of_rows = {of_rows};
+    static constexpr uint32_t along_rows = {along_rows};
     static constexpr uint32_t results = {results};
     static constexpr uint32_t totals = {totals};
     static constexpr uint32_t parameters = {parameters};
