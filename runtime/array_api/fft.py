@@ -8,7 +8,8 @@ expected count as such.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,8 @@ from ...dtype import DType
 from ..base.error import InvalidArgument, UnsupportedDType, shown
 from ..core.argument import integer, integers, real
 from ..core.conversion import conversion
+from ..core.layout import Layout
+from ..core.shape import Shape
 from ..helpers.host_memory import raises_out_of_memory, require_room
 from ..tensor import Tensor
 from .elementwise import conj
@@ -163,7 +166,7 @@ def _of_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | 
     """Transform real numbers along the last of some axes, and complex ones along the others."""
     *others, (axis, count) = _points(op, x, s, axes).items()
     line = _last(_cut(x, axis, count), axis)
-    half = Tensor.from_storage(line.storage.rfft(line.layout), results.rfft(line).shape)
+    half = Tensor._new(line.storage.rfft(line.layout), Layout.contiguous(results.rfft(line).shape))
     result = _moved_back(half, axis)
     for other, length in others:
         result = _along(_cut(result, other, length), other, False)
@@ -179,17 +182,23 @@ def _to_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | 
     for other, length in others:
         result = _along(_cut(result, other, length), other, True)
     line = _last(_cut(result, axis, count // 2 + 1), axis)
-    whole = Tensor.from_storage(line.storage.irfft(line.layout, count), results.irfft(line, count).shape)
+    whole = Tensor._new(line.storage.irfft(line.layout, count), Layout.contiguous(results.irfft(line, count).shape))
     return _divided(op, _moved_back(whole, axis), [count, *(length for _, length in others)], norm, inverse=True)
 
 
-def _points(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None) -> dict[int, int]:
+def _points(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None) -> Mapping[int, int]:
     """Return the number of points along each axis that is transformed."""
     sizes = None if s is None else integers(op, "s", s)
+    return _points_of(op, x.shape, sizes, None if axes is None else integers(op, "axes", axes))
+
+
+@lru_cache(maxsize=4096)
+def _points_of(op: str, shape: Shape, sizes: tuple[int, ...] | None, axes: tuple[int, ...] | None) -> Mapping[int, int]:
     if axes is None:
-        axes = range(x.rank) if sizes is None else range(x.rank - len(sizes), x.rank)
-    chosen = [x.shape.dim(op, axis, "axis") for axis in integers(op, "axes", axes)]
-    counts = [x.shape[axis] for axis in chosen] if sizes is None else list(sizes)
+        axes = tuple(range(len(shape) if sizes is None else len(sizes)))
+        axes = tuple([axis + len(shape) - len(axes) for axis in axes])
+    chosen = [shape.dim(op, axis, "axis") for axis in axes]
+    counts = [shape[axis] for axis in chosen] if sizes is None else list(sizes)
     if not chosen or len({*chosen}) != len(chosen) or len(counts) != len(chosen):
         raise InvalidArgument(op, f"there are {len(chosen)} axes; name one or more, each once, with as many sizes")
     if min(counts) < 1:
@@ -242,7 +251,6 @@ def _reversed(op: str, norm: Norm) -> Norm:
 
 def _divided(op: str, x: Tensor, counts: Sequence[int], norm: Norm, *, inverse: bool) -> Tensor:
     _require_norm(op, norm)
-    count = math.prod(counts)
     if norm == "ortho":
-        return x / math.sqrt(count)
-    return x / count if (norm == "backward") == inverse else x
+        return x / math.sqrt(math.prod(counts))
+    return x / math.prod(counts) if (norm == "backward") == inverse else x

@@ -18,6 +18,7 @@ from ...storage import Storage
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import check
 from ..core.argument import boolean, integer, real
+from ..core.layout import Layout
 from ..core.tensor_type import TensorType
 from ..tensor import Tensor
 from .data_types import promoted_operands
@@ -98,7 +99,7 @@ def cholesky(x: Tensor, /, *, upper: builtins.bool = False) -> Tensor:
     upper = boolean("cholesky", "upper", upper)
     # The upper triangle has the conjugates of the lower one.
     given = _conjugate_transpose(x) if upper and x.rank >= 2 else x
-    factor = Tensor.from_storage(given.storage.cholesky(given.layout), x.shape)
+    factor = Tensor._new(given.storage.cholesky(given.layout), x.layout.dense)
     return _conjugate_transpose(factor) if upper else factor
 
 
@@ -108,13 +109,13 @@ def _conjugate_transpose(x: Tensor) -> Tensor:
 
 def _tensors(storages: Iterable[Storage], types: Iterable[TensorType | None]) -> Iterator[Tensor]:
     """What storages show of the results that there are."""
-    shapes = (each.shape for each in types if each is not None)
-    return map(Tensor.from_storage, storages, shapes)
+    layouts = (Layout.contiguous(each.shape) for each in types if each is not None)
+    return map(Tensor._new, storages, layouts)
 
 
 def det(x: Tensor, /) -> Tensor:
     """Determinants of square matrices."""
-    return Tensor.from_storage(x.storage.det(x.layout), results.det(x).shape)
+    return Tensor._new(x.storage.det(x.layout), Layout.contiguous(results.det(x).shape))
 
 
 def eigh(x: Tensor, /) -> EighResult:
@@ -146,7 +147,7 @@ def inv(x: Tensor, /) -> Tensor:
     ones = Tensor.eye(size, dtype=x.dtype, device=x.device)
     if x.rank > 2:
         ones = ones.broadcast_as((*x.shape[:-2], size, size))
-    return Tensor.from_storage(x.storage.solve(x.layout, ones.storage, ones.layout), x.shape)
+    return Tensor._new(x.storage.solve(x.layout, ones.storage, ones.layout), x.layout.dense)
 
 
 def matrix_norm(x: Tensor, /, *, keepdims: builtins.bool = False, ord: Order = "fro") -> Tensor:
@@ -233,7 +234,7 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
         outer = broadcast_shapes(left.shape[:-2], columns.shape[:-2])
         left, columns = (each.broadcast_as((*outer, *each.shape[-2:])) for each in (left, columns))
     storage = left.storage.solve(left.layout, columns.storage, columns.layout)
-    return Tensor.from_storage(storage, columns.layout.dense if right.rank > 1 else columns.shape[:-1])
+    return Tensor._new(storage, columns.layout.dense if right.rank > 1 else Layout.contiguous(columns.shape[:-1]))
 
 
 def svd(x: Tensor, /, *, full_matrices: builtins.bool = True) -> SVDResult:

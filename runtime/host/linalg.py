@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import cmath
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ...dtype import Array
 from ..base.error import InvalidArgument
+
+# Python adds up so many elements before a function of NumPy's has begun.
+_FEW: Final = 64
 
 
 def no_result(op: str, reason: object) -> InvalidArgument:
@@ -89,4 +92,4 @@ def _found(op: str, compute: Callable[..., Any], x: Array, *others: Array, is_lo
 
 def _are_finite(array: Array) -> bool:
     """Whether no element is infinite or NaN. False too where the sum overflows: then each element is checked."""
-    return cmath.isfinite(np.add.reduce(array, axis=None))
+    return cmath.isfinite(sum(array.ravel().tolist()) if array.size <= _FEW else np.add.reduce(array, axis=None))

@@ -46,7 +46,7 @@ live_autocasts: Final[deque[None]] = deque()
 """As many items as there are blocks of `autocast` under way, in any thread, or that backward has to repeat."""
 live_batches: Final[deque[None]] = deque()
 """As many items as there are calls of `vmap` under way, or that have left tensors of single examples behind."""
-MAX_JOINED: Final = 1 << 7
+MAX_JOINED: Final = 1 << 10
 """Calls that join more operands have no plan: a list that grows would leave one of each length."""
 MAX_WRITTEN: Final = 1 << 12
 """The same of operands that are written to."""

@@ -156,6 +156,10 @@ class ArrayDevice(LibraryDevice):
         with self.translating():
             return self.storage_class(self, dtype, transfer.from_numpy(self.library, array, dtype, self.handle))
 
+    def storage_owned(self, array: Array) -> ArrayStorage:
+        """A storage of the elements of a NumPy array that nobody else has."""
+        return self.storage(array)
+
     def blocks_in(self, storage: Any, dtype: GgmlDType) -> QArrayStorage:
         return self.blocks_class(self, dtype, storage.to_numpy())
 

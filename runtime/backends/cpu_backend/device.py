@@ -106,6 +106,10 @@ class CpuDevice(ArrayDevice, HostDevice):
         with self.translating():
             return memory.from_array(self, array)
 
+    def storage_owned(self, array: Array) -> CpuStorage:
+        """A storage of the memory of a NumPy array that nobody else has."""
+        return memory.from_owned_array(self, array)
+
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[CpuStorage]:
         with self.translating():
             return memory.load(self, parts, progress)

@@ -22,6 +22,11 @@ from ..shape.joining import cat
 from .padding import PaddingMethods
 
 
+@lru_cache(maxsize=1024)
+def _diagonal(height: int, width: int) -> Layout:
+    return Layout(Shape((min(height, width),)), (width + 1,))
+
+
 class ComposedMethods(PaddingMethods):
     """Parts of matrices, repetition and order."""
 
@@ -272,8 +277,7 @@ class ComposedMethods(PaddingMethods):
         height = argument.integer("eye", "rows", rows)
         width = height if columns is None else argument.integer("eye", "columns", columns)
         matrix = cls.zeros(_shape("eye", (height, width), ()), dtype=dtype, device=device)
-        diagonal = Layout(Shape((min(height, width),)), (width + 1,), 0)
-        cls._new(matrix.storage, diagonal).fill_(1)
+        matrix._storage.const_set(1.0, _diagonal(height, width))
         return matrix
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
-from typing import Any, Self, SupportsIndex, TypeGuard
+from typing import Any, Final, Self, SupportsIndex, TypeGuard
 
 from .... import results
 from ....dtype import Array, DType
@@ -28,6 +28,16 @@ Choice = TensorBase | Sequence[Any] | Array
 """What chooses elements that are copied: indexes, or a mask."""
 
 _WHOLE = slice(None)
+
+
+# By the number of the layout and the classes.
+_one_hot: Final[BoundedCache[tuple[int, int], tuple[Shape, Layout, Layout]]] = BoundedCache(1 << 12)
+
+
+def _one_hot_layouts(layout: Layout, count: int) -> tuple[Shape, Layout, Layout]:
+    """The shape of the result, and the layouts of the indexes and of a number for each of them."""
+    rows = layout.unsqueeze(layout.rank)
+    return Shape((*layout.shape, count)), rows, rows.repeated
 
 
 def _mirrored(shape: Shape, dims: tuple[int, ...]) -> tuple[str, Ends]:
@@ -154,9 +164,13 @@ class IndexMethods(CreationMethods):
         count = integer("one_hot", "classes", classes)
         if count < 0:
             raise InvalidArgument("one_hot", f"the number of classes is 0 or more, not {count}")
-        made = self._new_full((*self.shape, count), 0, dtype)
-        ones = made._operand("one_hot", 1).broadcast_as(*self.shape, 1)
-        return made._scattered("one_hot", "scatter_set", self.unsqueeze(-1), ones, self.rank)
+        key = self._layout.number, count
+        shape, rows, ones = _one_hot.get(key) or _one_hot.keep(key, _one_hot_layouts(self._layout, count))
+        result = self._new_full(shape, 0, dtype)
+        one, layout = result._number("one_hot", 1), result._layout
+        return result._written(
+            "one_hot", lambda: result._storage.scatter_set(layout, self._storage, rows, one, ones, rows.rank - 1)
+        )
 
     def scatter(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Copy the tensor and set copy[.., indexes[.., i, ..], ..] = source[.., i, ..] along `dim`.

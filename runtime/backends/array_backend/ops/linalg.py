@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .....dtype import Array
 from ....host import linalg
-from .. import transfer
 from .operand import Operand
 
 
@@ -58,5 +59,6 @@ def svd(x: Operand, has_vectors: bool, is_full: bool) -> tuple[Any, ...]:
 
 
 def _on_host(compute: Callable[..., tuple[Array, ...]], *operands: Operand, **options: bool) -> tuple[Any, ...]:
-    arrays = [transfer.to_numpy(x.library, x.array, x.dtype) for x in operands]
-    return tuple(operands[0].device.storage(array) for array in compute(*arrays, **options))
+    # Floats and complex numbers are NumPy's own, and nothing writes to them.
+    arrays = [np.asarray(x.storage.library.to_numpy(x.array)) for x in operands]
+    return tuple(map(operands[0].device.storage_owned, compute(*arrays, **options)))

@@ -51,7 +51,10 @@ def from_array(device: HostDevice, array: Array) -> CpuStorage:
 def from_owned_array(device: HostDevice, array: Array) -> CpuStorage:
     """A storage of the array's own memory, where that is contiguous and can be written."""
     dtype = DType.from_numpy(array.dtype)
-    return CpuStorage(device, dtype, np.require(normalised(array), dtype.numpy, ["C", "A", "W"]).reshape(-1))
+    array = normalised(array)
+    # The function takes longer than small decompositions.
+    array = array if array.flags.carray else np.require(array, dtype.numpy, ["C", "A", "W"])
+    return CpuStorage(device, dtype, array.reshape(-1))
 
 
 # So much is read between two calls that tell how far it is.
