@@ -582,6 +582,55 @@ def test_a_format_has_kernels_for_the_cpu_and_for_gpus(formats: Project) -> None
         conform(formats, "-k", "test_cell and Q4OWN", "--device", "rocm", tests=("test_cells",), **given)
 
 
+# A method that is composed of others, and its oracle.
+COMPOSED = """\
+doc: What is composed of other methods.
+methods:
+  covariance:
+    signature: "covariance(layout: Layout, rhs: Storage, rhs_layout: Layout) -> Storage"
+    doc: |
+      The sums over the last dim of x - mean(x) times y.
+
+      >>> tl.Tensor([1.0, 3.0]).covariance(tl.Tensor([2.0, 4.0]))
+      Tensor(2., dtype=f32)
+    result: "self.dtype[*self.shape[:-1]]"
+    operands:
+      self: {layout: layout, dtypes: [bf16, f16, f32, f64]}
+      rhs: {layout: rhs_layout, dtypes: same}
+    unsupported: sums of products are of floats of 16 bits and more
+    checks: [has_last_dim(layout), "same_shape(layout, rhs_layout)"]
+    tensor: "covariance(rhs: Self) -> Tensor"
+    example: [{self: [2, 3], rhs: [2, 3]}, {self: [33, 9], rhs: [33, 9]}]
+    let: {x: "self.to_dtype(self.dtype.compute)"}
+    body: "((x - x.mean(-1, keepdim=True)) * rhs.to_dtype(x.dtype)).sum(-1)"
+"""
+COMPOSED_ORACLE = '''
+
+@close
+def covariance(self: Array, rhs: Array, name: str) -> tuple[Array, Array]:
+    """The sums of (x - mean(x)) * y."""
+    x, y = decode(name, self), decode(name, rhs)
+    terms = (x - x.mean(-1, keepdims=True)) * y
+    sizes = (np.abs(x) + np.abs(x).mean(-1, keepdims=True)) * np.abs(y)
+    return terms.sum(-1), 4 * x.shape[-1] * epsilon(name) * sizes.sum(-1)
+'''
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("rocm", marks=pytest.mark.full)])
+def test_a_composed_method_is_one_entry(repository: Project, device: str) -> None:
+    """Its cells on every backend, its gradients and its docs follow from the parts; the oracle is the test's."""
+    (repository.root / "spec/storage/composed.yaml").write_text(COMPOSED, encoding="utf-8")
+    add_tests(repository)
+    with (repository.root / "tests/conformance/oracle/composed.py").open("a", encoding="utf-8") as file:
+        file.write(COMPOSED_ORACLE)
+    repository.generate()
+    assert edited(repository) == ["spec/storage/composed.yaml"]
+    assert len(COMPOSED.splitlines()) <= 22
+    given = {"TALLOW_THREADS": "0"} if device == "cpu" else on_hip_host(repository)
+    some = f"covariance and {device} and (f32 or bf16 or gradients)"
+    conform(repository, "-k", some, "--device", device, tests=("test_cells", "test_composed"), **given)
+
+
 DECODERS, LOGITS = "tests/package/decoders.py", "tests/package/test_logits.py"
 
 
