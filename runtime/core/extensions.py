@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 
 class Extensions:
-    """What upper layers contribute: each attribute is set once, by `provide`, when the package is imported."""
+    """What upper layers contribute: each attribute is set once, by `provide`, when its layer is imported."""
 
     __slots__ = (
+        "_deferred",
+        "_provided",
         "array_api",
         "array_namespace",
         "backward",
@@ -66,12 +68,29 @@ class Extensions:
     array_namespace: Callable[[], ModuleType]
     """Imports the array API as users do: `tallow.array_api`."""
 
+    def __init__(self) -> None:
+        self._provided: set[str] = set()
+        self._deferred: dict[str, Callable[[], object]] = {}
+
     def provide(self, **contributions: Any) -> None:
         """Attach what a layer contributes; RuntimeError for what is attached already."""
         for name, contribution in contributions.items():
-            if hasattr(self, name):
+            if name in self._provided:
                 raise RuntimeError(f"{name} was provided before; each extension has one provider")
+            self._provided.add(name)
             setattr(self, name, contribution)
+
+    def defer(self, load: Callable[[], object], *names: str) -> None:
+        """Have `load` import the layer that provides these, when one of them is first asked for."""
+        self._deferred |= dict.fromkeys(names, load)
+
+    if not TYPE_CHECKING:
+        # Only called for what is not attached.
+        def __getattr__(self, name: str) -> Any:
+            if name not in self._deferred:
+                raise AttributeError(f"no layer provides {name}", name=name, obj=self)
+            self._deferred[name]()
+            return object.__getattribute__(self, name)
 
 
 extensions: Final = Extensions()

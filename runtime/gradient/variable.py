@@ -9,6 +9,7 @@ from ...gradients.storages import RecordedStorage
 from ...storage import Storage
 from ..base.error import GradientError, InvalidArgument, ShapeMismatch, TallowError, shown
 from ..core.layout import Layout, layout_of
+from ..helpers.public import publish
 from ..storage.calls import RECORDED, live_batches
 from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
@@ -211,3 +212,6 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
 def _argument(node: Node, g: Tensor) -> Contributions:
     """The gradient of an argument of `value_and_grad`, which was a variable while the function's were worked out."""
     yield 0, node.shown(g) if node.saved else g.reshape(node.inputs[1].shape)
+
+
+publish(__name__.partition(".")[0], ("Var",), globals())

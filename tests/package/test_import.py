@@ -29,6 +29,13 @@ def test_the_import_loads_no_profiler() -> None:
     assert loaded == {"tallow.runtime.profile", "tallow.runtime.profile.entry"}
 
 
+def test_the_import_loads_no_gradients() -> None:
+    loaded = {
+        name for name in imported_beyond_numpy() if name.startswith(("tallow.gradients", "tallow.runtime.gradient."))
+    }
+    assert loaded == {"tallow.runtime.gradient.recording"}
+
+
 @cache
 def imported_beyond_numpy() -> set[str]:
     """What NumPy loads itself is not ours to avoid."""
