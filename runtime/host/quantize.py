@@ -195,7 +195,8 @@ def _symmetric(x: Array, lowest: int, highest: int) -> _Choice:
     largest = _largest(x)
     if lowest == -highest:
         inverse = _quotient(lowest, largest)
-        return _Choice(np.rint(inverse * x), {"d": _inverse(inverse)[:, 0]})
+        # An infinity has an inverse of 0, and makes an infinite d.
+        return _Choice(np.rint(inverse * x), {"d": np.where(largest == 0, np.float32(0), 1 / inverse)[:, 0]})
     d = largest / np.float32(lowest)
     quants = np.trunc(x * _inverse(d) + np.float32(0.5 - lowest)).clip(0, highest - lowest)
     return _Choice(quants + lowest, {"d": d[:, 0]})

@@ -337,12 +337,20 @@ def test_grids_are_only_read(name: str) -> None:
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("dtype", [dtype for dtype in GgmlDType if not dtype.has_grid], ids=str)
-def test_what_is_not_finite_changes_its_own_block(dtype: GgmlDType, value: float) -> None:
+def test_infinities_and_nans_show_in_their_block_alone(dtype: GgmlDType, value: float) -> None:
     x = np.random.default_rng(12).standard_normal((4, dtype.block_size)).astype(np.float32)
     expected = tl.QTensor.quantize(tl.Tensor(x), dtype).dequantize().numpy()
     x[1, 0] = value
     found = tl.QTensor.quantize(tl.Tensor(x), dtype).dequantize().numpy()
     np.testing.assert_array_equal(found[[0, 2, 3]], expected[[0, 2, 3]])
+    if dtype is GgmlDType.MXFP4:  # none of its scales is NaN
+        others = found[1, 1:]
+        assert np.isinf(found[1, 0])
+        assert not others.any()
+    elif dtype.block_size > 1:
+        assert not np.isfinite(found[1]).any()
+    else:
+        np.testing.assert_array_equal(found[1, 0], np.float32(value))
 
 
 @pytest.mark.parametrize("value", [0.7, -0.3, 2.0, 100.0])
