@@ -16,6 +16,7 @@ from opgen.formula.nodes import (
     Kind,
     Name,
     Node,
+    Number,
     calls,
     inlined,
     is_zero,
@@ -27,7 +28,7 @@ from opgen.formula.nodes import (
 from opgen.formula.primitives import Primitive, Primitives
 from opgen.formula.simplification import simplified
 from opgen.model.functor_kinds import FunctorKind
-from opgen.model.functors import Functor
+from opgen.model.functors import Functor, Variant
 from opgen.model.kinds import GRADIENT_KINDS, JOINT_KIND, RESIDUAL, ROW, ROW_GRADIENT
 from opgen.model.operands import RowOperand
 from opgen.model.reductions import Monoid
@@ -36,8 +37,8 @@ from opgen.monoids import COUNT
 from opgen.names import Names
 from opgen.op_search import by_size, computing, is_step
 from opgen.problem import Problems
-from opgen.row_derivatives import row_gradients
-from opgen.rows import POSITION, SUM, replaced, row_constants
+from opgen.row_derivatives import row_gradients, with_joint_factors
+from opgen.rows import POSITION, SUM, replaced, row_constants, with_elements_at, with_sums_of_constants
 from opgen.scopes import decisive, derivatives, is_differentiable, joined_results, primitives_of_rows, row_kinds, scopes
 
 # What an op that is a gradient calls that of the result, and the result: its own gradients and result are others.
@@ -100,12 +101,15 @@ def row_gradient_sources(spec: Spec, functor: Functor) -> Mapping[str, int | str
 def row_results(spec: Spec, functor: Functor) -> dict[str, Node]:
     """By operand of an op of rows, the results of its gradient op: those of elements, then the sums over all rows."""
     gradients = _found(spec, functor)
-    of_elements = {
+    of_elements: dict[str, Node] = {
         name: node for name, node in gradients.items() if name not in functor.vectors and isinstance(node, Call)
     }
     if functor.adds_residual and functor.operands[0] in of_elements:
         first = functor.operands[0]
         of_elements[first] = Call(ADD, (of_elements[first], Name(RESIDUAL)))
+    if functor.per_row:
+        varying = (*functor.elements, POSITION)
+        of_elements = {name: with_joint_factors(node, varying) for name, node in of_elements.items()}
     # Kernels with numbers of rows have no sums over rows.
     vectors = () if functor.per_row else functor.vectors
     totals = {name: total_of(node, name) for name, node in gradients.items() if name in vectors and not is_zero(node)}
@@ -128,6 +132,34 @@ def saved_numbers(spec: Spec, functor: Functor) -> Mapping[str, Node]:
         for constant in row_constants(node, varying, (INCOMING,))
     ]
     return {f"saved_{number}": node for number, node in enumerate(dict.fromkeys(nodes), 1)}
+
+
+def row_nodes(spec: Spec, functor: Functor) -> tuple[Node, ...]:
+    """What an op of rows computes: its results, and the numbers of each row that it saves for its gradient.
+
+    In the variant without optional operands, the numbers that stand for these are constants.
+    """
+    whole = functor.whole if isinstance(functor, Variant) else functor
+    nodes = (*joined_results(spec, whole), *saved_numbers(spec, whole).values())
+    if isinstance(functor, Variant):
+        numbers = {name: Number(number) for name, number in whole.absent.items() if number is not None}
+        varying = (*functor.elements, POSITION)
+        nodes = tuple(simplified(with_sums_of_constants(inlined(node, numbers), varying)) for node in nodes)
+    return nodes
+
+
+def kernel_nodes(spec: Spec, functor: Functor) -> tuple[Node, ...]:
+    """The same as kernels compute it: an element that an index names is a number of the row."""
+    nodes = row_nodes(spec, functor)
+    if functor.index is None:
+        return nodes
+    return tuple(with_elements_at(node, functor.index, functor.operands) for node in nodes)
+
+
+def row_variants(spec: Spec, functor: Functor) -> Sequence[Functor]:
+    """An op of rows, and its variant without optional operands if it has one and its elements are computed of these."""
+    read = {name for node in kernel_nodes(spec, functor) for name in names(node)}
+    return functor.variants if read.intersection(functor.optional) else (functor,)
 
 
 def op_of_numbers(spec: Spec, functor: Functor) -> Functor | None:

@@ -180,6 +180,29 @@ def _common_factors(node: Node) -> Node:
     return Call(node.primitive, arguments, node.offset)
 
 
+def with_joint_factors(node: Node, varying: Collection[str]) -> Node:
+    """Return a gradient with those factors of a product together that are reductions of a row, apart from `g`.
+
+    So they are one number of the row, which can be saved.
+    """
+    if not isinstance(node, Call):
+        return node
+    if node.primitive not in (MULTIPLY, DIVIDE):
+        return Call(node.primitive, tuple(with_joint_factors(part, varying) for part in node.arguments), node.offset)
+    factors = _Factors.of(node)
+
+    def is_reduced(part: Node) -> bool:
+        return is_of_row(part, varying) and any(joins_of(part)) and INCOMING not in names(part)
+
+    above, below = ([part for part in parts if is_reduced(part)] for parts in factors.parts)
+    if len(above) + len(below) < 2:
+        return node
+    others = _Factors(factors.sign, *([part for part in parts if not is_reduced(part)] for parts in factors.parts))
+    of_row = [part for part in others.above if is_of_row(part, varying)]
+    of_elements = [part for part in others.above if not is_of_row(part, varying)]
+    return _Factors(others.sign, [*of_row, _Factors(1, above, below).node, *of_elements], others.below).node
+
+
 def _with_result(gradient: Node, formula: Node, result: _Factors) -> Node:
     """Return a gradient over the result where that spares it operands; otherwise the gradient itself."""
 

@@ -34,13 +34,16 @@ class Pass:
 class Passes:
     """A row formula as passes over a row, and then the results of each element."""
 
+    begun: Mapping[str, Node]
+    """What follows from the numbers that a row is given, and is computed before the first pass."""
     passes: tuple[Pass, ...]
     results: tuple[Node, ...]
 
     @property
     def known(self) -> tuple[str, ...]:
         """The numbers of a row, in the order in which they become known."""
-        return tuple(name for each in self.passes for name in (*(join.name for join in each.joins), *each.constants))
+        own = [name for each in self.passes for name in (*(join.name for join in each.joins), *each.constants)]
+        return (*self.begun, *own)
 
     def padding(self, operands: Sequence[str]) -> Mapping[str, float] | None:
         """Elements, 0 or -inf by operand, that contribute nothing to any reduction; None if there are no such."""
@@ -120,8 +123,11 @@ def _is_multiple(node: Node, maximum: str) -> bool:
     )
 
 
-def passes_of(nodes: Sequence[Node], elements: Collection[str]) -> Passes:
-    """Order rewritten row formulas into passes; `elements` are the names that differ between elements of a row."""
+def passes_of(nodes: Sequence[Node], elements: Collection[str], given: Collection[str] = ()) -> Passes:
+    """Order rewritten row formulas into passes.
+
+    `elements` are the names that differ between elements of a row, `given` those of numbers that it is given.
+    """
     parts: dict[Call, Name] = {}
     depths: dict[str, int] = {}
     joins: dict[str, Join] = {}
@@ -147,7 +153,7 @@ def passes_of(nodes: Sequence[Node], elements: Collection[str]) -> Passes:
     count = max(depths.values(), default=0)
     by_pass = [[join for name, join in joins.items() if depths[name] == depth] for depth in range(1, count + 1)]
     hoisted: dict[Node, str] = {}
-    ready: dict[str, int] = {name: depth - 1 for name, depth in depths.items()}
+    ready = {**dict.fromkeys(given, -1), **{name: depth - 1 for name, depth in depths.items()}}
 
     def hoist(node: Node) -> Node:
         if not isinstance(node, Call):
@@ -176,8 +182,8 @@ def passes_of(nodes: Sequence[Node], elements: Collection[str]) -> Passes:
 
     by_pass = [[Join(join.name, join.kind, hoist(join.contribution)) for join in each] for each in by_pass]
     results = [hoist(node) for node in results]
-    constants: list[dict[str, Node]] = [{} for _ in by_pass]
+    constants: dict[int, dict[str, Node]] = {}
     for node, name in hoisted.items():
-        constants[ready[name]][name] = node
-    passes = tuple(Pass(tuple(each), own) for each, own in zip(by_pass, constants, strict=True))
-    return Passes(passes, tuple(results))
+        constants.setdefault(ready[name], {})[name] = node
+    passes = tuple(Pass(tuple(each), constants.get(number, {})) for number, each in enumerate(by_pass))
+    return Passes(constants.get(-1, {}), passes, tuple(results))

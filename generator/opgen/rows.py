@@ -11,6 +11,7 @@ from typing import Final
 from opgen.formula.formula import Formula
 from opgen.formula.nodes import (
     ADD,
+    DIVIDE,
     MULTIPLY,
     SUBTRACT,
     WHERE,
@@ -115,9 +116,17 @@ def joined(node: Node, reductions: Mapping[str, Functor]) -> Node:
 
 
 def with_sums_of_constants(node: Node, varying: Collection[str]) -> Node:
-    """Return a rewritten row formula with products instead of sums of values that all elements share."""
+    """Return a rewritten row formula with products instead of sums of values that all elements share.
+
+    The mean of such values is the value.
+    """
     if not isinstance(node, Call):
         return node
+    total, *others = node.arguments
+    if node.primitive == DIVIDE and others == [Name(COUNT)] and isinstance(total, Call) and total.primitive == SUM:
+        (same,) = total.arguments
+        if is_of_row(same, varying):
+            return with_sums_of_constants(same, varying)
     arguments = tuple(with_sums_of_constants(argument, varying) for argument in node.arguments)
     if node.primitive == SUM and is_of_row(arguments[0], varying):
         return Call(MULTIPLY, (arguments[0], Name(COUNT)), node.offset)

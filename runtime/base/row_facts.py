@@ -32,6 +32,10 @@ class RowFacts(NamedTuple):
     """How many results are a number for each row; with an index the second one is what the row counts for."""
     at_index: int = 0
     """A bit for each operand of which the element at the index of a row is read."""
+    begun: int = 0
+    """How many numbers follow from those that a row is given, and are computed before its first pass."""
+    variant: str = ""
+    """The variant without the optional operands, where it has kernels for calls that leave out all of them."""
 
     @property
     def has_plain_operands(self) -> bool:

@@ -45,6 +45,7 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint64_t number, Ro
                                          ? static_cast<Value>(absent_number<Functor>(k))
                                          : element(k, row.index);
     }
+    begin_constants(row);
 }
 
 // Writes the numbers of a row, which are 0 if its index does not count.

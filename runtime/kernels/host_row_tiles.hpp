@@ -163,7 +163,7 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
     TALLOW_INLINE void begin_rows() {
         if constexpr (has_row_index<Functor> || row_numbers<Functor> != 0)
             for (uint32_t lane = 0; lane < group_lanes; ++lane) {
-                RowOf<Value, Functor> row{};
+                RowOf<Value, Functor> row = Base::shared_;
                 row.index = no_index;
                 if (lane < lanes_)
                     Base::begin_row(first_row_ + lane, row);

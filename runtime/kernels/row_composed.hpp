@@ -89,6 +89,13 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
         uint32_t i = 0;
         ((row.known[Known] = own.known[i++]), ...);
     }
+    // Sets what follows from the numbers that the formula is given.
+    template <typename T, typename Row> static TALLOW_INLINE void begin(Row& row) {
+        RowOf<T, Functor> own = row_of<T>(row);
+        begin_constants(own);
+        uint32_t i = 0;
+        ((row.known[Known] = own.known[i++]), ...);
+    }
     // The result of a reduction, rounded.
     template <typename T, typename Row> static TALLOW_INLINE T reduced(const Row& row) {
         const compute_type<T> elements[Functor::operands] = {};

@@ -18,6 +18,7 @@
 //         static constexpr uint32_t at_index = 1;
 //         static constexpr uint32_t numbers = 1;       // optional, see row_numbers
 //         static constexpr uint32_t number_results = 1;   // optional, see number_results
+//         static constexpr bool has_begin = true;         // optional, see begin_constants
 //         template <uint32_t Pass> struct Joined;    // RowJoins: what pass Pass reduces
 //         // What one element contributes to each of the joins of a pass: numbers of the compute type, or products.
 //         template <uint32_t Pass, typename T, typename Number>
@@ -293,6 +294,16 @@ template <typename Functor, typename = void> constexpr uint32_t number_results =
 template <typename Functor>
 constexpr uint32_t number_results<Functor, typename VoidOf<decltype(Functor::number_results)>::type> =
     Functor::number_results;
+
+// Whether numbers of a row follow from those that it is given alone: then begin(row) sets them before the first pass,
+// behind the given ones.
+template <typename Functor, typename = void> constexpr bool has_begin = false;
+template <typename Functor>
+constexpr bool has_begin<Functor, typename VoidOf<decltype(Functor::has_begin)>::type> = Functor::has_begin;
+template <typename T, typename Functor> TALLOW_INLINE void begin_constants(RowOf<T, Functor>& row) {
+    if constexpr (has_begin<Functor>)
+        Functor::template begin<T>(row);
+}
 
 template <typename Functor> constexpr uint32_t stored_operands = Functor::operands + (adds_residual<Functor> ? 1 : 0);
 

@@ -29,10 +29,10 @@ TALLOW_INLINE void load_number(const Arguments& arguments, uint32_t k, uint64_t 
         number = to_compute(*source);
 }
 
-// Sets what is known of a row before its first pass. Teams behind the last row have the numbers of the first one.
+// Sets the numbers that a row is given. Teams behind the last row have those of the first one.
 template <typename T, typename Functor, uint32_t Operands, typename Arguments>
-TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[Operands],
-                                 uint64_t loaded, RowOf<T, Functor>& row) {
+TALLOW_INLINE void load_numbers(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[Operands],
+                                uint64_t loaded, RowOf<T, Functor>& row) {
     using Value = compute_type<T>;
     constexpr uint32_t numbers = row_numbers<Functor>;
     if constexpr (numbers != 0) {
@@ -67,6 +67,14 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, co
                 load_number<T, Functor>(arguments, k, offsets[k] + position, row.known[known++]);
             }
     }
+}
+
+// Sets what is known of a row before its first pass.
+template <typename T, typename Functor, uint32_t Operands, typename Arguments>
+TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[Operands],
+                                 uint64_t loaded, RowOf<T, Functor>& row) {
+    load_numbers(arguments, number, offsets, loaded, row);
+    begin_constants(row);
 }
 
 // Writes the numbers of a row, which are 0 if its index does not count.

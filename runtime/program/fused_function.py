@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -12,6 +12,7 @@ from ...kernels.constants import ROW_REDUCTIONS, ROWS
 from ..base.row_facts import RowFacts
 from ..core.layout import Layout, inverse, reordering
 from ..core.shape import Shape
+from .row_variants import variant_for
 from .values import Parameter
 
 
@@ -59,6 +60,8 @@ class Step(NamedTuple):
     sums over rows that are its totals."""
     ignored: int | None = None
     """The index of rows that do not count, of a row op with an index."""
+    variant: str = ""
+    """The variant of a row op that a kernel computes, if it is not the op itself."""
 
     @property
     def shape(self) -> Shape:
@@ -108,7 +111,22 @@ class Step(NamedTuple):
         """What is known of the row op or reduction."""
         if isinstance(self.op, IndexOp):
             return _INDEX_FACTS
-        return ROW_REDUCTIONS[self.op.value] if self.op.value in ROW_REDUCTIONS else ROWS[self.op.value]
+        return ROW_REDUCTIONS[self.op.value] if self.op.value in ROW_REDUCTIONS else ROWS[self.functor]
+
+    @property
+    def functor(self) -> str:
+        """The row op or reduction, or its variant: what kernels have a functor of."""
+        functor: str = self.variant or self.op.value
+        return functor
+
+    def without_numbers(self, numbers: Collection[str]) -> Step:
+        """A row op by its variant, if operands that calls left out are `numbers` and there is one."""
+        if not self.is_of_rows or self.functor not in ROWS:
+            return self
+        pairs = [*zip(self.operands, self.layouts, strict=True)]
+        variant, taken = variant_for(self.functor, pairs, lambda pair: pair[0] in numbers)
+        operands, layouts = zip(*taken, strict=True)
+        return self._replace(variant=variant, operands=operands, layouts=layouts)
 
     @property
     def result_shape(self) -> Shape:

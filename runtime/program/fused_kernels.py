@@ -329,7 +329,11 @@ class _Division:
         function = self._function
         kernels = []
         for part in sorted(self._parts, key=lambda part: len(part.before)):
-            steps = [step for step in function.steps if self._part_of.get(step.names[0], part) is part]
+            steps = [
+                step.without_numbers(function.numbers)
+                for step in function.steps
+                if self._part_of.get(step.names[0], part) is part
+            ]
             sources = {name: source for name, source in self._values.items() if self._part_of[name] is not part}
             sources |= function.sources
             for begin in range(0, len(part.outputs), part.max_results):

@@ -12,25 +12,31 @@ import pytest
 import tallow as tl
 from tallow import Tensor
 from tallow.kernels.constants import ROW_REDUCTIONS, ROWS
-from tallow.runtime.base.row_facts import RowFacts
 
 # The ops of rows that are no gradients; reductions of rows; and the kernels of GPUs for these alone, which add up a row
 # in an order of their own.
-OPS: Final = [name for name, facts in ROWS.items() if not name.endswith("_gradient")]
+# By op, and by its variant for calls without the optional operands, the storage method.
+OPS: Final = {
+    name: method
+    for method, facts in ROWS.items()
+    if hasattr(tl.Storage, method) and not method.endswith("_gradient")
+    for name in filter(None, (method, facts.variant))
+}
 OTHER_ORDERS: Final = {
     **dict.fromkeys(ROW_REDUCTIONS, "reductions alone split and join rows as reductions of several dims do"),
 }
 
 
-def operands_of(method: str, facts: RowFacts, shape: tuple[int, int], dtype: str, device: tl.Device) -> list[Tensor]:
-    """The operands of a row op, in the order of its arguments."""
-    generator = np.random.default_rng(0)
+def operands_of(name: str, shape: tuple[int, int], dtype: str, device: tl.Device) -> list[Tensor]:
+    """The operands of a row op or of its variant, in the order of its arguments."""
+    generator, method = np.random.default_rng(0), OPS[name]
+    facts = ROWS[method]
     names = [name.removesuffix("_layout") for name in _parameters(method) if name.endswith("_layout")]
     made = [Tensor(generator.normal(0, 2, shape)).to_dtype(dtype).to(device)]
-    for number, name in enumerate(names, 1):
-        if facts.has_index and name == names[-1]:
+    for number, operand in enumerate(names, 1):
+        if facts.has_index and operand == names[-1]:
             made.append(Tensor(generator.integers(0, shape[1], shape[0]), device=device))
-        else:
+        elif name == method or facts.absent[number] is None:
             own = shape[1:] if facts.vectors >> number & 1 else shape
             made.append(Tensor(generator.uniform(0.5, 2, own)).to_dtype(dtype).to(device))
     return made
@@ -40,22 +46,25 @@ def _parameters(method: str) -> list[str]:
     return [name for name in inspect.signature(getattr(tl.Storage, method)).parameters if name != "self"]
 
 
-def row_op(method: str) -> Callable[..., tuple[Any, ...]]:
-    """An op of rows as a function of tensors, with a map before it, and another result of elements."""
+def row_op(name: str) -> Callable[..., tuple[Any, ...]]:
+    """An op of rows, or its variant, as a function of tensors, with a map before it and another result of elements."""
+    method = OPS[name]
+    left_out = [] if name == method else [k for k, absent in enumerate(ROWS[method].absent, -1) if absent is not None]
 
     def function(x: Any, *others: Any) -> tuple[Any, ...]:
         wide, given = x * 0.5, iter(others)
         known: dict[str, Any] = {"dim": 1, "ignore_index": -100}
         arguments: list[Any] = []
-        tensor = wide
+        tensor: Any = wide
+        operands = [name for name in _parameters(method) if f"{name}_layout" in _parameters(method)]
         for name in _parameters(method):
             if name == "layout":
                 arguments.append(wide._layout)
             elif name.endswith("_layout"):
-                arguments.append(tensor._layout)
+                arguments.append(None if tensor is None else tensor._layout)
             elif f"{name}_layout" in _parameters(method):
-                tensor = next(given)
-                arguments.append(tensor._storage)
+                tensor = None if operands.index(name) in left_out else next(given)
+                arguments.append(None if tensor is None else tensor._storage)
             else:
                 arguments.append(known.get(name, 0.25))
         results = getattr(wide._storage, method)(*arguments)
@@ -89,6 +98,6 @@ def test_rows_in_fused_functions_have_the_bits_of_the_op(device: tl.Device, name
             if facts is None:
                 tensors = [Tensor(np.random.default_rng(0).normal(0, 2, (3, width))).to_dtype(dtype).to(device)]
             else:
-                tensors = operands_of(name, facts, (3, width), dtype, device)
+                tensors = operands_of(name, (3, width), dtype, device)
             has_bits = not differs(of, tensors)
             assert has_bits or (name in OTHER_ORDERS and device.backend != "cpu"), f"{dtype}, rows of {width}"

@@ -1,7 +1,7 @@
 """Functors: the ops of spec/functors."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated
 
@@ -82,6 +82,12 @@ class Functor:
         _OF_ROWS,
         "With `per_row` and an index, what a row counts for, if it is not 1: a formula like that of the numbers, such "
         "as the weight of its target. Rows whose index does not count have 0.",
+    ]
+    specialized: Annotated[
+        bool,
+        _OF_ROWS,
+        "True if the op and its gradient also have kernels for calls that leave out all optional operands: there the "
+        "numbers that stand for these are constants of the formula, and sums of them are none.",
     ]
     adds_residual: Annotated[
         bool,
@@ -182,6 +188,16 @@ class Functor:
     ]
     location: Location = field(compare=False)
     result_location: Annotated[Location, LocationOf("result")] = field(compare=False)
+
+    @cached_property
+    def variants(self) -> "tuple[Functor, ...]":
+        """The op itself, and the variant that its kernels have for calls that leave out all optional operands."""
+        if not self.specialized or not self.optional:
+            return (self,)
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        own["name"] = f"{self.name}_without_{'_'.join(self.optional)}"
+        own["of_rows"] = tuple(operand for operand in self.of_rows if not operand.is_optional)
+        return self, Variant(**own, whole=self)
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -386,3 +402,10 @@ class Functor:
         session = "\n".join(f">>> {call}\n{shown}" for call, shown in self.examples.items())
         details = " ".join(filter(None, [own, self.note and sentence(self.note), edges and f"{edges}."]))
         return "\n\n".join(filter(None, [sentence(self.doc), details, session]))
+
+
+@dataclass(frozen=True)
+class Variant(Functor):
+    """An op of rows without its optional operands."""
+
+    whole: Functor

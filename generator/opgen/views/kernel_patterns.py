@@ -7,6 +7,7 @@ from typing import TypeAlias
 from opgen.cache.memo import memoize
 from opgen.cpp import camel
 from opgen.formats import BLOCKS
+from opgen.gradient_ops import row_variants
 from opgen.kernels import Kernel
 from opgen.model.functors import Functor
 from opgen.model.kinds import ANY_RESULT
@@ -28,7 +29,8 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
     for kind in kernel.over["op"]:
         for functor in spec.functor_kind(kind).functors:
             if kernel.only is None or kernel.only in functor.forms:
-                yield from _rows(spec, types, kernel, functor)
+                for variant in row_variants(spec, functor) if functor.is_of_rows else (functor,):
+                    yield from _rows(spec, types, kernel, variant)
 
 
 @memoize(lambda spec: (spec.known_elements, spec.widths, spec.formats), size=1)

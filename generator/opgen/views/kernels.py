@@ -11,7 +11,7 @@ from opgen.cpp import camel
 from opgen.formula.lowering import ELEMENT
 from opgen.formula.nodes import Node
 from opgen.formula.nodes import names as names_in
-from opgen.gradient_ops import saved_numbers
+from opgen.gradient_ops import kernel_nodes, row_variants
 from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
 from opgen.model.functors import Functor
 from opgen.model.reductions import BOUNDS, Monoid, Position, State
@@ -20,8 +20,8 @@ from opgen.monoids import COUNT, ITSELF, UNIT
 from opgen.problem import Location
 from opgen.row_passes import Passes, passes_of
 from opgen.row_values import share_values, stages_of
-from opgen.rows import MAX, MIN, POSITION, SUM, element_at, is_joined, with_elements_at
-from opgen.scopes import Scope, decisive, joined_results, primitives_of_rows, row_statements, scopes, state_scopes
+from opgen.rows import MAX, MIN, POSITION, SUM, element_at, is_joined
+from opgen.scopes import Scope, decisive, primitives_of_rows, row_statements, scopes, state_scopes
 from opgen.views.kernel_patterns import kernel_rows
 from opgen.views.python import comment
 
@@ -40,9 +40,10 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
         functors=tuple(_functor(spec, functor) for functor in functors if functor.formula is not None),
         has_formulas=any(functor.computed is not None for functor in functors),
         rows=tuple(
-            _row(spec, functor, family.host)
+            _row(spec, variant, family.host)
             for functor in functors
             if functor.is_of_rows or (of_rows and is_joined(functor))
+            for variant in row_variants(spec, functor)
         ),
         monoids=() if of_rows else tuple(_monoid(spec, functor, functors) for functor in functors if functor.reduction),
         patterns=tuple(
@@ -97,18 +98,13 @@ def row_struct(functor: Functor) -> str:
 
 
 def _passes(spec: Spec, functor: Functor) -> Passes:
-    """The passes of an op of rows, with elements that an index names as numbers of the row."""
-    nodes = (*joined_results(spec, functor), *saved_numbers(spec, functor).values())
-    if functor.index is not None:
-        nodes = tuple(with_elements_at(node, functor.index, functor.operands) for node in nodes)
-    return passes_of(nodes, (*functor.elements, POSITION))
+    """The passes of an op of rows."""
+    return passes_of(kernel_nodes(spec, functor), (*functor.elements, POSITION), _given_numbers(spec, functor))
 
 
-def _given_numbers(functor: Functor, passes: Passes) -> list[str]:
+def _given_numbers(spec: Spec, functor: Functor) -> list[str]:
     """Return the values of a row that are known before its first pass: input numbers, and elements at an index."""
-    joins = (join.contribution for each in passes.passes for join in each.joins)
-    nodes = [*passes.results, *joins, *(node for each in passes.passes for node in each.constants.values())]
-    read = {name for node in nodes for name in names_in(node)}
+    read = {name for node in kernel_nodes(spec, functor) for name in names_in(node)}
     return [*functor.numbers, *(name for name in map(element_at, functor.operands) if name in read)]
 
 
@@ -121,8 +117,10 @@ def _at_index(functor: Functor, numbers: Sequence[str]) -> int:
 def row_facts(spec: Spec, functor: Functor) -> View:
     """Return the facts on which launches of a row op depend."""
     passes, totals = _passes(spec, functor), len(functor.totals)
+    _, *variants = row_variants(spec, functor)
     return View(
         made_from=(functor.location,),
+        variant=variants[0].name if variants else "",
         results=0 if functor.per_row else len(passes.results) - totals,
         passes=tuple((len(each.joins), len(each.constants)) for each in passes.passes),
         rescaled=_bits(passes.rescaled),
@@ -133,8 +131,9 @@ def row_facts(spec: Spec, functor: Functor) -> View:
         totals=totals,
         has_index=functor.index is not None,
         numbers=len(functor.numbers),
+        begun=len(passes.begun),
         number_results=len(passes.results) if functor.per_row else 0,
-        at_index=_at_index(functor, _given_numbers(functor, passes)),
+        at_index=_at_index(functor, _given_numbers(spec, functor)),
     )
 
 
@@ -150,7 +149,7 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
     read = [{name for node in nodes for name in names_in(node)} for nodes in stages.nodes]
     if is_of_host:
         stages = share_values(passes, (*functor.elements, POSITION), primitives_of_rows(spec))
-    inputs = _given_numbers(functor, passes)
+    inputs = _given_numbers(spec, functor)
     number = {name: f"row.parameters[{index}]" for index, name in enumerate(functor.parameters)}
     number |= {name: f"row.known[{index}]" for index, name in enumerate((*inputs, *passes.known))}
     number |= {COUNT: "row.count"}
@@ -191,7 +190,7 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
 
     views: list[View] = []
     padding = passes.padding(functor.operands)
-    first = len(inputs)
+    first = len(inputs) + len(passes.begun)
     for each, contributions in zip(passes.passes, stages.nodes, strict=False):
         numbers = [f"numbers[{index}]" for index in range(len(each.joins))]
         behind = first + len(each.joins)
@@ -223,6 +222,12 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
         has_index=functor.index is not None,
         numbers=len(functor.numbers),
         at_index=_at_index(functor, inputs),
+        begun=statements(
+            {f"row.known[{len(inputs) + index}]": node for index, node in enumerate(passes.begun.values())},
+            are_of_elements=False,
+        )
+        if passes.begun
+        else [],
         number_results=len(passes.results) if functor.per_row else 0,
         parameters=len(functor.parameters),
         optional=_bits(name in functor.optional for name in functor.operands),

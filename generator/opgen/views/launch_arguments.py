@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace as View
 
 from opgen.cpp import camel, snake
+from opgen.gradient_ops import row_variants
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Member, Struct, TupleType
 from opgen.model.kinds import JOINT_KIND, ROW, ROW_GRADIENT
 from opgen.model.spec import Spec
@@ -71,7 +72,7 @@ def kernels_constants(spec: Spec) -> View:
         if kind.name != JOINT_KIND and all(functor.formula is not None for functor in kind.functors)
     ]
     names = {kind.name for kind in kinds}
-    of_rows = [functor for functor in spec.every_functor if functor.is_of_rows]
+    of_rows = [it for functor in spec.every_functor if functor.is_of_rows for it in row_variants(spec, functor)]
     reductions = [functor for functor in spec.reductions if of_rows and is_joined(functor)]
     return View(
         max_rank=spec.package.max_rank,

@@ -11,7 +11,7 @@ from opgen.folders import NUMERICS
 from opgen.formula.lowering import DTYPE
 from opgen.formula.nodes import names
 from opgen.formula.printing import text_of
-from opgen.gradient_ops import saved_numbers
+from opgen.gradient_ops import row_nodes, row_variants
 from opgen.model.functor_kinds import FunctorKind
 from opgen.model.functors import Functor
 from opgen.model.kinds import ANY_RESULT, ENUM_KINDS, METHOD_OP, REAL_RESULT, op_class
@@ -20,7 +20,7 @@ from opgen.model.spec import Spec
 from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, reads_unit
 from opgen.results import typed_result
 from opgen.rows import POSITION
-from opgen.scopes import decisive, joined_results, row_statements, scopes, with_given
+from opgen.scopes import decisive, row_statements, scopes, with_given
 from opgen.views.call_checks import dtypes_constant
 from opgen.views.composed import tensor_call
 from opgen.views.dispatch_names import op_classes
@@ -84,7 +84,12 @@ def array_functors(spec: Spec) -> View:
         if functor.reduction is not None and not functor.is_scan
     }
     scans = {functor.member: _scan(spec, functor, scanning) for functor in spec.scans}
-    rows = [_of_row(spec, functor) for functor in spec.every_functor if functor.is_of_rows]
+    rows = [
+        _of_row(spec, variant)
+        for functor in spec.every_functor
+        if functor.is_of_rows
+        for variant in row_variants(spec, functor)
+    ]
     texts = {text for primitive in spec.primitives.values() for text in primitive.implementation("array").texts}
     owners = {name[0] for text in texts for name in outer_names(text)}
     return View(
@@ -101,7 +106,7 @@ def array_functors(spec: Spec) -> View:
 @memoize(decisive)
 def _of_row(spec: Spec, functor: Functor) -> View:
     """An op of rows as a function of arrays of rows, their count and positions."""
-    results = (*joined_results(spec, functor), *saved_numbers(spec, functor).values())
+    results = row_nodes(spec, functor)
     operands = (*functor.operands, *functor.numbers, *filter(None, [functor.index]))
     known = (*operands, *functor.parameters, COUNT, POSITION)
     literal = _literal(functor.operands[0])
@@ -110,7 +115,6 @@ def _of_row(spec: Spec, functor: Functor) -> View:
     words = [word if word in named else f"_{word}" for word in (COUNT, POSITION)]
     return View(
         made_from=(functor.location,),
-        op=functor.member,
         name=functor.name,
         parameters=", ".join(f"{name}: Any" for name in (*operands, *functor.parameters, *words)),
         statements=[f"{name} = {text}" for name, text in parts.items()],

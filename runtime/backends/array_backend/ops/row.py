@@ -10,19 +10,21 @@ from .....dtype import DType
 from .....kernels.constants import ROWS
 from .....op import MethodOp
 from ....numerics.numerics import accumulated
+from ....program.row_variants import variant_for
 from .. import strided
 from . import cast
 from .operand import Operand
 
 
-def row(op: MethodOp, *arguments: Operand | float | None) -> Any:
+def row(op: MethodOp, *given: Operand | float | None) -> Any:
     """`op` of operands along a dim, which comes behind them; then which totals are asked for, and the parameters.
 
     Operands have one shape or are vectors along the row; those that are left out are None.
     """
-    facts = ROWS[op.value]
+    variant, arguments = variant_for(op.value, given)
+    facts = ROWS[variant]
     if facts.has_numbers:
-        return _with_numbers(op, *arguments)
+        return _with_numbers(op, variant, *arguments)
     count = len(facts.absent)
     operands: list[Any] = [*arguments[:count]]
     rest: list[Any] = [*arguments[count:]]
@@ -54,7 +56,7 @@ def row(op: MethodOp, *arguments: Operand | float | None) -> Any:
         arrays.append(library.constant(number, first) if operand is None else moved(operand))
     parameters = [library.constant(float(number), first) for number in numbers]
     positions = library.astype(library.arange(shape[axis], library.device_of(first)), first.dtype)
-    compute = functors(library).rows[op].compute
+    compute = functors(library).rows[variant].compute
     found = compute(*arrays, *parameters, library.constant(float(shape[axis]), first), positions)
     whole = [library.broadcast_to(each, first.shape) for each in found]
     elements = [library.permute_dims(each, back) for each in whole[: facts.results]]
@@ -63,9 +65,9 @@ def row(op: MethodOp, *arguments: Operand | float | None) -> Any:
     return _several(facts.outputs, [*made, *sums])
 
 
-def _with_numbers(op: MethodOp, *arguments: Any) -> Any:
+def _with_numbers(op: MethodOp, variant: str, *arguments: Any) -> Any:
     """The same of an op that takes or gives numbers of rows, or reads an index of each."""
-    facts = ROWS[op.value]
+    facts = ROWS[variant]
     count = len(facts.absent)
     operands, numbers = arguments[:count], arguments[count : count + facts.numbers]
     rest = [*arguments[count + facts.numbers :]]
@@ -95,7 +97,7 @@ def _with_numbers(op: MethodOp, *arguments: Any) -> Any:
         arrays.append(library.reshape(places, column) == library.arange(size, library.device_of(first)))
     constants = [library.constant(float(number), first) for number in parameters]
     positions = library.astype(library.arange(size, library.device_of(first)), first.dtype)
-    compute_rows = functors(library).rows[op].compute
+    compute_rows = functors(library).rows[variant].compute
     if x.layout.elem_count == 0:
         empty = library.full(column, 0, first.dtype, x.device.handle)
         found = (*[empty] * facts.number_results, *[first] * facts.results)

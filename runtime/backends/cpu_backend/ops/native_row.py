@@ -13,6 +13,7 @@ from .....kernels.constants import ROWS
 from .....op import MethodOp
 from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
+from ....program.row_variants import variant_for
 from ....program.values import NULL, Buffer, Operand, Parameter, address_of, filled
 from ..values import RUN_PARTS, THREADS, number_bits
 from . import native_index
@@ -49,18 +50,19 @@ class _Strides(NamedTuple):
 
 
 def row(
-    build: ProgramBuilder, kernels: HostKernels, op: MethodOp, *arguments: Operand | float | Parameter | None
+    build: ProgramBuilder, kernels: HostKernels, op: MethodOp, *given: Operand | float | Parameter | None
 ) -> Buffer | tuple[Buffer, ...] | None:
     """As `row.row`; None where NumPy does it."""
-    facts = ROWS[op.value]
+    variant, arguments = variant_for(op.value, given)
+    facts = ROWS[variant]
     if facts.has_numbers:
-        return _with_numbers(build, kernels, op, arguments)
+        return _with_numbers(build, kernels, op, variant, arguments)
     x, *others = arguments[: len(facts.absent) + facts.adds_residual]
     rest: list[Any] = [*arguments[len(others) + 1 :]]
     assert isinstance(x, Operand)
     dim = len(x.shape) - 1 if facts.last_dim else rest.pop(0)
     asked, parameters = rest[: facts.totals], rest[facts.totals :]
-    kernel = op.kernel(x.dtype)
+    kernel = f"{variant}_{x.dtype.value}"
     is_empty = any(asked) and x.layout.elem_count == 0
     if not isinstance(dim, int) or is_empty or not kernels.has(_FAMILY, kernel):
         return None
@@ -70,10 +72,10 @@ def row(
 
 
 def _with_numbers(
-    build: ProgramBuilder, kernels: HostKernels, op: MethodOp, arguments: Sequence[Any]
+    build: ProgramBuilder, kernels: HostKernels, op: MethodOp, variant: str, arguments: Sequence[Any]
 ) -> Buffer | tuple[Buffer, ...] | None:
     """As `row._with_numbers`; None where NumPy does it."""
-    facts = ROWS[op.value]
+    facts = ROWS[variant]
     count = len(facts.absent)
     operands, others = arguments[:count], arguments[count : count + facts.numbers]
     rest = [*arguments[count + facts.numbers :]]
@@ -82,7 +84,7 @@ def _with_numbers(
     dim = len(x.shape) - 1 if facts.last_dim else rest.pop(0)
     ignored = rest.pop(0) if facts.has_index else 0
     parameters = rest[facts.numbers > 0 :]
-    kernel, length = op.kernel(x.dtype), x.shape[dim]
+    kernel, length = f"{variant}_{x.dtype.value}", x.shape[dim]
     # Positions are floats of the compute dtype.
     is_exact = index is None or x.dtype is DType.F64 or length <= _MAX_POSITION
     rows = math.prod(x.shape[:dim]) * math.prod(x.shape[dim + 1 :])

@@ -66,27 +66,29 @@ class _Composition:
         self._joined: list[int] = []
         """Where the known numbers of each pass begin."""
         self._joins = [sum(step.facts.passes[number][0] for step, number in each.ops) for each in self._passes]
-        self._after = self._numbers_of_rows()
-        self._of_row: dict[str, int] = {}
-        """By number of a row that a step computes or that an operand has, the known number that it is."""
         divisors = {step.operands[1] for step in kernel.steps if step.op is BinaryOp.DIV and step.dtype in HALF}
         self._reciprocals: dict[str, int] = {}
         """By number that elements of 16 bits are divided by, the known number that is its reciprocal."""
         operands_of_rows = [name for name, source in self._sources.items() if self._has_number(source)]
-        self._of_row |= {name: number for number, name in enumerate(operands_of_rows)}
-        self._finished: list[list[Step]] = []
-        """By pass, those that are known once it is over."""
+        self._of_row = {name: number for number, name in enumerate(operands_of_rows)}
+        """By number of a row that a step computes or that an operand has, the known number that it is."""
+        # By value, the last pass on which it depends, if any.
+        self._last = dict.fromkeys(kernel.sources, -1)
+        self._after = self._numbers_of_rows()
         self._at_index = self._needed_at_index()
         self._given: dict[str, list[int]] = {}
-        """By op, the known numbers that it is given before its first pass."""
+        """By op, the known numbers that it is given before its first pass, and those that follow from them."""
         self._first_at_index = len(operands_of_rows)
         known = self._first_at_index + len(self._at_index)
         for step in kernel.steps:
-            count = len(given_operands(step))
-            if count:
+            given = given_operands(step)
+            if given:
+                count = len(given) + step.facts.begun
                 self._given[step.name] = [*range(known, known + count)]
                 known += count
+        known = self._place_numbers(-1, known, divisors)
         self._known |= {name: [*given] for name, given in self._given.items()}
+        self._given_after = {step.name: self._when_given(step) for step in kernel.steps if step.name in self._given}
         self._begin = known
         for each, joins in zip(self._passes, self._joins, strict=True):
             self._joined.append(known)
@@ -98,33 +100,40 @@ class _Composition:
                 positions += range(known + first, known + first + own)
                 positions += range(constants, constants + finished)
                 first, constants = first + own, constants + finished
-            after = len(self._finished)
-            self._finished.append([step for step in kernel.steps if self._after.get(step.names[0]) == after])
-            for step in self._finished[-1]:
-                for name in step.names:
-                    self._of_row[name] = constants
-                    constants += 1
-                for name in divisors.intersection(step.names):
-                    self._reciprocals[name] = constants
-                    constants += 1
+            after = len(self._joined) - 1
+            constants = self._place_numbers(after, constants, divisors)
             known = constants
         self._known_count = known
+
+    def _place_numbers(self, after: int, known: int, divisors: Collection[str]) -> int:
+        """Place the numbers that follow from a pass, or that precede the first one, behind so many known numbers."""
+        for name in [name for step in self._kernel.steps for name in step.names if self._after.get(name) == after]:
+            self._of_row[name] = known
+            known += 1
+            if name in divisors:
+                self._reciprocals[name] = known
+                known += 1
+        return known
 
     def _numbers_of_rows(self) -> dict[str, int]:
         """By reduction and map of what is known of rows, the pass after which it is."""
         over = {step.name: number for number, each in enumerate(self._passes) for step, _ in each.ops}
-        found: dict[str, int] = {}
-        # By value, the last pass on which it depends.
-        last = dict.fromkeys(self._kernel.sources, -1)
+        found = dict.fromkeys(self._of_row, -1)
         for step in self._kernel.steps:
             operands = [name for name in step.operands if name not in self._kernel.numbers]
-            after = max([over.get(step.name, -1), *[last[name] for name in operands]])
-            last |= dict.fromkeys(step.names, after)
+            after = max([over.get(step.name, -1), *[self._last[name] for name in operands]])
+            self._last |= dict.fromkeys(step.names, after)
             is_map_of_numbers = step.dim is None and operands and all(name in found for name in operands)
-            # What is gathered of operands alone is computed where it is read.
-            if is_map_of_numbers or (step.is_reduction and after >= 0):
+            if is_map_of_numbers or step.is_reduction:
                 found |= dict.fromkeys(step.names, after)
         return found
+
+    def _when_given(self, step: Step) -> int | None:
+        """The pass after which the numbers are known that an op is given; None where elements have them."""
+        given = given_operands(step)
+        if not all(is_gathered or name in {*self._after, *self._kernel.numbers} for name, is_gathered in given):
+            return None
+        return max(self._last.get(name, -1) for name, _ in given)
 
     def _needed_at_index(self) -> list[str]:
         """The sources of values that are gathered."""
@@ -148,7 +157,8 @@ class _Composition:
     def _has_number(self, source: Source) -> bool:
         """Return True for an operand with one number a row, which kernels of rows load once."""
         dim, is_last = self._rows.dim, math.prod(self._shape[self._rows.dim + 1 :]) == 1
-        return is_last and self._shape[dim] > 1 and self._step_along(source) == 0
+        is_read = is_last or self._index is not None
+        return is_read and self._shape[dim] > 1 and self._step_along(source) == 0
 
     def _step_along(self, source: Source) -> int:
         """The stride of an operand along the row."""
@@ -218,9 +228,8 @@ class _Composition:
             derived=self._derived_text(derivations),
             elements="operands + derived" if self._derived else "operands",
             contributions=_by_pass([self._contribution(number, stage) for number, stage in enumerate(stages[:-1])]),
-            finish=_by_pass(
-                [self._finish(each, of_row) for each, of_row in zip(self._passes, self._finished, strict=True)]
-            ),
+            begin="\n        ".join(self._known_after(-1)),
+            finish=_by_pass([self._finish(each, number) for number, each in enumerate(self._passes)]),
             compute="\n        ".join(self._computed(stages[-1])),
             joins="\n".join(self._joins_text()),
         )
@@ -364,30 +373,29 @@ class _Composition:
         """The operands of a row op that have elements along the row."""
         return self._statements.operands(step)[: len(step.facts.absent)]
 
-    def _row_with_given(self, step: Step, row: str = "") -> tuple[str, list[str]]:
-        """Return the row with the numbers that an op is given, and the statements that set them.
+    def _row_with_given(self, step: Step) -> tuple[str, list[str]]:
+        """Return the row with the numbers that an op is given: a copy where they are elements, which statements set."""
+        if self._given_after.get(step.name, -1) is not None:
+            return "row", []
+        name = f"{step.name}_row"
+        return name, [f"auto {name} = row;", *self._given_numbers(step, name)]
 
-        Without a name for it, it is a copy.
-        """
-        given = given_operands(step)
-        if not given:
-            return row or "row", []
-        name = row or f"{step.name}_row"
-        lines = [] if row else [f"auto {name} = row;"]
-        for (operand, is_gathered), position in zip(given, self._given[step.name], strict=True):
+    def _given_numbers(self, step: Step, row: str) -> list[str]:
+        """The statements that set the numbers which an op is given, and those that follow from them."""
+        lines = []
+        for (operand, is_gathered), position in zip(given_operands(step), self._given[step.name], strict=False):
             value = self._statements.terms.get(operand, operand)
             if is_gathered and operand not in self._kernel.numbers:
                 value = f"{step.name}_{operand}"
                 lines.append(self._gathered(value, operand, step.dtype.cpp))
-            lines.append(f"{name}.known[{position}] = convert<compute_type<T>>(to_compute({value}));")
-        return name, lines
+            lines.append(f"{row}.known[{position}] = convert<compute_type<T>>(to_compute({value}));")
+        return [*lines, f"{self._op(step)}::template begin<{step.dtype.cpp}>({row});"]
 
-    def _numbers(self, step: Step, row: str = "") -> list[str]:
+    def _numbers(self, step: Step) -> list[str]:
         """The statements of what a step with a number for each row gives."""
         if step.op.value in ROW_REDUCTIONS:
             return [f"const auto {step.name} = {self._op(step)}::template reduced<{step.dtype.cpp}>(row);"]
-        # Its first pass has set what it is given.
-        name, given = (row, []) if row and step.facts.passes else self._row_with_given(step, row)
+        name, given = self._row_with_given(step)
         call = f"{self._op(step)}::template concluded<{step.dtype.cpp}>({name})"
         numbers = [f"const auto {each} = {step.name}_made.values[{k}];" for k, each in enumerate(step.names)]
         return [*given, f"const auto {step.name}_made = {call};", *numbers]
@@ -431,7 +439,7 @@ class _Composition:
         """A row op in the functor."""
         known = ", ".join(map(str, self._known.get(step.name, [])))
         parameters = ", ".join(str(self._statements.positions[name]) for name in step.parameters)
-        return f"ComposedRow<{STRUCTS[step.op.value]}, Numbers<{known}>, Numbers<{parameters}>>"
+        return f"ComposedRow<{STRUCTS[step.functor]}, Numbers<{known}>, Numbers<{parameters}>>"
 
     def _contribution(self, number: int, needed: set[str]) -> list[str]:
         """The statements of a pass, which needs the operands of its ops."""
@@ -444,18 +452,25 @@ class _Composition:
             lines.append(f"{call}({operands});")
         return lines
 
-    def _finish(self, each: Pass, of_row: Sequence[Step]) -> list[str]:
-        lines = []
-        for step, number in each.ops:
-            if number == 0:
-                lines += self._row_with_given(step, "row")[1]
-            lines.append(f"{self._op(step)}::template finish<{number}, {step.dtype.cpp}>(row);")
+    def _finish(self, each: Pass, after: int) -> list[str]:
+        calls = [f"{self._op(step)}::template finish<{number}, {step.dtype.cpp}>(row);" for step, number in each.ops]
+        return [*calls, *self._known_after(after)]
+
+    def _known_after(self, after: int) -> list[str]:
+        """The statements that set the numbers of a row which are known after a pass, or before the first one."""
+        of_row = [step for step in self._kernel.steps if self._after.get(step.names[0]) == after]
+        given = [step for step in self._kernel.steps if self._given_after.get(step.name) == after]
         own = {name for step in of_row for name in step.names}
-        read = dict.fromkeys(name for step in of_row for name in step.of_elements if name not in own)
-        lines += [self._known_number(name) for name in read if name in self._of_row]
-        for step in of_row:
+        read = [name for step in of_row for name in step.of_elements]
+        read += [name for step in given for name, is_gathered in given_operands(step) if not is_gathered]
+        lines = [self._known_number(name) for name in dict.fromkeys(read) if name in self._of_row and name not in own]
+        for step in self._kernel.steps:
+            if step in given:
+                lines += self._given_numbers(step, "row")
+            if step not in of_row:
+                continue
             is_formula = step.is_reduction and not isinstance(step.op, IndexOp)
-            lines += self._numbers(step, "row") if is_formula else [self._statement(step)]
+            lines += self._numbers(step) if is_formula else [self._statement(step)]
             for name in step.names:
                 known = f"row.known[{self._of_row[name]}]"
                 lines.append(f"{known} = convert<compute_type<T>>(to_compute({name}));")
@@ -472,7 +487,7 @@ class _Composition:
 
     def _joins_text(self) -> Iterable[str]:
         for number, (first, each) in enumerate(zip(self._joined, self._passes, strict=True)):
-            ops = ", ".join(f"{STRUCTS[step.op.value]}::Joined<{own}>" for step, own in each.ops)
+            ops = ", ".join(f"{STRUCTS[step.functor]}::Joined<{own}>" for step, own in each.ops)
             yield f"template <> struct Composition::Joined<{number}> : JoinedPasses<{first}, {ops}> {{}};"
 
     def _kernels_text(self) -> Iterable[str]:

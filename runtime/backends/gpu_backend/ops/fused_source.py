@@ -22,6 +22,7 @@ namespace tallow {{
 
 struct Composition {{
     {types}static constexpr bool is_composed = true;
+    static constexpr bool has_begin = true;
     {index}static constexpr uint32_t operands = {operands};
     static constexpr uint32_t of_rows = {of_rows};
     static constexpr uint32_t along_rows = {along_rows};
@@ -39,6 +40,9 @@ struct Composition {{
                                          const compute_type<T> (&elements)[{elements}], uint32_t position,
                                          Number (&numbers)[Joined<Pass>::count]) {{
         {contributions}
+    }}
+    template <typename T> static TALLOW_INLINE void begin(RowOf<T, Composition>& row) {{
+        {begin}
     }}
     template <uint32_t Pass, typename T> static TALLOW_INLINE void finish(RowOf<T, Composition>& row) {{
         {finish}

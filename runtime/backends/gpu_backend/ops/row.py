@@ -11,6 +11,7 @@ from .....kernels.constants import ROWS
 from .....op import MethodOp
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
+from ....program.row_variants import variant_for
 from ....program.values import NULL, Buffer, Number, Operand, Value, address_of, dense
 from . import copy, index
 from .geometry import LIMIT, Dims
@@ -39,20 +40,21 @@ _MIN_INNER_BYTES: Final = 64
 _MAX_COLUMN: Final = 4096
 
 
-def row(build: ProgramBuilder, op: MethodOp, *arguments: Any) -> Any:
+def row(build: ProgramBuilder, op: MethodOp, *given: Any) -> Any:
     """`op` of operands along a dim, which comes behind them; then which totals are asked for, and the parameters.
 
     Operands have one shape or are vectors along the row; those that are left out are None.
     """
-    facts = ROWS[op.value]
+    variant, arguments = variant_for(op.value, given)
+    facts = ROWS[variant]
     if facts.has_numbers:
-        formula = RowFormula(FAMILY, op.value, facts, has_elements=facts.results > 0)
+        formula = RowFormula(FAMILY, op.value, facts, has_elements=facts.results > 0, variant=variant)
         return _with_numbers(build, formula, arguments)
     count = len(facts.absent) + facts.adds_residual
     operands, rest = arguments[:count], [*arguments[count:]]
     dim = len(operands[0].shape) - 1 if facts.last_dim else rest.pop(0)
     asked, parameters = rest[: facts.totals], rest[facts.totals :]
-    outputs = along(build, RowFormula(FAMILY, op.value, facts), dim, operands, parameters, asked)
+    outputs = along(build, RowFormula(FAMILY, op.value, facts, variant=variant), dim, operands, parameters, asked)
     return outputs if facts.outputs > 1 else outputs[0]
 
 

@@ -21,12 +21,14 @@ class RowFormula(NamedTuple):
 
     family: str
     op: str
-    """The kernels' names begin with it."""
+    """The kernels' names begin with it or with the variant."""
     facts: RowFacts
     of_rows: tuple[bool, ...] = ()
     """Whether each result is one number a row; none is where this is empty."""
     has_elements: bool = True
     """Whether a row has as many threads as for results of elements."""
+    variant: str = ""
+    """The variant of the op whose kernels these are, if they are not its own."""
 
     def is_of_rows(self, result: int) -> bool:
         """Return True for a result that is one number a row."""
@@ -64,7 +66,7 @@ class RowKernels(NamedTuple):
     parameters: Sequence[Number]
 
     def launch(self, build: ProgramBuilder, kernel: str, blocks: int, packed: KernelArguments) -> None:
-        name = f"{self.formula.op}_{self.dtype.value}_{kernel}"
+        name = f"{self.formula.variant or self.formula.op}_{self.dtype.value}_{kernel}"
         build.launch(self.formula.family, name, blocks, packed)
 
 
