@@ -196,6 +196,12 @@ def owns(node: Node, operand: int, handle: Callable[[], object] | None) -> bool:
     return True
 
 
+def is_seed(node: Node, gradient: Tensor) -> bool:
+    """Return True for the gradient that a walk began with, which its caller has too, at a node whose turn it is."""
+    key = id(opened(gradient._storage)[0].inner)
+    return any(walk._node is node and walk._taken.get(key, ()) is None for walk in list(_active))
+
+
 def depends_on_others(root: Node | None, variables: Collection[Node]) -> bool:
     """Tell whether what a node stands for depends on another variable than these."""
     return any(node.rule is None and node not in variables for node in _nodes(root))

@@ -10,6 +10,7 @@ from ...storage import Storage
 from ..core.layout import inverse
 from ..gradient.node import Contributions, Node, Rule, Use, opened, record_each, recorded_of, result_of, watched
 from ..gradient.recording import mode, set_mode
+from ..gradient.walk import is_seed
 from ..program.fused_function import FusedFunction
 from ..program.values import Operand
 from ..tensor import Tensor
@@ -92,7 +93,10 @@ def _gradients(node: Node, parts: Any) -> Contributions:
     layouts = tuple([None if gradient is None else gradient._layout for gradient in gradients])
     is_wrapped = any(gradient is not None and gradient._storage.is_wrapped for gradient in gradients)
     variables = tuple([position for position in wanted if node.inputs[2 * position].rule is None])
-    fused = None if is_wrapped else gradient_of(call.function, wanted, variables, layouts, call.numbers)
+    held = tuple(
+        [place for place, gradient in enumerate(gradients) if gradient is not None and is_seed(node, gradient)]
+    )
+    fused = None if is_wrapped else gradient_of(call.function, wanted, variables, layouts, call.numbers, held)
     if mode().keeps_graph or fused is None:
         yield from _by_ops(node, call, gradients)
         return

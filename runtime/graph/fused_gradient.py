@@ -23,7 +23,7 @@ from .traced import Trace, TracedStorage, TracedTensor
 from .traced_number import TracedNumber
 from .traced_rows import operand_names, vector_along
 
-_Key: TypeAlias = "tuple[FusedFunction, tuple[int, ...], tuple[int, ...], tuple[Layout | None, ...]]"
+_Key: TypeAlias = "tuple[FusedFunction, tuple[int, ...], tuple[int, ...], tuple[Layout | None, ...], tuple[int, ...]]"
 _DERIVATIVES: Final = {**DERIVATIVES, **SECOND_DERIVATIVES}
 # The number of a call of which nothing is known but that it differs between calls.
 _ANY: Final = frozenset((-1,))
@@ -52,19 +52,20 @@ def gradient_of(
     variables: tuple[int, ...],
     layouts: tuple[Layout | None, ...],
     numbers: Sequence[float],
+    held: tuple[int, ...] = (),
 ) -> FusedGradient | None:
     """The gradients of the arguments at the positions `wanted`; None if they cannot be fused.
 
     Gradients of arguments at the positions `variables`, which the caller gets, share no memory. `layouts` are those of
-    the gradients of the results, None for a result that has no gradient.
+    the gradients of the results, None for a result that has no gradient; the caller keeps those of the results `held`.
     """
-    key = function, wanted, variables, layouts
+    key = function, wanted, variables, layouts, held
     known = _gradients.get(key)
     if known is None:
-        found = _find(function, wanted, variables, layouts, numbers)
+        found = _find(function, wanted, variables, layouts, numbers, held)
         if found is None and variables:
             # Where a kernel cannot write all of them, equal gradients are copied.
-            found = _find(function, wanted, (), layouts, numbers)
+            found = _find(function, wanted, (), layouts, numbers, ())
         known = _gradients.keep(key, (found,))
     return known[0]
 
@@ -79,12 +80,13 @@ def _find(
     variables: tuple[int, ...],
     layouts: tuple[Layout | None, ...],
     numbers: Sequence[float],
+    held: tuple[int, ...],
 ) -> FusedGradient | None:
     """The cheaper variant: it computes results again, or reads them."""
     variants = []
     for reads_results in (True, False):
         try:
-            variants.append(_Derivation(function, wanted, layouts, numbers, reads_results).gradient(variables))
+            variants.append(_Derivation(function, wanted, layouts, numbers, reads_results).gradient(variables, held))
         except (_NotFused, EmptyRowError, FusionError):
             return None
     return min(variants, key=_cost)
@@ -401,15 +403,16 @@ class _Derivation:
                 shown = gradient.source_layout
         return source, Result(gradient._storage.named(shown), gradient.dtype, shown)
 
-    def gradient(self, variables: Sequence[int]) -> FusedGradient:
+    def gradient(self, variables: Sequence[int], held: Sequence[int]) -> FusedGradient:
         """The function that computes the gradients, of the tensors that it needs.
 
-        Two `variables` with the same gradient have a result each: a kernel writes it twice in less time than a copy of
-        it takes.
+        Two `variables` with the same gradient have a result each, and so has one whose gradient is that of a result
+        `held`: a kernel writes it in less time than a copy of it takes.
         """
         if self._trace.read:
             raise _NotFused
         gradients: list[tuple[Source, int | None, int]] = []
+        kept = {len(self._function.tensors) + place for place in held}
         results: list[Result] = []
         taken: Counter[Result] = Counter()
         for name, source in self._function.sources.items():
@@ -418,11 +421,12 @@ class _Derivation:
                 continue
             own, result = self._result_for(source, gradient)
             place = gradient._storage.place
-            if place is not None and own is source:
+            is_variable = source.position in variables
+            is_copied = is_variable and place in kept and result.layout.is_contiguous and len(self._gradients) > 1
+            if place is not None and own is source and not is_copied:
                 gradients.append((own, place, 0))
                 continue
             equal = [index for index, other in enumerate(results) if other == result]
-            is_variable = source.position in variables
             number = taken[result] if is_variable else 0
             taken[result] += is_variable
             if number == len(equal):

@@ -306,7 +306,7 @@ class _Division:
             return own
         computed = {part: {*self._closure(part.steps)} for part in self._parts} if own is None and is_whole else {}
         for part, names in computed.items():
-            if name in names and part.shape == shape and self._steps.get(name) is not None:
+            if name in names and part.shape == shape and (name in self._steps or len(part.outputs) < part.max_results):
                 return part
         step = self._steps.get(name)
         if own is None and is_whole and step is not None:

@@ -78,6 +78,17 @@ def test_gradients_of_variables_are_not_copied(monkeypatch: pytest.MonkeyPatch) 
     assert found[y].numpy().any()
 
 
+def test_a_gradient_that_the_caller_has_is_written_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = variables()
+    seed = Tensor(np.arange(24.0).reshape(3, 8))
+    result = tl.fuse(lambda x, y: x.layer_norm().gelu() + y)(x, y)
+    monkeypatch.setattr(Tensor, "copy", None)
+    found = result.backward(seed)
+    np.testing.assert_array_equal(found[y].numpy(), seed.numpy())
+    found[y].zero_()
+    assert seed.numpy().any()
+
+
 SUMS_OVER_ROWS: Final[list[tuple[Compute, int]]] = [
     (lambda x, y, weight, bias: x.rms_norm(weight).silu() * y * bias, 1),
     (lambda x, y, weight, bias: x.layer_norm(weight, bias).gelu() + y, 1),
