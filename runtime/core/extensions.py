@@ -7,12 +7,15 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+_OF_GRADIENTS: Final = frozenset(
+    ("backward", "mean_of_counted", "move", "note_write", "recorded_blocks", "recorded_storage")
+)
+
 
 class Extensions:
     """What upper layers contribute: each attribute is set once, by `provide`, when its layer is imported."""
 
     __slots__ = (
-        "_deferred",
         "_provided",
         "array_api",
         "array_namespace",
@@ -20,6 +23,7 @@ class Extensions:
         "batched_calls",
         "composed",
         "device_class",
+        "gradients",
         "is_cast",
         "mean_of_counted",
         "move",
@@ -62,15 +66,16 @@ class Extensions:
     composed: Any
     """The module with the functions of storage methods that are composed of tensor methods."""
 
-    # Of the package itself: few programs use this layer, so it is imported when it is first asked for.
+    # Of the package itself: few programs use these layers, so they are imported when they are first asked for.
     array_api: Callable[[str], ModuleType]
     """Imports a module of the array API."""
     array_namespace: Callable[[], ModuleType]
     """Imports the array API as users do: `tallow.array_api`."""
+    gradients: Callable[[], ModuleType]
+    """Imports the gradients, which then provide what is of them."""
 
     def __init__(self) -> None:
         self._provided: set[str] = set()
-        self._deferred: dict[str, Callable[[], object]] = {}
 
     def provide(self, **contributions: Any) -> None:
         """Attach what a layer contributes; RuntimeError for what is attached already."""
@@ -80,16 +85,11 @@ class Extensions:
             self._provided.add(name)
             setattr(self, name, contribution)
 
-    def defer(self, load: Callable[[], object], *names: str) -> None:
-        """Have `load` import the layer that provides these, when one of them is first asked for."""
-        self._deferred |= dict.fromkeys(names, load)
-
     if not TYPE_CHECKING:
         # Only called for what is not attached.
         def __getattr__(self, name: str) -> Any:
-            if name not in self._deferred:
-                raise AttributeError(f"no layer provides {name}", name=name, obj=self)
-            self._deferred[name]()
+            if name in _OF_GRADIENTS:
+                self.gradients()
             return object.__getattribute__(self, name)
 
 
