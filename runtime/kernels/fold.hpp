@@ -796,6 +796,12 @@ template <template <typename> typename Op, typename T> struct Fold {
                                         of_columns, join,          join_all,       finish};
 };
 
+// How many bytes a row, or a group of columns, is from the first one.
+template <typename Arguments> TALLOW_INLINE int64_t outer_offset(const Arguments& arguments, uint64_t number) {
+    return static_cast<int64_t>(number / arguments.outer_run) * arguments.outer_run_stride +
+           static_cast<int64_t>(number % arguments.outer_run) * arguments.outer_stride;
+}
+
 // Rows, of which each is dense or gathered a piece at a time.
 template <typename Arguments>
 __attribute__((noinline)) void fold_rows_by(const FoldSteps& steps, const Arguments& arguments) {
@@ -808,17 +814,22 @@ __attribute__((noinline)) void fold_rows_by(const FoldSteps& steps, const Argume
     // The states of parts of rows, of which those that are gathered have at most `fold_length` elements together.
     const auto find_states = [=, &steps, &arguments](void* states, uint64_t row, uint64_t rows, uint64_t first,
                                                      uint64_t count) {
-        const uint8_t* const from = source + row * arguments.row_stride;
         const Runs runs = {arguments.run, static_cast<uint64_t>(arguments.run_stride),
                            static_cast<uint64_t>(arguments.step)};
         const uint64_t bytes = steps.source_bytes;
         if (runs.elements == 0) {
-            steps.of_spans(states, from + first * bytes, rows, count, arguments.row_stride, first);
+            for (uint64_t done = 0, together = 0; done < rows; done += together) {
+                const uint64_t left = arguments.outer_run - (row + done) % arguments.outer_run;
+                together = left < rows - done ? left : rows - done;
+                steps.of_spans(static_cast<char*>(states) + done * steps.state_bytes,
+                               source + outer_offset(arguments, row + done) + first * bytes, together, count,
+                               arguments.outer_stride, first);
+            }
             return;
         }
         alignas(64) uint8_t gathered[fold_length * most_element_bytes];
         for (uint64_t i = 0; i < rows; ++i)
-            gather(gathered + i * count * bytes, from + i * arguments.row_stride, runs, bytes, first, count);
+            gather(gathered + i * count * bytes, source + outer_offset(arguments, row + i), runs, bytes, first, count);
         steps.of_spans(states, gathered, rows, count, count * bytes, first);
     };
     const uint64_t parts = (length + fold_length - 1) / fold_length;
@@ -902,7 +913,7 @@ __attribute__((noinline)) void fold_columns_by(const FoldSteps& steps, const Arg
         const uint64_t begin = split * height;
         const uint64_t place = outer * inner + column;
         char* const columns = splits == 1 ? held : states + (split * arguments.outputs + place) * steps.state_bytes;
-        find_states(columns, source + outer * arguments.outer_stride + column * steps.source_bytes, width, begin,
+        find_states(columns, source + outer_offset(arguments, outer) + column * steps.source_bytes, width, begin,
                     begin + height < length ? begin + height : length);
         if (splits == 1)
             finish(place, columns, width);

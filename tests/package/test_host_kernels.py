@@ -175,7 +175,8 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
     KERNELS.kernel("span", "map_operands")(packed.packed())
     packed = host_arguments.fold_rows(
         result=largest.address, source=source.address, states=address_of_array(states), run_parts=run_parts, outputs=1,
-        length=count, row_stride=0, run=0, run_stride=0, step=0, threads=1, parameters=(0,),
+        length=count, outer_run=1, outer_run_stride=0, outer_stride=0, run=0, run_stride=0, step=0, threads=1,
+        parameters=(0,),
     )  # fmt: skip
     KERNELS.kernel("fold", f"max_{dtype}_rows")(packed.packed())
 
@@ -559,3 +560,20 @@ def test_images_for_which_there_is_no_room(size: int) -> None:
     ):
         with pytest.raises(OutOfMemory):
             upsample()
+
+
+def test_reductions_of_rows_with_two_outer_strides() -> None:
+    array = np.random.default_rng(0).integers(-9, 9, (5, 6, 7, 8, 3))
+    x = tl.Tensor(array)
+    for view, dims in (
+        ((slice(None),), (1, 3)),
+        ((slice(None),), (0, 2, 4)),
+        ((slice(None), slice(None, None, 2)), (3, 4)),
+        ((slice(1, None), slice(None), slice(None, None, 3)), (4,)),
+        ((slice(None), slice(None), slice(None, None, 2)), (3,)),
+        ((slice(None), slice(None, None, 2), slice(None), slice(None, None, 2)), (2,)),
+    ):
+        for dtype in ("i64", "f32", "bf16"):
+            part, wanted = x.to_dtype(dtype)[view], array[view]
+            assert np.array_equal(part.sum(dims).to_dtype("i64").numpy(), wanted.sum(dims)), (view, dims, dtype)
+            assert np.array_equal(part.max(dims).to_dtype("i64").numpy(), wanted.max(dims)), (view, dims, dtype)

@@ -51,19 +51,21 @@ def reduce(
         assert rows is not None, "a copy is dense"
     length, outputs = prod(x.shape[rank:]), prod(x.shape[:rank])
     if rows.inner == 0:
-        parts, pack = -(-length // FOLD_LENGTH), partial(host_arguments.fold_rows, row_stride=rows.stride)
+        parts, pack = -(-length // FOLD_LENGTH), host_arguments.fold_rows
     else:
         columns = outputs // rows.inner * -(-rows.inner // FOLD_COLUMNS)
         split_length = min(-(-length // max(min(_PARTS // columns, count // _MIN_ELEMENTS), 1)), _MOST_ROWS)
         parts = -(-length // split_length)
-        pack = partial(host_arguments.fold_columns, inner=rows.inner, outer_stride=rows.stride, split=split_length)
+        pack = partial(host_arguments.fold_columns, inner=rows.inner, split=split_length)
     states = build.allocate(outputs * parts * max(_PLACED_BYTES, _NUMBER_BYTES * op.numbers)) if parts > 1 else None
     result = build.empty(op.result_of(dtype), outputs)
     bits = [number_bits(number, dtype.compute) for number in parameters]
     run, run_stride, step = rows.runs
+    outer_run, outer_run_stride, outer_stride = rows.outer
     packed = pack(
         result=result.address, source=x.address, states=NULL if states is None else states.address,
         run_parts=RUN_PARTS, outputs=outputs, length=length, run=run, run_stride=run_stride, step=step,
+        outer_run=outer_run, outer_run_stride=outer_run_stride, outer_stride=outer_stride,
         threads=THREADS, parameters=filled(bits, host_arguments.PARAMETERS["fold"], 0),
     )  # fmt: skip
     kind = "columns" if rows.inner else "rows"
@@ -75,8 +77,8 @@ class _Rows(NamedTuple):
     """Where the elements that are reduced to one are, as the kernels take them."""
 
     runs: tuple[int, int, int]
-    # From the elements of one row, or of the first of the columns side by side, to those of the next, in bytes.
-    stride: int
+    # The same of rows, or of groups of columns, which are never none.
+    outer: tuple[int, int, int]
     # The columns side by side; 0 where the elements of a row are.
     inner: int
 
@@ -88,10 +90,12 @@ def _rows(x: Operand, rank: int) -> _Rows | None:
     counts, (strides,) = collapse(shape[:rank], (strides[:rank],))
     # Elements of a row are read side by side where they are, or else those of several rows.
     inner = counts[-1] if strides[-1:] == (1,) and runs is not None and runs[2] not in (0, itemsize) else 0
-    outer = strides[:-1] if inner else strides
-    if runs is None or len(outer) > 1:
+    if inner:
+        counts, strides = counts[:-1], strides[:-1]
+    if runs is None or len(counts) > 2:
         return None
-    return _Rows(runs, sum(outer) * itemsize, inner)
+    *rest, last = [0, *[stride * itemsize for stride in strides]]
+    return _Rows(runs, (counts[-1] if counts else 1, sum(rest), last), inner)
 
 
 def ratio_of_sums(
