@@ -154,9 +154,8 @@ template <typename Tile, typename T, typename Arguments> struct RowsOfLane {
         Quants quants;
 #pragma unroll
         for (uint32_t h = 0; h < Core::held; ++h)
-            quants.rows[h] =
-                block_of(part, h, first(step))
-                    .template load<Order::length / 4>(first(step) % Block::elements, grid_of<Block>());
+            quants.rows[h] = block_of(part, h, first(step))
+                                 .template load<Order::length / 4>(first(step) % Block::elements, grid_of<Block>());
         return quants;
     }
 

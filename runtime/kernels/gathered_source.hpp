@@ -91,8 +91,7 @@ template <typename T> TALLOW_INLINE const T* accesses_behind(const T* first, uin
 }
 
 // The elements of a group. With masks there are registers for what a loop would compute again.
-template <typename Gathering, typename T>
-TALLOW_INLINE const T* elements_of_group(uint64_t address, uint64_t offset) {
+template <typename Gathering, typename T> TALLOW_INLINE const T* elements_of_group(uint64_t address, uint64_t offset) {
     const uint64_t first = address + offset * sizeof(T);
     if constexpr (Gathering::has_masks)
         return opaque_pointer<const T>(first);

@@ -10,7 +10,8 @@ namespace tallow {
 // Bytes that a part writes.
 constexpr uint64_t padded_bytes = 1 << 17;
 
-// Writes a result row after row: each is up to three runs, whose elements are `step` apart in a dense row of the source.
+// Writes a result row after row: each is up to three runs, whose elements are `step` apart in a dense row of the
+// source.
 template <typename Word, typename Arguments> class Padding {
   public:
     explicit Padding(const Arguments& arguments) : arguments_(arguments), value_(static_cast<Word>(arguments.value)) {
@@ -64,8 +65,8 @@ template <typename Word, typename Arguments> class Padding {
 
     const Word* inside(const Word* whole, uint32_t d, uint64_t at) const {
         const uint32_t run = (at >= arguments_.ends[d]) + (at >= arguments_.ends[max_rank + d]);
-        const int64_t element = arguments_.origins[run * max_rank + d] +
-                                arguments_.steps[run * max_rank + d] * static_cast<int64_t>(at);
+        const int64_t element =
+            arguments_.origins[run * max_rank + d] + arguments_.steps[run * max_rank + d] * static_cast<int64_t>(at);
         return whole == nullptr || element < 0 ? nullptr : whole + element * arguments_.strides[d];
     }
 

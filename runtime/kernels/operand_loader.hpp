@@ -106,8 +106,8 @@ TALLOW_INLINE void copy_each(const Source& source, uint32_t from, Target target)
 #endif
 
 // An operand on its way to dot products: see DotSums. What lies along the depth is transposed on the way, unless it
-// `KeepsLines`. Copies are asynchronous where elements are not converted and whole accesses are aligned in shared memory,
-// which they are not in the padded rows of elements of 16 bits or fewer.
+// `KeepsLines`. Copies are asynchronous where elements are not converted and whole accesses are aligned in shared
+// memory, which they are not in the padded rows of elements of 16 bits or fewer.
 template <typename T, uint32_t Lines, uint32_t Depth, bool IsDeep, bool KeepsLines,
           template <typename, typename> typename SourceOf>
 struct DotLoader {
@@ -151,9 +151,8 @@ struct DotLoader {
         source.begin(from);
         const uint32_t to = shared_address(shared.values) + first * static_cast<uint32_t>(sizeof(Value));
         if (Accesses::takes_part())
-            copy_each<Accesses>(source, from, [&](uint32_t i) {
-                return to + step_to(i) * static_cast<uint32_t>(sizeof(Value));
-            });
+            copy_each<Accesses>(source, from,
+                                [&](uint32_t i) { return to + step_to(i) * static_cast<uint32_t>(sizeof(Value)); });
     }
 #endif
     TALLOW_INLINE void load(uint32_t from) {

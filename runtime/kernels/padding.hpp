@@ -6,10 +6,10 @@
 namespace tallow {
 
 // The element of dim `d` at a position of the result; below 0 where the result is filled.
-template <typename Arguments> TALLOW_INLINE int64_t padded_element(const Arguments& arguments, uint32_t d, uint64_t at) {
+template <typename Arguments>
+TALLOW_INLINE int64_t padded_element(const Arguments& arguments, uint32_t d, uint64_t at) {
     const uint32_t run = (at >= arguments.ends[d]) + (at >= arguments.ends[max_rank + d]);
-    return arguments.origins[run * max_rank + d] +
-           arguments.steps[run * max_rank + d] * static_cast<int64_t>(at);
+    return arguments.origins[run * max_rank + d] + arguments.steps[run * max_rank + d] * static_cast<int64_t>(at);
 }
 
 template <typename T, typename Arguments> TALLOW_INLINE void pad(const Arguments& arguments) {

@@ -126,8 +126,7 @@ template <uint32_t Columns, int Bias> TALLOW_INLINE int number_at(const uint32_t
 template <uint32_t Rows> struct RowsOfBytes {
     uint64_t rows[Rows];
 };
-template <uint64_t Choices, uint32_t Rows>
-constexpr RowsOfBytes<Rows> rows_of_bytes(const uint32_t (&words)[Rows]) {
+template <uint64_t Choices, uint32_t Rows> constexpr RowsOfBytes<Rows> rows_of_bytes(const uint32_t (&words)[Rows]) {
     RowsOfBytes<Rows> grid{};
     for (uint32_t row = 0; row < Rows; ++row)
         for (uint32_t k = 0; k < 8; ++k)
@@ -144,8 +143,7 @@ template <uint64_t, int Bias> TALLOW_INLINE int choice_at(const uint64_t* grid, 
 #else
 #define TALLOW_CODED_TABLE(Choices, name, ...) TALLOW_TABLE uint32_t name[] = {__VA_ARGS__}
 
-template <uint64_t Choices, int Bias>
-TALLOW_INLINE int choice_at(const uint32_t* grid, uint32_t row, uint32_t column) {
+template <uint64_t Choices, int Bias> TALLOW_INLINE int choice_at(const uint32_t* grid, uint32_t row, uint32_t column) {
     return static_cast<int>(Choices >> 8 * (grid[row] >> 4 * column & 7u) & 255u) + Bias;
 }
 

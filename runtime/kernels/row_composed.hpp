@@ -23,8 +23,8 @@ template <typename Value> TALLOW_INLINE uint64_t bits_of(Value number) {
     return bit_cast<typename Word<sizeof(Value)>::type>(number);
 }
 
-// The power of two by which floats of 16 bits with f32's exponents are multiplied before they are divided by a number, so
-// that the reciprocal of this product is neither subnormal nor infinite.
+// The power of two by which floats of 16 bits with f32's exponents are multiplied before they are divided by a number,
+// so that the reciprocal of this product is neither subnormal nor infinite.
 template <typename T> TALLOW_INLINE float unit_of_quotients(float divisor) {
     const float size = fabs(divisor);
     return T::bias < 127 ? 1.0f : size > 0x1p100f ? 0x1p-64f : size < 0x1p-100f ? 0x1p64f : 1.0f;
@@ -35,8 +35,8 @@ template <typename T> TALLOW_INLINE float reciprocal_of_number(T y) {
 }
 // x / y of elements of 16 bits and a number of their row, rounded once, by the reciprocal of the number. That is off by
 // 2**-23 of the quotient at most, and a quotient of numbers of n bits is 2**(-2n - 1) of itself and more away from any
-// number of n + 1 bits: so it is rounded to the same. A subnormal quotient may be such a number: with f32's exponents the
-// product is rounded to it, else the residual corrects the product.
+// number of n + 1 bits: so it is rounded to the same. A subnormal quotient may be such a number: with f32's exponents
+// the product is rounded to it, else the residual corrects the product.
 template <typename T> TALLOW_INLINE T divide_by_number(T x, T y, float reciprocal) {
     const float dividend = to_compute(x), divisor = to_compute(y);
     const float quotient = dividend * unit_of_quotients<T>(divisor) * reciprocal, size = fabs(quotient);

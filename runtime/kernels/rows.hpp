@@ -18,7 +18,8 @@ struct Team {
     }
 };
 
-// Waits for the other threads of a team of several waves; on AMD for all teams of the block, none of which is elsewhere.
+// Waits for the other threads of a team of several waves; on AMD for all teams of the block, none of which is
+// elsewhere.
 TALLOW_INLINE void synchronize_team([[maybe_unused]] const Team& team) {
 #if defined(TALLOW_NVIDIA)
     asm volatile("bar.sync %0, %1;" ::"r"(teams_in(thread_index(), team.size) + 1), "r"(team.size) : "memory");

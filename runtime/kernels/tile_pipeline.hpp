@@ -32,7 +32,8 @@ template <uint32_t N, typename Value> TALLOW_INLINE void load_side_by_side(const
 // The sums of a tile by dot products: a thread computes `Down` by `Across` squares of four by four. Where operands
 // `AreLines` shared memory has the depth of each line, in four accesses that are permuted as in a SharedTile; else it
 // has the lines of each place of the depth. Parts of 32 threads are beside or below each other, `PartsDown` of them.
-template <typename Value, uint32_t Down, uint32_t Across, bool AreLines = false, uint32_t PartsDown = 4> struct DotSums {
+template <typename Value, uint32_t Down, uint32_t Across, bool AreLines = false, uint32_t PartsDown = 4>
+struct DotSums {
     static constexpr uint32_t part = 4;
     static constexpr uint32_t run = AreLines ? 1 : part;
     // 32 threads make 16 rows and 32 columns for each square of a thread. Threads side by side share columns, and every
