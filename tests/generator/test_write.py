@@ -336,7 +336,7 @@ def test_a_failing_disk_leaves_each_file_whole(
         patch.setattr(*((Path, "replace", replace) if broken == "replace" else (os, "fdopen", fdopen)))
         result = small.run("generate")
     assert result.exit_code == 1
-    assert "No space left on device; every file is still whole" in result.stderr
+    assert "No space left on device; every file is complete" in result.stderr
     middle = small.files()
     small.generate()
     new = small.files()
@@ -448,7 +448,7 @@ def test_a_copy_that_fails_leaves_the_last_one_whole(copied: Project, monkeypatc
         patched.setattr(shutil, "copytree", fill_the_disk)
         result = copied.run("generate")
     assert result.exit_code == 1
-    assert "No space left on device; every file is still whole" in result.stderr
+    assert "No space left on device; every file is complete" in result.stderr
     assert {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()} == before
     # What it left is no orphan, and goes with the next run.
     assert copied.run("generate").exit_code == 0
