@@ -426,10 +426,16 @@ template <typename Of, typename T, typename Shared> struct Joined {
         } else if (i != count) {
             T last[Lanes] = {};
             copy_few<Lanes / 2>(last, source, count);
+#if defined(__clang__)
             for (uint32_t lane = 0; lane < Lanes; ++lane) {
                 const State all = joined(states[lane], last[lane], index + lane);
                 states[lane] = lane < count ? all : states[lane];
             }
+#else
+            // g++ 12 and 13 end with an internal error where a maximum of i16 is taken under a mask.
+            for (uint32_t lane = 0; lane < count; ++lane)
+                states[lane] = joined(states[lane], last[lane], index + lane);
+#endif
         }
         return join_lanes<Of, Lanes>(states);
     }
