@@ -19,6 +19,7 @@ import tallow as tl
 from tallow.kernels import host_arguments
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels, address_of_array
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex, OutOfMemory
+from tallow.runtime.compilation import host_compiler
 from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 from tallow.runtime.program.values import NULL
 
@@ -473,6 +474,17 @@ def test_a_plan_keeps_nothing_and_reports_what_fails() -> None:
     assert all(sys.getrefcount(each) < count + 50 for each, count in zip(held, before, strict=True))
     with pytest.raises(OutOfMemory, match=f"cpu: no memory for {4 << 50} bytes"):
         tl.Tensor(1.0).broadcast_as((1 << 50,)).gelu()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@pytest.mark.parametrize("family", host_compiler.FAMILIES)
+def test_a_family_is_compiled_by_gxx(family: str) -> None:
+    """Where no clang is installed, g++ compiles the kernels when the package is first used."""
+    target = host_compiler.native_target()
+    assert target is not None
+    compiler = next(each for each in host_compiler.compilers(target) if each.toolchain.name == "gcc")
+    assert compiler.compile(host_compiler.read_source(f"{family}.cpp"), f"{family}.cpp")
 
 
 @pytest.mark.full
