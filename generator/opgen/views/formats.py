@@ -37,6 +37,7 @@ def _row(item: Format) -> View:
         quads=item.quads if item.scale is not None else None,
         tables=tables,
         grid=next((table for table in tables if table.words), None),
+        grid_words=sum(table.words for table in tables),
         rounding=_rounding(item),
         rounded="by conversion"
         if item.scale is None
@@ -57,7 +58,7 @@ def _table(item: Format, table: Table) -> View:
     facts = item.known[table.name]
     assert isinstance(facts, TableFacts)
     is_grid = table.rows is not None
-    spelled = [f"0x{word:08x}" for word in facts.words] if is_grid else map(str, facts.numbers)
+    spelled = ", ".join([f"0x{word:08x}" for word in facts.words] if is_grid else map(str, facts.numbers))
     values = list(table.values)
     return View(
         name=facts.name,
@@ -65,7 +66,8 @@ def _table(item: Format, table: Table) -> View:
         cpp_type="uint32_t" if is_grid else "int16_t",
         choices=facts.choice_bytes if facts.choices else None,
         words=len(facts.words) if is_grid else 0,
-        cpp=", ".join(spelled),
+        cpp=spelled,
+        initializer=f"{{{spelled}}}",
         numpy=f'grid({values}, {table.columns}, b"{table.digits}")' if is_grid else f"np.array({values}, np.int16)",
     )
 
