@@ -229,6 +229,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "backward_slice": lambda x: x[:, ::-1].sqr(),
     "repeat": lambda x: x[0].repeat(2, 1).sqr(),
     "pad": lambda x: x.pad_with_zeros(1, 1, 2).sqr(),
+    "pad_around_the_front": lambda x: x.pad(((2, 1), (1, 0)), mode="circular").sqr(),
     "chunk": lambda x: x.chunk(3, 1)[1].sqr(),
     "tril": lambda x: x.tril(-1).sqr() + x.triu(1),
     "cat": lambda x: tl.cat([x, x[:, :1], x.sqr()], 1).sqr(),

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow.kernels import host_launches
+from tallow.kernels.constants import JOIN_ROWS_SOURCES
 from tallow.op import BinaryGradientsOp, MethodOp
 from tallow.runtime.backends.cpu_backend import ops
 from tallow.runtime.backends.cpu_backend.execute import compiled
@@ -25,7 +26,6 @@ from tallow.runtime.backends.cpu_backend.storage import CpuStorage
 from tallow.runtime.program.builder import OpCall, ProgramBuilder, builds
 from tallow.runtime.program.program import Allocate, HostCall, Launch, Program
 from tallow.runtime.program.values import Buffer, Operand, dense
-from tallow.runtime.storage.calls import MAX_JOINED
 
 KERNELS = HostKernels.open()
 DEVICE = tl.Device.cpu().inner
@@ -63,7 +63,7 @@ def test_one_launch_is_one_call_made_in_c() -> None:
     assert [made.to_numpy().tolist() for made in compiled(DEVICE, gradients)(x, x, x)] == [[16, 25, 36]] * 2
 
 
-@pytest.mark.parametrize("count", [1, 3, MAX_JOINED])
+@pytest.mark.parametrize("count", [1, 3, JOIN_ROWS_SOURCES])
 @pytest.mark.parametrize(("strides", "offset"), [((4, 1), 0), ((16, 1), 1), ((16, 2), 2), ((1, 8), 0)])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_operands_are_joined_by_one_launch(count: int, strides: tuple[int, int], offset: int, dim: int) -> None:
