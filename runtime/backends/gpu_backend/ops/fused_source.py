@@ -41,7 +41,7 @@ struct Composition {{
                                          Number (&numbers)[Joined<Pass>::count]) {{
         {contributions}
     }}
-    template <typename T> static TALLOW_INLINE void begin(RowOf<T, Composition>& row) {{
+    template <typename T> static TALLOW_INLINE void begin([[maybe_unused]] RowOf<T, Composition>& row) {{
         {begin}
     }}
     template <uint32_t Pass, typename T> static TALLOW_INLINE void finish(RowOf<T, Composition>& row) {{
