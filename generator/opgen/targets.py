@@ -46,7 +46,7 @@ class Target:
     at_run_time: Annotated[bool, "True if `opgen compile` leaves it out: kernels are compiled where they first run."]
     reported: Annotated[str | None, "What drivers call it, if not by its name."]
     serves: Annotated[
-        Mapping[Annotated[str, is_target], Location],
+        Mapping[Annotated[str, is_target, like(TARGET.pattern)], Location],
         Mark.OPTIONAL,
         "Other targets with these facts, for each of which kernels are compiled at run time.",
     ]
