@@ -57,7 +57,7 @@ def test_pages_include_the_emitted_lines() -> None:
     assert firsts["gelu", "unary.hip"][1] == "};"
     assert "`gelu_{dtype}_contiguous`" in pages["gelu"]
     families = re.findall(r"^Kernels of `spec/kernels/(\w+)", pages["conv2d"], re.MULTILINE)
-    assert families == ["conv", "host_product", "span"]
+    assert families == ["conv", "conv_floats", "host_product", "span"]
 
 
 def test_the_matrix_has_every_cell_once(small: Project, pages: Path) -> None:
