@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from opgen.formula.formula import Formula
 from opgen.formula.nodes import (
     ADD,
     DIVIDE,
@@ -24,7 +23,7 @@ from opgen.formula.nodes import (
     is_zero,
     names,
 )
-from opgen.formula.primitives import Implementation, Primitive, Primitives
+from opgen.formula.primitives import Implementation, Primitive, Primitives, built_in
 from opgen.formula.simplification import simplified
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid
@@ -50,24 +49,14 @@ _COMBINES: Final[Mapping[Node, str]] = {
 
 
 def _language_primitive(call: str, doc: str, location: Location, array: str) -> Primitive:
-    return Primitive(
-        call=call,
-        doc=doc,
+    return built_in(
+        call,
+        doc,
+        location,
         kind="float",
-        condition=None,
-        result=None,
-        integer=None,
         array=Implementation(array, array, location),
         kernel=Implementation("x", "x", location),
         complex="none",
-        header=None,
-        brief=False,
-        of_dtype=False,
-        bounded=False,
-        let={},
-        formula=None,
-        gradient={"x": Formula(Number(0), location)},
-        location=location,
     )
 
 

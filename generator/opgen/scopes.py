@@ -28,7 +28,7 @@ from opgen.formula.nodes import (
     names,
     without_total,
 )
-from opgen.formula.primitives import Language, Primitive, Primitives
+from opgen.formula.primitives import Language, Primitive, Primitives, built_in
 from opgen.formula.simplification import shared, simplified
 from opgen.model.functors import Functor
 from opgen.model.kinds import ROW_GRADIENT
@@ -329,25 +329,8 @@ def _with_reductions(spec: Spec, functor: Functor, primitives: Primitives, *, an
 @memoize(lambda functor, kinds: (functor, *kinds))
 def _as_primitive(functor: Functor, kinds: tuple[Kind, ...]) -> Primitive:
     """A reduction of the elements in their formulas, which is a constant to each element."""
-    return Primitive(
-        call=f"{functor.name}(x)",
-        doc=functor.doc,
-        kind=kinds[0] if len(kinds) == 1 else None,
-        condition=None,
-        result=None,
-        integer=None,
-        array=None,
-        kernel=None,
-        complex=None,
-        header=None,
-        brief=False,
-        of_dtype=False,
-        bounded=False,
-        let={},
-        formula=None,
-        gradient={"x": Formula(Number(0), functor.location)},
-        location=functor.location,
-    )
+    kind = kinds[0] if len(kinds) == 1 else None
+    return built_in(f"{functor.name}(x)", functor.doc, functor.location, kind=kind)
 
 
 def with_given(scope: Scope, reduction: str) -> Scope:

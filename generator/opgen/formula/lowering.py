@@ -8,7 +8,7 @@ from typing import Final
 from opgen.expression import substituted
 from opgen.formula.kinds import kind_of
 from opgen.formula.nodes import BOTH, LITERALS, Call, Kind, Node
-from opgen.formula.primitives import Implementation, Language, Primitive, Primitives
+from opgen.formula.primitives import Implementation, Language, Primitives, built_in
 from opgen.formula.printing import Written, printed, syntax, tree_of
 from opgen.problem import Location
 
@@ -19,24 +19,15 @@ ELEMENT: Final = "Element"
 _MAX_SIGNED: Final = 2**63 - 1
 
 
-_BOTH: Final = Primitive(
-    call=f"{BOTH}(x, y)",
-    doc="two results",
+_LANGUAGE: Final = Location(Path())
+_BOTH: Final = built_in(
+    f"{BOTH}(x, y)",
+    "two results",
+    _LANGUAGE,
     kind="float",
-    condition=None,
-    result=None,
-    integer=None,
-    array=Implementation("(x, y)", "(x, y)", Location(Path())),
-    kernel=None,
+    array=Implementation("(x, y)", "(x, y)", _LANGUAGE),
     complex="none",
-    header=None,
-    brief=False,
-    of_dtype=False,
-    bounded=False,
-    let={},
-    formula=None,
-    gradient={},
-    location=Location(Path()),
+    has_gradient=False,
 )
 
 

@@ -11,7 +11,7 @@ from opgen.decoder import Cursor, Diagnostics
 from opgen.expression import ExpressionError, parse_expression
 from opgen.formula.derivatives import gradients
 from opgen.formula.formula import Formula, too_long
-from opgen.formula.nodes import OPERATORS, WHERE, Kind, Node, calls, names
+from opgen.formula.nodes import OPERATORS, WHERE, Kind, Node, Number, calls, names
 from opgen.formula.parsing import pattern
 from opgen.notes import Choice, Entry, Mark, defines, like, names_of
 from opgen.notes import Name as Name_
@@ -205,6 +205,39 @@ class Primitive:
                     ("gradient", operand, None),
                     f"'gradient' of {what} has an unknown operand '{operand}'; write one of {known}",
                 )
+
+
+def built_in(
+    call: str,
+    doc: str,
+    location: Location,
+    *,
+    kind: str | None = None,
+    array: Implementation | None = None,
+    kernel: Implementation | None = None,
+    complex: str | None = None,
+    has_gradient: bool = True,
+) -> Primitive:
+    """Return a primitive of the language itself, which no entry describes; its gradient of x is 0, if it has one."""
+    return Primitive(
+        call=call,
+        doc=doc,
+        kind=kind,
+        condition=None,
+        result=None,
+        integer=None,
+        array=array,
+        kernel=kernel,
+        complex=complex,
+        header=None,
+        brief=False,
+        of_dtype=False,
+        bounded=False,
+        let={},
+        formula=None,
+        gradient={"x": Formula(Number(0), location)} if has_gradient else {},
+        location=location,
+    )
 
 
 class Primitives(dict[str, Primitive]):
