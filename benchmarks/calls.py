@@ -158,8 +158,6 @@ def _recurrent() -> Iterator[tuple[str, Call, Call]]:
     layer = nn.LSTM(64, 128)
     x, u = _normal(20, 4, 64)
     weights = [tl.Tensor(each.detach().numpy()) for each in layer.parameters()]
-    with torch.no_grad():
-        flat = layer(u)[0]
     w, r, b, c = weights
     state, ustate = _normal(4, 128)
     yield (
@@ -173,7 +171,6 @@ def _recurrent() -> Iterator[tuple[str, Call, Call]]:
             sum(each.detach() for each in list(layer.parameters())[2:]),
         ),
     )
-    del flat
 
 
 def _by_hand(library: Any, x: Any, state: Any, w: Any, r: Any, b: Any) -> Any:
@@ -230,9 +227,11 @@ def _others() -> Iterator[tuple[str, Call, Call]]:
 
 
 def _is_close(ours: Any, theirs: Any) -> bool:
-    found, wanted = ours.numpy(), np.asarray(theirs.detach() if isinstance(theirs, torch.Tensor) else theirs)
-    most = float(np.abs(wanted).max())
-    return found.shape == wanted.shape and bool(np.allclose(found, wanted, rtol=_TOLERANCE, atol=_TOLERANCE * most))
+    result, expected = ours.numpy(), np.asarray(theirs.detach() if isinstance(theirs, torch.Tensor) else theirs)
+    most = float(np.abs(expected).max())
+    return result.shape == expected.shape and bool(
+        np.allclose(result, expected, rtol=_TOLERANCE, atol=_TOLERANCE * most)
+    )
 
 
 def _seconds(ours: Call, theirs: Call) -> tuple[float, float]:
