@@ -1,7 +1,7 @@
 """Dims that are padded, cut, rolled or reversed, as affine maps from positions of the result to elements of the source.
 
 Rolling is circular padding that is cut off at the other end, and reversing is reflection: `size - 1` elements in front
-of the first one, without those behind it.
+of the first one, without those after it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Run(NamedTuple):
         return self.origin + self.step * position
 
 
-# Behind the last one.
+# After the last one.
 _NO_RUN: Final = Run(0, 1 << 62, 0, 0)
 
 
@@ -66,17 +66,17 @@ def runs(size: int, mode: str, before: int, after: int) -> tuple[Run, ...]:
         CIRCULAR: ((size - before, 1), (-before - size, 1)),
     }[mode]
     bounds = 0, max(before, 0), min(max(before + size, 0), end), end
-    joined: list[Run] = []
+    merged: list[Run] = []
     for begin, stop, line in zip(bounds, bounds[1:], (head, (-before, 1), tail), strict=False):
         if begin >= stop:
             continue
         run = Run(begin, stop, *line)
-        # One element continues those in front of it in any step: a reversed dim is one run.
-        if joined and stop - begin == 1 and joined[-1].element(begin) == run.element(begin):
-            joined[-1] = joined[-1]._replace(end=stop)
+        # One element continues those before it in any step: a reversed dim is one run.
+        if merged and stop - begin == 1 and merged[-1].element(begin) == run.element(begin):
+            merged[-1] = merged[-1]._replace(end=stop)
         else:
-            joined.append(run)
-    return tuple(joined)
+            merged.append(run)
+    return tuple(merged)
 
 
 @lru_cache(maxsize=4096)

@@ -49,7 +49,7 @@ def by_library(
     otherwise, params = otherwise or partial(convolve, x=x, kernel=kernel, params=params), params.general
     kind = ConvolutionKind.FORWARD
     result = _library_call(build, library, kind, x, kernel, params, otherwise)
-    if result is None and params.is_padded and not _is_own(build, kind, x.dtype, params):
+    if result is None and params.is_padded and not _prefers_own(build, kind, x.dtype, params):
         # In the order of memory in which the library takes them.
         order = params._replace(channels_last=params.channels_last or _is_quicker_last(x, params))
         x, padded = with_padding(build, x, order)
@@ -99,7 +99,7 @@ def _library_call(
     params: ParamsConvolution,
     otherwise: partial[Buffer],
 ) -> Buffer | None:
-    if _is_own(build, kind, first.dtype, params):
+    if _prefers_own(build, kind, first.dtype, params):
         return None
     is_last = first.layout.is_channels_last if kind is ConvolutionKind.WEIGHT else params.channels_last
     # In the order that the images have, and in row-major order where the library lacks that one.
@@ -159,8 +159,8 @@ def is_own(params: ParamsConvolution) -> bool:
     return params.is_empty or depthwise.is_depthwise(params)
 
 
-def _is_own(build: ProgramBuilder, kind: ConvolutionKind, dtype: DType, params: ParamsConvolution) -> bool:
-    """The same of a convolution or gradient in a dtype, on a device.
+def _prefers_own(build: ProgramBuilder, kind: ConvolutionKind, dtype: DType, params: ParamsConvolution) -> bool:
+    """Return True where own kernels come before a library's: where `is_own`, and where they are faster.
 
     Of f32 the engines of cuDNN that keep infinities to their windows take 1.1 to 1.3 times the time of large tiles on
     an H200, 2 to 3 times that of images of a few kilobytes, and up to 17 times for gradients of inputs with strides.
