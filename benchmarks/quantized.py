@@ -38,8 +38,8 @@ READ_BYTES = 1 << 30
 HEAD = """\
 # Weights in blocks
 
-Products with weights in blocks on a GPU, and a model that is made of them. "exact" multiplies by the decoded weights,
-"q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do, and more than 16 rows to bf16."""
+Products with block-quantized weights on a GPU, and a model that consists of them. "exact" multiplies by the decoded
+weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do, and more than 16 rows to bf16."""
 
 PRODUCTS = """\
 The time of a product in microseconds, by the number of rows of x. "PyTorch's" is the time of PyTorch's product of as
@@ -49,8 +49,8 @@ MODEL = """\
 The model has the sizes of LLaMA 3 8B and random weights in Q4K; it reads a prompt of 16 tokens, then one token a step.
 "Prefill" is a prompt of 512 tokens, in tokens a second, as llama.cpp's pp512 counts them. "of the read speed" is what a
 step reads, the weights but one embedding and the cache of the prompt, as a share of what the GPU could read meanwhile:
-its read speed is what a sum of 1 GiB of floats reaches. "of it, file and cache" counts the whole file and the whole
-cache instead."""
+its read speed is what a sum of 1 GiB of floats reaches. "of it, file and cache" counts the complete file and the
+complete cache instead."""
 
 METHOD = """\
 Calls with different weights, so that these come from memory, are captured in a graph, and the fastest of several rounds
