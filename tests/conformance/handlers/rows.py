@@ -11,7 +11,7 @@ import tallow
 from ..bench import Bench
 from ..comparison import FUNCTION, ROUNDED, assert_close
 from ..layouts import Case, Operand
-from ..oracle.formats import EXTENDED, FLOATS, HALVES, Array, decode, encode
+from ..oracle.formats import EXTENDED, FLOATS, HALVES, Array, compute_name, decode, encode
 from ..oracle.network import epsilon
 from ..oracle.rows import REDUCTIONS, ROWS
 from .network import LONG_ROWS, draw_rows, special_rows
@@ -112,8 +112,11 @@ def row(bench: Bench) -> None:
     every.append(("special numbers", [bench.place(special_rows(bench)) for _ in range(count)], 1))
     for fact, operands, dim in every:
         where, (x, *others) = bench.where(fact), operands
-        storage = getattr(x.storage, op)(x.layout, *_parts(others), dim, *_numbers(op).values())
-        got = bench.read(storage, bench.name, x.values.shape, where)
+        result = getattr(x.storage, op)(x.layout, *_parts(others), dim, *_numbers(op).values())
+        if isinstance(result, tuple):
+            got = _numbers_of_rows(bench, result[0], x.values.shape, dim, where)
+        else:
+            got = bench.read(result, bench.name, x.values.shape, where)
         if not x.values.size:
             continue
         values = [decode(bench.name, each.values) for each in operands]
@@ -121,6 +124,13 @@ def row(bench: Bench) -> None:
             expected = _along(dim, op)(*values)
             slack = rounding_slack(_along(dim, op), values, expected, epsilon(bench.name))
         assert_close(bench.name, got, expected, _ulps(bench), where, {"x": x.values}, slack=slack, zero_sign=False)
+
+
+def _numbers_of_rows(bench: Bench, storage: tallow.Storage, shape: tuple[int, ...], dim: int, where: str) -> Array:
+    """A number for each row: they are in the compute dtype, as exact as that of the elements shows."""
+    compute = compute_name(bench.name)
+    numbers = bench.read(storage, compute, (*shape[:dim], *shape[dim + 1 :]), where)
+    return np.expand_dims(encode(bench.name, decode(compute, numbers)), dim)
 
 
 def _ulps(bench: Bench) -> int:
@@ -133,28 +143,37 @@ def gradient(bench: Bench) -> None:
     names = [name for name in inspect.signature(_FUNCTIONS[op]).parameters if name not in _numbers(op)]
     signature = inspect.signature(getattr(tallow.Storage, bench.cell.method)).parameters
     numbers = [number for name, number in _numbers(op).items() if name in signature]
+    is_of_rows = "gradient" in signature
     for number, (case, dim) in enumerate(_cases(bench)):
         is_along_last = dim == len(case.shape) - 1
         if op in REDUCTIONS and not (is_along_last and (bench.full or number % 2)):
             continue
         where = bench.where(case, f"dim {dim}")
         g, *operands = _operands(bench, case, len(names) + 1, number)
+        first, shape = g, g.values.shape
         values = [decode(bench.name, each.values) for each in (g, *operands)]
         with np.errstate(all="ignore"):
             made = _along(dim, op)(*values[1:]) if g.values.size else values[0]
-        known = dict(zip(names, operands, strict=True)) | {"output": bench.place(encode(bench.name, made))}
-        others = [known[name] for name in signature if name in known]
-        found = getattr(g.storage, bench.cell.method)(
-            g.layout, *_parts(others), *[dim] * ("dim" in signature), *numbers
-        )
+        known = {name: _parts([operand]) for name, operand in zip(names, operands, strict=True)}
+        known["output"] = _parts([bench.place(encode(bench.name, made))])
+        numbers_of_call = [*[dim] * ("dim" in signature), *[False] * ("overwrites" in signature), *numbers]
+        if is_of_rows:
+            # Of numbers of rows, and of those that the op saved.
+            first, g = operands[0], _gradient_of_numbers(bench, g, dim)
+            values[0] = np.expand_dims(decode(compute_name(bench.name), g.values), dim)
+            _, *saved = getattr(first.storage, op)(first.layout, dim, *_numbers(op).values())
+            known["gradient"] = _parts([g])
+            known |= {f"saved_{place}": [each, g.layout.dense] for place, each in enumerate(saved, 1)}
+        others = [part for name in signature for part in known.get(name, ())]
+        found = getattr(first.storage, bench.cell.method)(first.layout, *others, *numbers_of_call)
         results = found if isinstance(found, tuple) else (found,)
-        got = [bench.read(result, bench.name, g.values.shape, where) for result in results]
-        if not g.values.size:
+        got = [bench.read(result, bench.name, shape, where) for result in results]
+        if 0 in shape:
             continue
         # What the gradient is made of may be a result that was rounded.
         size = EXTENDED(2) ** -FLOATS[bench.name].precision if "output" in signature else epsilon(bench.name)
         samples = _SAMPLES if bench.full else _SAMPLES // (8 if op in REDUCTIONS else 4)
-        places = np.unique(np.linspace(0, g.values.shape[dim] - 1, samples).astype(int))
+        places = np.unique(np.linspace(0, shape[dim] - 1, samples).astype(int))
         of = [_derivatives(dim, op, place, places) for place in range(len(names))]
         with np.errstate(all="ignore"):
             expected = [function(*values) for function in of]
@@ -166,11 +185,21 @@ def gradient(bench: Bench) -> None:
         differing = [
             place
             for place, each in enumerate(expected)
-            if op in REDUCTIONS or not np.array_equal(each, values[0].take(places, dim))
+            if op in REDUCTIONS or is_of_rows or not np.array_equal(each, values[0].take(places, dim))
         ]
+        is_undefined = np.isnan(made).all(axis=dim, keepdims=True)
         for place, each in zip(differing, got, strict=True):
             taken = each.take(places, dim)
-            assert_close(bench.name, taken, expected[place], _ulps(bench), where, slack=slacks[place], zero_sign=False)
+            # A result of NaN has no slope, but cases of the formula that lack an element have the gradient 0.
+            wanted = np.where(is_undefined & (decode(bench.name, taken) == 0), 0, expected[place])
+            assert_close(bench.name, taken, wanted, _ulps(bench), where, slack=slacks[place], zero_sign=False)
+
+
+def _gradient_of_numbers(bench: Bench, g: Operand, dim: int) -> Operand:
+    """The gradient of a number for each row, in the compute dtype."""
+    compute, shape = compute_name(bench.name), (*g.values.shape[:dim], *g.values.shape[dim + 1 :])
+    numbers = bench.generator.normal(0, 1, shape).astype(EXTENDED)
+    return bench.place(np.asarray(encode(compute, numbers)), "offset", compute)
 
 
 def _derivatives(dim: int, op: str, operand: int, places: Array) -> Callable[..., Array]:
