@@ -87,8 +87,9 @@ class TableFacts(NamedTuple):
     @property
     def words(self) -> tuple[int, ...]:
         """The words of all rows of a grid."""
-        if self.choices:
-            codes = [self.choices.index(number) for number in self.numbers]
+        if choices := self.choices:
+            code_of = {number: code for code, number in enumerate(choices)}
+            codes = [code_of[number] for number in self.numbers]
             return tuple(sum(code << 4 * k for k, code in enumerate(codes[j : j + 8])) for j in range(0, len(codes), 8))
         numbers = bytes(number - self.bias for number in self.numbers)
         return tuple(int.from_bytes(numbers[k : k + 4], "little") for k in range(0, len(numbers), 4))
