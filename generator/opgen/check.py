@@ -217,8 +217,12 @@ def _check_drivers(spec: Spec, problems: Problems) -> None:
             continue
         used.add(table.backend)
         # That of another backend is checked there.
-        for location, flaw in table.flaws(family.driver) if table.backend == backend.name else ():
+        if table.backend != backend.name:
+            continue
+        for location, flaw in table.flaws(family.driver, family.compiler):
             problems.note(location, flaw)
+        if not spec.targets_of(backend):
+            problems.note(Location(backend.path), f"{backend} has no targets; write them to spec/kernels/targets.yaml")
     for table in spec.drivers:
         if table.backend not in used and not Location(table.path).is_of_base:
             message = f"no backend uses driver '{table.backend}'"

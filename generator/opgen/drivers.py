@@ -1,4 +1,4 @@
-"""The drivers' part of the model: what the runtime asks of a GPU's driver, and the calls of a vendor's that do it."""
+"""The drivers' part of the model: operations of a GPU's driver and compiler, and the calls that do them."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ OUT_OF_MEMORY = "out_of_memory"
 
 @dataclass(frozen=True)
 class Operation(Declared):
-    """An operation that the runtime requires of a driver."""
+    """An operation that the runtime requires of a driver or a compiler."""
 
     call: Annotated[str, Entry("operation '{}'"), CallForm("operation", "wait_event(stream, event)")]
     doc: Annotated[str, "What it does or gives."]
@@ -76,33 +76,77 @@ class DriverCall:
 
 
 @dataclass(frozen=True)
-class DriverTable:
-    """The driver of a backend on GPUs: by which calls of a binding for Python it does what the runtime asks of it."""
+class Binding:
+    """A module of Python that binds a vendor's library, and the calls of it that do what the runtime asks."""
 
-    backend: Annotated[str, Entry("driver '{}'")]
-    doc: Annotated[str, "The docstring of the module of its calls."]
-    name: Annotated[str, "What messages call the driver, such as `the HIP runtime`."]
-    binding: Annotated[str, _MODULE, "The module of Python that binds the driver."]
+    name: Annotated[str, "The name of the library in messages, such as `the HIP runtime`."]
+    binding: Annotated[str, _MODULE, "The module of Python that binds the library."]
     prefix: Annotated[
         Name,
-        "What the names of its functions begin with. Each gives a tuple that its status leads; a status is false for "
-        "success, and has a name.",
+        "The prefix of its functions. Each gives a tuple that its status leads; a status is false for success, and has "
+        "a name.",
     ]
-    install: Annotated[str, "What to do where the driver does not load."]
-    runtime_libraries: Annotated[
-        tuple[str, ...], "The names of the libraries that make up the driver, without lib and ending; it is the first."
-    ]
-    compiler: Annotated[
-        str,
-        Pattern(r"[a-z]\w*\.[A-Z]\w*", "module.Class"),
-        "The class of the backend's package that compiles kernels at run time.",
-    ]
+    install: Annotated[str, "What to do where the library does not load."]
     imports: Annotated[
         Mapping[str, str],
         Mark.OPTIONAL,
         Example("c_char_p: ctypes"),
         "What calls use of other modules: by the name, the module that has it.",
     ]
+    calls: Annotated[
+        Mapping[Name, DriverCall],
+        "By the name of an operation of the family, the expression that does it, over its parameters and the names of "
+        "the binding. Calls of functions that begin with `prefix` raise where their status is an error. Modules of the "
+        "backend's package are at hand by their names, `binding` is the binding, and `checked(call, result)` gives the "
+        "values of a result after its status.",
+    ]
+
+    def is_function(self, name: str) -> bool:
+        """Whether a name of the binding is a function whose result a status leads."""
+        return name.startswith(self.prefix) and name[len(self.prefix) :][:1].isupper()
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions of the library that it calls, sorted."""
+        return tuple(sorted(self._called()))
+
+    def _called(self) -> set[str]:
+        return {
+            node.func.id
+            for call in self.calls.values()
+            for node in ast.walk(call.tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and self.is_function(node.func.id)
+        }
+
+    def unmatched(self, what: str, operations: tuple[Operation, ...], path: Path) -> Iterator[tuple[Location, str]]:
+        """Yield its calls that are no operation, and the operations that lack a call."""
+        known = by_name(operations)
+        for name, written in self.calls.items():
+            if name not in known:
+                yield written.location, f"unknown operation '{name}' of {what}{did_you_mean(name, known)}"
+        for operation in known.values():
+            if operation.name not in self.calls and not operation.is_optional:
+                yield Location(path), f"'calls' of {what} lacks '{operation.call}'; add it"
+
+
+@dataclass(frozen=True)
+class CompilerTable(Binding):
+    """The vendor's library that compiles kernels at run time."""
+
+    library: Annotated[str, "The name of its file, without lib and ending."]
+    advice: Annotated[str, "What to do where a call fails for another reason than the source."]
+
+
+@dataclass(frozen=True)
+class DriverTable(Binding):
+    """The driver of a backend on GPUs: by which calls of a binding for Python it does what the runtime asks of it."""
+
+    backend: Annotated[str, Entry("driver '{}'")]
+    doc: Annotated[str, "The docstring of the module of its calls."]
+    runtime_libraries: Annotated[
+        tuple[str, ...], "The names of the libraries that make up the driver, without lib and ending; it is the first."
+    ]
+    compiler: Annotated[CompilerTable, "The library that compiles kernels at run time, and its calls."]
     needs_context: Annotated[
         bool,
         "Whether streams, events and graphs are used in their device's context alone; else only default streams are.",
@@ -129,48 +173,24 @@ class DriverTable:
         str, _FUNCTION, "The same for blocks that wait for each other, without `launch_extra`."
     ]
     launch_extra: Annotated[DriverCall, "What `launch` takes last."]
-    calls: Annotated[
-        Mapping[Name, DriverCall],
-        "By the name of an operation of the family's `driver`, the expression that does it, over its parameters and "
-        "the names of the binding. Calls of functions that begin with `prefix` raise where their status is an error. "
-        "Modules of the backend's package are at hand by their names, `binding` is the binding, and `checked(call, "
-        "result)` gives the values of a result after its status.",
-    ]
     path: Path
 
-    def is_function(self, name: str) -> bool:
-        """Whether a name of the binding is a function whose result a status leads."""
-        return name.startswith(self.prefix) and name[len(self.prefix) :][:1].isupper()
-
-    @property
-    def functions(self) -> tuple[str, ...]:
-        """The functions of the driver that it calls, sorted."""
-        called = {
-            node.func.id
-            for call in self.calls.values()
-            for node in ast.walk(call.tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and self.is_function(node.func.id)
-        }
-        return tuple(sorted({*called, self.launch, self.launch_cooperative, *filter(None, [self.after_error])}))
+    def _called(self) -> set[str]:
+        return {*super()._called(), self.launch, self.launch_cooperative, *filter(None, [self.after_error])}
 
     def diagnostics(self, what: str) -> Diagnostics:
         """Note that no status says that there is not enough memory."""
         if OUT_OF_MEMORY not in self.statuses:
             yield "statuses", f"'statuses' of {what} lacks '{OUT_OF_MEMORY}', at which tensors give memory back; add it"
 
-    def flaws(self, operations: tuple[Operation, ...]) -> Iterator[tuple[Location, str]]:
-        """Yield the operations that it lacks, and its entries that are no operation or status."""
-        known = by_name(operations)
-        for name, written in self.calls.items():
-            if name not in known:
-                message = f"unknown operation '{name}' of driver '{self.backend}'{did_you_mean(name, known)}"
-                yield written.location, message
-        for operation in known.values():
-            call = self.calls.get(operation.name)
-            if call is None and not operation.is_optional:
-                yield Location(self.path), f"'calls' of driver '{self.backend}' lacks '{operation.call}'; add it"
+    def flaws(
+        self, operations: tuple[Operation, ...], of_compiler: tuple[Operation, ...]
+    ) -> Iterator[tuple[Location, str]]:
+        """Yield the operations that it and its compiler lack, and its entries that are no operation or status."""
+        what = f"driver '{self.backend}'"
+        yield from self.unmatched(what, operations, self.path)
+        yield from self.compiler.unmatched(f"the compiler of {what}", of_compiler, self.path)
         used = {OUT_OF_MEMORY, *(status for operation in operations for status in operation.statuses)}
         for status in self.statuses:
             if status not in used:
-                message = f"unknown status '{status}' of driver '{self.backend}'{did_you_mean(status, used)}"
-                yield Location(self.path), message
+                yield Location(self.path), f"unknown status '{status}' of {what}{did_you_mean(status, used)}"

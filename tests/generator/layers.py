@@ -26,6 +26,7 @@ FACTS = {
     "results",
     *("kernels.arguments", "kernels.constants", "kernels.host_arguments", "kernels.targets", "kernels.toolchains"),
     *("kernels.launches", "kernels.host_launches"),
+    *("compilers", "compilers.cuda", "compilers.rocm"),
     *("drivers", "drivers.cuda", "drivers.errors", "drivers.rocm"),
     *("cpu_backend.library", "libraries.miopen", "libraries.onednn", "support_table"),
 }
@@ -175,6 +176,7 @@ OWN = {
     "kernel_op": "user kernels",
     **dict.fromkeys(("cpu_backend.library", "metal_backend.library"), "backends"),
     **dict.fromkeys(("kernels.launches", "kernels.host_launches"), "backends"),
+    **dict.fromkeys(("compilers", "compilers.cuda", "compilers.rocm"), "backends"),
     **dict.fromkeys(("drivers", "drivers.cuda", "drivers.errors", "drivers.rocm"), "backends"),
     "": "tallow",
 }

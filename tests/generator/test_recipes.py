@@ -719,38 +719,49 @@ def test_a_backend_like_another_one_conforms(second: Project) -> None:
     conform(second, "--device", "second", "-k", f"test_cell and f32 and ({some})", **on_hip_host(second))
 
 
-# A binding of a driver that has HIP's functions under other names, as some vendors' have CUDA's.
-BINDING = """\
+# Bindings of a driver and a compiler that have HIP's functions under other names, as some vendors' have CUDA's, and of
+# which the compiler calls an option otherwise.
+BINDINGS = """\
 import re
 
-from hip import hip
+from hip import hip, hiprtc
 
 
-class Driver:
+class Binding:
+    def __init__(self, module):
+        self._module = module
+
     def __getattr__(self, name):
-        return getattr(hip, re.sub("^alike", "hip", name))
+        return getattr(self._module, re.sub("^alike", "hip", name))
 
     def has_symbol(self, name):
-        return hip.has_symbol(re.sub("^alike", "hip", name))
+        return self._module.has_symbol(re.sub("^alike", "hip", name))
+
+    def alikertcCompileProgram(self, program, count, options):
+        named = [option.replace(b"--gpu=", b"--offload-arch=") for option in options]
+        return self._module.hiprtcCompileProgram(program, count, named)
 
 
-driver = Driver()
+hip, hiprtc = Binding(hip), Binding(hiprtc)
 """
 
 
 @pytest.mark.full
-def test_a_driver_with_other_names_is_one_more_file(second: Project) -> None:
+def test_a_driver_and_a_compiler_with_other_names_are_one_more_file(second: Project) -> None:
     """Names of functions and constants differ, not those of statuses, which are values of the binding."""
     table = (second.root / "spec/drivers/rocm.yaml").read_text(encoding="utf-8")
-    table = table.replace("binding: hip.hip", "binding: alike.driver").replace("prefix: hip", "prefix: alike")
+    table = table.replace("binding: hip.", "binding: alike.").replace("prefix: hip", "prefix: alike")
+    table = table.replace("after_error: hip", "after_error: alike").replace("--offload-arch=", "--gpu=")
     head, launch, calls = table.partition("\nlaunch:")
-    calls = re.sub(r"(?<![\w.])hip(?=[A-Z])", "alike", calls)
-    head = head.replace("after_error: hip", "after_error: alike")
+    calls = re.sub(r"(?<![\w.])hip(?=(rtc)?[A-Z])", "alike", calls)
     (second.root / "spec/drivers/second.yaml").write_text(head + launch + calls, encoding="utf-8")
-    (second.root / "alike.py").write_text(BINDING, encoding="utf-8")
+    (second.root / "alike.py").write_text(BINDINGS, encoding="utf-8")
     second.generate()
     assert edited(second) == ["spec/backends/second.yaml", "spec/drivers/second.yaml"]
-    assert "alikeMalloc" in (second.root / "generated/tallow/drivers/second.py").read_text(encoding="utf-8")
+    for module, function in (("drivers", "alikeMalloc"), ("compilers", "alikertcGetCode")):
+        emitted = (second.root / f"generated/tallow/{module}/second.py").read_text(encoding="utf-8")
+        assert f"binding.{function}(" in emitted
+        assert not re.search(r"binding\.hip", emitted)
     some = "test_cell and f32 and (exp or sum or matmul or gather)"
     paths = os.pathsep.join([str(second.output), str(second.root)])
     conform(second, "--device", "second", "-k", some, PYTHONPATH=paths, **on_hip_host(second))

@@ -34,7 +34,8 @@ def checksum(content: bytes) -> str:
 
 def compile_family(family: str) -> str:
     """Writes the family's code objects; the record by which the package knows that one is current comes last."""
-    from tallow.rocm_backend.kernels import Hiprtc
+    from tallow.compilers import rocm
+    from tallow.runtime.backends.gpu_backend.driver.run_time_compiler import RunTimeCompiler
 
     files = {target: path_of(target, family) for target in TARGETS}
     if all(current(file) is not None for file in files.values()):
@@ -49,7 +50,7 @@ def compile_family(family: str) -> str:
     data = b""
     for target, file in files.items():
         if uses_waves or not data:
-            data = Hiprtc(str).compile(source, family, texts, target)
+            data = RunTimeCompiler(rocm, str, 64).compile(source, family, texts, target)
         else:
             # Code that knows nothing of waves is the same for all, behind a header with the name of the target.
             data = data.replace(TARGETS[0].encode(), target.encode(), 1)

@@ -14,9 +14,10 @@ from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.runtime.backends.cuda_backend.kernels import Nvrtc
+from tallow.compilers import cuda as calls
 from tallow.runtime.backends.gpu_backend.driver.elf import elf_size
 from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
+from tallow.runtime.backends.gpu_backend.driver.run_time_compiler import RunTimeCompiler
 from tallow.runtime.backends.gpu_backend.execute import kernels
 from tallow.runtime.backends.gpu_backend.ops.fused import family_of
 from tallow.runtime.graph.traced import Trace
@@ -32,8 +33,8 @@ GENERIC_LAMBDA = re.compile(r"\[[^\[\]]*\]\([^()]*\bauto\b")
 
 
 @pytest.fixture
-def compiler() -> Nvrtc:
-    compiler = Nvrtc(str)
+def compiler() -> RunTimeCompiler:
+    compiler = RunTimeCompiler(calls, str, 32)
     try:
         assert re.fullmatch(r"NVRTC \d+\.\d+", compiler.version)
     except BackendUnavailable as error:
@@ -48,7 +49,8 @@ def test_rows_of_16_bits_are_written_by_whole_accesses(compiler, monkeypatch, fu
     names = re.findall(rf"^TALLOW_KERNEL\(((?:{'|'.join(written)})_b?f16_vector\d),", source, re.MULTILINE)
     chosen = {*names} if full else {names[0], names[-1]}
     source = kernels._KERNEL.sub(lambda kernel: kernel[0] if kernel[1] in chosen else "", source)
-    monkeypatch.setattr(Nvrtc, "code", "PTX")
+    monkeypatch.setattr(calls.binding, "nvrtcGetCUBINSize", calls.binding.nvrtcGetPTXSize)
+    monkeypatch.setattr(calls.binding, "nvrtcGetCUBIN", calls.binding.nvrtcGetPTX)
     text = compiler.compile(source, "row", kernels.headers(), "compute_90", compiler.package_options).decode()
     entries = text.split(".entry ")[1:]
     assert len(entries) == len(chosen)
@@ -100,9 +102,9 @@ def test_a_fused_function_compiles(compiler):
 
 
 @pytest.mark.parametrize(("major", "options"), [(13, ("--minimal",)), (12, ())])
-def test_kernels_of_the_package_need_less_of_a_new_compiler(major, options):
-    library = SimpleNamespace(nvrtcVersion=lambda: (Status(0), major, 9))
-    assert Nvrtc(str, library).package_options == options
+def test_kernels_of_the_package_need_less_of_a_new_compiler(monkeypatch, major, options):
+    monkeypatch.setattr(calls, "binding", SimpleNamespace(nvrtcVersion=lambda: (Status(0), major, 9)))
+    assert RunTimeCompiler(calls, str, 32).package_options == options
 
 
 def test_products_and_sums_are_not_contracted(compiler):
@@ -135,20 +137,23 @@ class Status(int):
     name = "NVRTC_ERROR_OUT_OF_MEMORY"
 
 
-def test_a_compiler_that_fails():
+def test_a_compiler_that_fails(monkeypatch):
     failing = SimpleNamespace(
         nvrtcVersion=lambda: (Status(0), 13, 0), nvrtcCreateProgram=lambda *arguments: (Status(1), None)
     )
-    with pytest.raises(LibraryError, match="nvrtcCreateProgram: NVRTC_ERROR_OUT_OF_MEMORY; install an NVRTC"):
-        Nvrtc(str, failing).compile("", "empty", {}, "sm_90a")
+    monkeypatch.setattr(calls, "binding", failing)
+    message = r"nvrtcCreateProgram \(empty\): NVRTC_ERROR_OUT_OF_MEMORY; install an NVRTC"
+    with pytest.raises(LibraryError, match=message):
+        RunTimeCompiler(calls, str, 32).compile("", "empty", {}, "sm_90a")
 
 
-def test_a_compiler_that_is_missing():
+def test_a_compiler_that_is_missing(monkeypatch):
     def missing():
         raise RuntimeError("Failed to dlopen libnvrtc.so.13")
 
+    monkeypatch.setattr(calls, "binding", SimpleNamespace(nvrtcVersion=missing))
     with pytest.raises(
         BackendUnavailable,
         match=r"libnvrtc\.so\.13\); pip install 'cuda-toolkit\[nvrtc\]==13\.\*', or install a tallow",
     ):
-        Nvrtc(str, SimpleNamespace(nvrtcVersion=missing)).compile("", "empty", {}, "sm_90a")
+        RunTimeCompiler(calls, str, 32).compile("", "empty", {}, "sm_90a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -9,7 +10,8 @@ from tallow.runtime.base.error import CompilationFailed
 
 pytest.importorskip("hip")
 
-from tallow.runtime.backends.rocm_backend.kernels import Hiprtc
+from tallow.compilers import rocm as calls
+from tallow.runtime.backends.gpu_backend.driver.run_time_compiler import RunTimeCompiler
 
 
 class Status(NamedTuple):
@@ -73,6 +75,20 @@ class Library:
         return (Status(0),)
 
 
+Hiprtc = Callable[..., RunTimeCompiler]
+
+
+@pytest.fixture
+def hiprtc(monkeypatch: pytest.MonkeyPatch) -> Hiprtc:
+    """The compiler of rocm, with a hiprtc that knows some targets."""
+
+    def with_targets(*targets: str, wave_size: int = 64) -> RunTimeCompiler:
+        monkeypatch.setattr(calls, "binding", Library(*targets))
+        return RunTimeCompiler(calls, lambda: "6.4.0", wave_size)
+
+    return with_targets
+
+
 @pytest.mark.parametrize(
     ("target", "generic"),
     [
@@ -85,9 +101,10 @@ class Library:
         ("gfx1201", "gfx12-generic"),
     ],
 )
-def test_what_hiprtc_does_not_know_is_compiled_for_its_family(target: str, generic: str) -> None:
-    library = Library("gfx1100", generic)
-    compiler = Hiprtc(lambda: "6.4.0", library)
+def test_what_hiprtc_does_not_know_is_compiled_for_its_family(hiprtc: Hiprtc, target: str, generic: str) -> None:
+    compiler = hiprtc("gfx1100", generic)
+    library = calls.binding
+    assert compiler.version == "hiprtc 9.0 of HIP 6.4.0"
     code = compiler.compile("source", "name", {}, target)
     assert code.split()[-2:] == [f"--offload-arch={generic}".encode(), b"-mcode-object-version=6"]
     assert library.compiled == [target, target, generic, generic]
@@ -99,22 +116,22 @@ def test_what_hiprtc_does_not_know_is_compiled_for_its_family(target: str, gener
     assert b"generic" not in compiler.compile("source", "name", {}, "gfx1100")
 
 
-def test_a_target_without_an_entry_has_the_plainest_facts_of_its_wave_size() -> None:
+def test_a_target_without_an_entry_has_the_plainest_facts_of_its_wave_size(hiprtc: Hiprtc) -> None:
     for wave_size, plain in ((64, "gfx900"), (32, "gfx1010")):
-        assert f"-DTALLOW_TARGET_{plain}" in Hiprtc(str, Library(), wave_size).options("gfx9999")
-    assert "-DTALLOW_TARGET_gfx1031" in Hiprtc(str, Library(), 32).options("gfx1036")
+        assert f"-DTALLOW_TARGET_{plain}" in hiprtc(wave_size=wave_size).options("gfx9999")
+    assert "-DTALLOW_TARGET_gfx1031" in hiprtc(wave_size=32).options("gfx1036")
 
 
 @pytest.mark.parametrize("target", ["gfx1100", "gfx1101", "gfx908", "gfx90a", "gfx1250"])
-def test_a_source_that_does_not_compile_is_told_for_its_own_target(target: str) -> None:
+def test_a_source_that_does_not_compile_is_told_for_its_own_target(hiprtc: Hiprtc, target: str) -> None:
     """Whether hiprtc knows the target, or knows neither it nor a family of it."""
     with pytest.raises(CompilationFailed) as raised:
-        Hiprtc(lambda: "6.4.0", Library("gfx1100", "gfx12-generic")).compile("wrong", "name", {}, target)
+        hiprtc("gfx1100", "gfx12-generic").compile("wrong", "name", {}, target)
     assert raised.value.target == target
 
 
-def test_a_source_that_does_not_compile_for_the_family_is_told_too() -> None:
-    compiler = Hiprtc(lambda: "6.4.0", Library("gfx12-generic"))
+def test_a_source_that_does_not_compile_for_the_family_is_told_too(hiprtc: Hiprtc) -> None:
+    compiler = hiprtc("gfx12-generic")
     for _ in range(2):
         with pytest.raises(CompilationFailed) as raised:
             compiler.compile("wrong", "name", {}, "gfx1201")

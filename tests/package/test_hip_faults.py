@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("hip")
 
+from tallow.compilers import rocm as compiler
 from tallow.drivers import rocm as driver
 from tallow.dtype import DType
 from tallow.rocm_backend import RocmDevice
@@ -26,7 +27,6 @@ from tallow.rocm_backend.hip import (
     HipStream,
     device_count,
 )
-from tallow.rocm_backend.kernels import Hiprtc
 from tallow.rocm_backend.rocblas import RocBlas
 from tallow.runtime.backends.backend import Part
 from tallow.runtime.backends.gpu_backend.driver import loader
@@ -151,7 +151,8 @@ def test_a_module_that_does_not_load(rocm, host, fresh):
 
 def test_a_compiler_that_fails(rocm, host, fresh):
     host.fail("hiprtcCreateProgram")
-    with pytest.raises(TallowError, match="hiprtcCreateProgram: HIPRTC_ERROR_PROGRAM_CREATION_FAILURE"):
+    message = r"hiprtcCreateProgram \(fill_b32_contiguous\): HIPRTC_ERROR_PROGRAM_CREATION_FAILURE"
+    with pytest.raises(TallowError, match=message):
         fill(rocm, fresh)
     assert fill(rocm, fresh) == [9] * 5
     assert host.live("program") == 0
@@ -163,7 +164,9 @@ def test_a_compiler_that_is_missing(rocm, fresh, monkeypatch):
         def has_symbol(name):
             return name == "hiprtcVersion"
 
-    monkeypatch.setattr(rocm.driver, "compiler", Hiprtc(lambda: "7.0", Missing))
+    monkeypatch.setattr(compiler, "binding", Missing)
+    monkeypatch.delitem(vars(rocm.driver.compiler), "version", raising=False)
+    monkeypatch.delitem(vars(rocm.driver.compiler), "_numbers", raising=False)
     with pytest.raises(BackendUnavailable, match=r"lacks hiprtcCompileProgram.*install ROCm"):
         fill(rocm, fresh)
 

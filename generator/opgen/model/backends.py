@@ -38,6 +38,11 @@ class BackendFamily(CellFile):
         "What the runtime of a family of GPUs asks of a vendor's driver, by `name(parameters)`. spec/drivers has a "
         "table for each backend of the family, which says by which calls it is done.",
     ]
+    compiler: Annotated[
+        tuple[Operation, ...],
+        Mark.OPTIONAL,
+        "What the runtime asks of the vendor's compiler, likewise: `compiler` of the table has its calls.",
+    ]
 
     @cached_property
     def vocabulary(self) -> Mapping[str, Word]:
@@ -45,9 +50,10 @@ class BackendFamily(CellFile):
         return by_name(self.words)
 
     def diagnostics(self, _: str) -> Diagnostics:
-        """Report words and operations of the driver that stand twice."""
+        """Report words and operations that stand twice."""
         yield from repetitions("word", self.words)
         yield from repetitions("operation", self.driver)
+        yield from repetitions("operation", self.compiler)
 
     # As of a backend: a family extends nothing, and its package is there.
     extends: ClassVar[None] = None

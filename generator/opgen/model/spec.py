@@ -134,6 +134,10 @@ class Spec:
         tables = {table.backend: table for table in self.drivers}
         return next((tables[owner.name] for owner in self.chain(backend) if owner.name in tables), None)
 
+    def targets_of(self, backend: Backend) -> str | None:
+        """The name under which a backend's targets are listed: its own, or that of the nearest that it extends."""
+        return next((owner.name for owner in self.chain(backend) if owner.name in self.targets), None)
+
     @cached_property
     def op_classes(self) -> tuple[str, ...]:
         """The enums of the functors that are chosen by an argument."""

@@ -1,11 +1,11 @@
-"""Views of the drivers of GPUs: a function for each operation, with the calls of the vendor's binding written out."""
+"""Views of the drivers and compilers of GPUs: a function for each operation, with the calls of the vendor's binding."""
 
 import ast
 import builtins
 from types import SimpleNamespace as View
 
 from opgen.docstrings import sentence
-from opgen.drivers import OUT_OF_MEMORY, VALUES, DriverCall, DriverTable, Operation
+from opgen.drivers import OUT_OF_MEMORY, VALUES, Binding, DriverCall, DriverTable, Operation
 from opgen.model.backends import Backend
 from opgen.model.spec import Spec
 from opgen.problem import Location
@@ -43,42 +43,47 @@ def backends_with_drivers(spec: Spec) -> list[tuple[str, Backend]]:
 
 
 def driver_of(spec: Spec, backend: Backend) -> View:
-    """The calls of a backend's driver."""
+    """The calls of a backend's driver, and those of its compiler."""
     family = spec.family_of(backend)
     assert family is not None
     table = spec.driver_of(backend)
     assert table is not None
-
-    helpers = {module for package in spec.packages[backend.name] for module in spec.own_modules[package]}
-    written = [(each, call) for each in family.driver if (call := table.calls.get(each.name)) is not None]
-    used = {name for operation, call in written for name in {*call.names} - {*operation.parameters}}
-    module, _, binding = table.binding.rpartition(".")
-    compiler_module, _, compiler = table.compiler.partition(".")
-    names = {*helpers, *table.imports, *vars(builtins), _BINDING, _CHECKED}
-    functions = [_function(table, operation, call, names) for operation, call in written]
-    extra = _Written(table, names).visit(table.launch_extra.tree)
+    calls = _calls(spec, backend, table, family.driver)
     return View(
+        **vars(calls),
         made_from=(Location(table.path),),
-        table=table,
         backend=backend.name,
         error=_error_class(backend),
+        launch_extra=ast.unparse(_Written(table, calls.known).visit(table.launch_extra.tree)),
+        compiler=_calls(spec, backend, table.compiler, family.compiler),
+        targets=quoted(spec.targets_of(backend) or backend.name),
+    )
+
+
+def _calls(spec: Spec, backend: Backend, table: Binding, operations: tuple[Operation, ...]) -> View:
+    """The calls of a binding that do operations."""
+    helpers = {module for package in spec.packages[backend.name] for module in spec.own_modules[package]}
+    written = [(each, call) for each in operations if (call := table.calls.get(each.name)) is not None]
+    used = {name for operation, call in written for name in {*call.names} - {*operation.parameters}}
+    module, _, binding = table.binding.rpartition(".")
+    known = {*helpers, *table.imports, *vars(builtins), _BINDING, _CHECKED}
+    return View(
+        table=table,
+        known=known,
         imports=[
             f"from {module} import {binding} as _binding",
             *(f"from {home} import {name}" for name, home in table.imports.items()),
             *(f"from {package_with(spec, backend, name)} import {name}" for name in sorted(helpers & used)),
-            f"from {package_with(spec, backend, compiler_module)}.{compiler_module} import {compiler}",
         ],
-        compiler=compiler,
-        functions=functions,
-        lacking=[each.name for each in family.driver if each.name not in table.calls],
+        functions=[_function(table, operation, call, known) for operation, call in written],
+        lacking=[each.name for each in operations if each.name not in table.calls],
         names=list(map(quoted, table.functions)),
-        launch_extra=ast.unparse(extra),
     )
 
 
-def _function(table: DriverTable, operation: Operation, call: DriverCall, names: set[str]) -> View:
+def _function(table: Binding, operation: Operation, call: DriverCall, known: set[str]) -> View:
     """The function that does an operation."""
-    written = _Written(table, {*names, *operation.parameters})
+    written = _Written(table, {*known, *operation.parameters})
     tree = written.visit(call.tree)
     calls = written.calls
     parameters = [f"{'' if name in call.names else '_'}{name}: Any" for name in operation.parameters]
@@ -106,21 +111,22 @@ def _function(table: DriverTable, operation: Operation, call: DriverCall, names:
     )
 
 
-def _refusals(table: DriverTable, operation: Operation, name: str) -> list[str]:
+def _refusals(table: Binding, operation: Operation, name: str) -> list[str]:
     """Return the statements after a call: for a status that is no error, then for those that are."""
     lines = []
-    forgotten = [] if table.after_error is None else [f"    {_BINDING}.{table.after_error}()"]
-    for status, answer in ((operation.unless, "None" if operation.gives else "False"), (operation.accepts, "True")):
-        known = table.statuses.get(status or "")
-        if known is not None:
-            lines += [f"if {_RESULT}[0].name == {quoted(known)}:", *forgotten, f"    return {answer}"]
+    if isinstance(table, DriverTable):
+        forgotten = [] if table.after_error is None else [f"    {_BINDING}.{table.after_error}()"]
+        for status, answer in ((operation.unless, "None" if operation.gives else "False"), (operation.accepts, "True")):
+            known = table.statuses.get(status or "")
+            if known is not None:
+                lines += [f"if {_RESULT}[0].name == {quoted(known)}:", *forgotten, f"    return {answer}"]
     return [*lines, f"if {_RESULT}[0]:", f"    raise failure({quoted(name)}, {_RESULT}[0], {_ABOUT})"]
 
 
 class _Written(ast.NodeTransformer):
     """Names of the binding become its attributes; calls of functions with a status are collected, and marked."""
 
-    def __init__(self, table: DriverTable, names: set[str]) -> None:
+    def __init__(self, table: Binding, names: set[str]) -> None:
         self._table = table
         self._names = names
         self.calls: list[tuple[str, str]] = []

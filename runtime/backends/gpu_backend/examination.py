@@ -34,7 +34,7 @@ def examine(device_class: type[GpuBase]) -> Iterator[Finding]:
     yield Finding("devices", True, f"{device_class.device_count()}, the first one {device.description}")
     yield from driver.examine()
     compiler = _attempt("compiler", lambda: driver.compiler_version)
-    compiler = compiler._replace(files=library_files(driver.compiler.prefix))
+    compiler = compiler._replace(files=library_files(driver.compiler.calls.LIBRARY))
     families = [family for family in FAMILIES if device.kernels.has(family)]
     built = sum(code_object.current(code_object.path_of(driver.target, family)) is not None for family in families)
     trouble = CodeCache(cache_folder()).trouble()

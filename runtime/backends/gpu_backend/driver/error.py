@@ -73,13 +73,18 @@ class InvalidKernel(TallowError, RuntimeError):
 
 
 class LibraryError(TallowError, RuntimeError):
-    """A call of a vendor's library failed; `status` is its name for the reason."""
+    """A call of a vendor's library failed.
 
-    def __init__(self, call: str, status: str, advice: str) -> None:
-        super().__init__(call, status, advice)
+    `status` is its name for the reason, `detail` says what the call was about.
+    """
+
+    def __init__(self, call: str, status: str, advice: str, detail: str = "") -> None:
+        super().__init__(call, status, advice, detail)
         self.call = call
         self.status = status
         self.advice = advice
+        self.detail = detail
 
     def __str__(self) -> str:
-        return f"{self.call}: {self.status}; {self.advice}"
+        about = f" ({self.detail})" if self.detail else ""
+        return f"{self.call}{about}: {self.status}; {self.advice}"

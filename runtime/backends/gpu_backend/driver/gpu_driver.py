@@ -19,14 +19,13 @@ from .error import DriverError
 from .graph import Graph
 from .module import Module
 from .protocols import Region
+from .run_time_compiler import RunTimeCompiler
 from .stream import Direction, Event, Stream, settled
 from .target import target_of
 
 if TYPE_CHECKING:
     from ....doctor.finding import Finding
     from .loader import AsyncLoader
-    from .run_time_compiler import RunTimeCompiler
-
 
 # Of a handle by which processes share memory.
 _HANDLE_BYTES: Final = 64
@@ -57,14 +56,14 @@ class GpuDriver:
         self.name: str = device.fact("device_name")
         """What its makers call it."""
         reported: str = device.fact("target")
-        self.facts = target_of(calls.Compiler.targets, reported, int(device.fact("wave_size")))
+        self.facts = target_of(calls.compiler.TARGETS, reported, int(device.fact("wave_size")))
         """The facts of its architecture."""
         self.target = self.facts.name if reported == self.facts.reported else reported
         """What code objects for it are built for, such as "sm_90a"."""
         self.multiprocessors = int(device.fact("multiprocessors"))
         self.concurrent_blocks = self.multiprocessors if device.fact("is_cooperative") else 1
         """How many blocks of one launch surely run at the same time, so that they can wait for each other."""
-        self.compiler: RunTimeCompiler = calls.Compiler(partial(version_of, calls), wave_size=self.facts.wave_size)
+        self.compiler = RunTimeCompiler(calls.compiler, partial(version_of, calls), self.facts.wave_size)
         """What compiles kernels that no code object of the package has."""
         self.opens_in_captures: bool = calls.OPENS_IN_CAPTURES
         """Whether libraries can be opened while a thread captures: what that calls may wait for the device."""

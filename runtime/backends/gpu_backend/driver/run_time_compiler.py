@@ -1,53 +1,73 @@
-"""Compilation at run time by hiprtc or NVRTC, whose functions have the same names but for how they begin."""
+"""Compilation of kernels at run time, by the calls of a vendor's compiler that opgen emits from spec/drivers."""
 
-from abc import ABC, abstractmethod
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
 
-from .....kernels.targets import Target
-from ....base.error import CompilationFailed
+from ....base.error import BackendUnavailable, CompilationFailed
 from .error import LibraryError
-from .target import target_of
+from .target import find_target, target_of
 
 
-class RunTimeCompiler(ABC):
-    """A compiler that is a library: a module of functions, each of which returns a tuple that its status leads."""
+class RunTimeCompiler:
+    """The compiler of a backend on GPUs.
 
-    prefix: ClassVar[str]
-    """How its functions begin, such as "nvrtc"."""
-    code: ClassVar[str]
-    """What its functions call the compiled code."""
-    advice: ClassVar[str]
-    """What to do where a call fails that no source makes fail."""
+    `calls` is the module of its calls: a function for each operation of the family's `compiler`. Kernels for a target
+    that the compiler does not know are compiled for the generic target of the GPU's family.
+    """
 
-    targets: ClassVar[Sequence[Target]]
-    """The targets of the backend."""
-
-    def __init__(self, driver_version: Callable[[], str], library: Any, wave_size: int) -> None:
-        self.driver_version = driver_version
-        self.library = library
+    def __init__(self, calls: Any, driver_version: Callable[[], str], wave_size: int) -> None:
+        self.calls = calls
+        self._driver_version = driver_version
         self._wave_size = wave_size
+        # By target that the compiler does not know, the generic one.
+        self._generic: dict[str, str] = {}
 
-    @property
-    @abstractmethod
+    @cached_property
     def version(self) -> str:
         """The compiler and its version; BackendUnavailable where it is missing."""
+        return str(self.calls.version_text(self._numbers, self._driver_version))
 
-    @abstractmethod
+    @cached_property
+    def _numbers(self) -> tuple[int, ...]:
+        has = self.calls.has
+        missing = [] if has is None else [name for name in self.calls.FUNCTIONS if not has(name)]
+        if missing:
+            raise self._unavailable(f"does not load or lacks {', '.join(missing)}")
+        try:
+            return tuple(self.calls.version())
+        # What bindings raise where the library, or a function of it, is not there.
+        except RuntimeError as error:
+            raise self._unavailable(f"does not load ({error})") from error
+
+    def _unavailable(self, problem: str) -> BackendUnavailable:
+        calls = self.calls
+        reason = (
+            f"kernels cannot be compiled, since {calls.NAME} {problem}; {calls.INSTALL}, or install a tallow with"
+            " kernels that are compiled for this GPU"
+        )
+        return BackendUnavailable(calls.BACKEND, reason)
+
     def options(self, target: str) -> tuple[str, ...]:
         """The options for a target. The kernels' arithmetic is exact where the compiler contracts nothing."""
+        is_generic = any(each.generic == target for each in self.calls.TARGETS)
+        return tuple(self.calls.options(target, self.define(target), is_generic))
 
     def define(self, target: str) -> str:
         """Return the option by which the kernels' headers know the facts of a target."""
-        return f"-D{target_of(self.targets, target, self._wave_size).macro}"
+        return f"-D{target_of(self.calls.TARGETS, target, self._wave_size).macro}"
 
     @property
     def package_options(self) -> tuple[str, ...]:
-        """What it is told besides of kernels of the package, which need less of it than those of users."""
-        return ()
+        """Further options for kernels of the package, which need less of the compiler than those of users."""
+        further = self.calls.package_options
+        return () if further is None else tuple(further(self._numbers))
 
     def with_options(self, target: str, options: Sequence[str]) -> tuple[str, ...]:
-        """What it is told where a user tells it something too, which takes the place of what it contradicts."""
+        """The options for a target and those of a user, which replace those that they contradict."""
         chosen = {_key(option) for option in options}
         return (*(option for option in self.options(target) if _key(option) not in chosen), *options)
 
@@ -58,44 +78,50 @@ class RunTimeCompiler(ABC):
 
         Raises CompilationFailed with the compiler's messages, BackendUnavailable where the compiler is missing.
         """
-        version = self.version
+        try:
+            return self._compile(source, name, headers, self._generic.get(target, target), options)
+        except CompilationFailed:
+            facts = find_target(self.calls.TARGETS, target)
+            generic = None if facts is None else facts.generic
+            if generic is None or target in self._generic or self._knows(target) or not self._knows(generic):
+                raise
+        self._generic[target] = generic
+        return self._compile(source, name, headers, generic, options)
+
+    def _knows(self, target: str) -> bool:
+        """Return True if it compiles anything for a target."""
+        try:
+            self._compile("", "empty", {}, target, ())
+        except CompilationFailed:
+            return False
+        return True
+
+    def _compile(
+        self, source: str, name: str, headers: Mapping[str, str], target: str, options: Sequence[str]
+    ) -> bytes:
+        calls, version = self.calls, self.version
         texts = [text.encode() for text in headers.values()]
         names = [header.encode() for header in headers]
-        program = self.call("CreateProgram", source.encode(), f"{name}.hip".encode(), len(headers), texts, names)
+        program = calls.create(source.encode(), f"{name}.hip".encode(), texts, names, name)
         try:
-            given = [option.encode() for option in self.with_options(target, options)]
-            (status,) = self._function("CompileProgram")(program, len(given), given)
-            if status:
-                raise CompilationFailed(name, target, version, self._messages(program) or status.name)
-            code = bytearray(self.call(f"Get{self.code}Size", program))
-            self.call(f"Get{self.code}", program, code)
+            try:
+                calls.compile(program, [option.encode() for option in self.with_options(target, options)])
+            except LibraryError as error:
+                raise CompilationFailed(name, target, version, self._messages(program) or error.status) from None
+            code = bytearray(calls.code_size(program, name))
+            calls.code(program, code, name)
             return bytes(code)
         finally:
-            self.destroy(program)
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        """What a function gives besides its status: None, a value or a tuple of several. Raises LibraryError."""
-        status, *values = self._function(name)(*arguments)
-        if status:
-            raise LibraryError(self.prefix + name, status.name, self.advice)
-        if len(values) > 1:
-            return tuple(values)
-        return values[0] if values else None
-
-    def destroy(self, program: Any) -> None:
-        """Give a program back."""
-        self._function("DestroyProgram")(program)
-
-    def _function(self, name: str) -> Any:
-        return getattr(self.library, self.prefix + name)
+            with suppress(LibraryError):
+                calls.destroy(program)
 
     def _messages(self, program: Any) -> str:
-        log = bytearray(self.call("GetProgramLogSize", program))
+        log = bytearray(self.calls.log_size(program))
         if log:
-            self.call("GetProgramLog", program, log)
+            self.calls.log(program, log)
         return log.rstrip(b"\0").decode(errors="replace").strip()
 
 
 def _key(option: str) -> str:
-    """What an option sets: "std" of "--std=c++17"."""
+    """The setting of an option: "std" of "--std=c++17"."""
     return option.lstrip("-").partition("=")[0]
