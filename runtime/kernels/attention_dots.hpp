@@ -287,12 +287,12 @@ TALLOW_INLINE void attend_in_tiles(const Arguments& arguments) {
             for (uint32_t partner = 1; partner < Attention::sharing; partner *= 2)
                 maximum = larger(maximum, shuffle_xor(maximum, partner));
             const float subtracted = finite_maximum(maximum);
-            const float change = rough_exp2(maxima[i] - subtracted);
+            const float change = approx_exp2(maxima[i] - subtracted);
             maxima[i] = maximum;
             totals[i] *= change;
 #pragma unroll
             for (uint32_t j = 0; j < Attention::key_parts * part; ++j) {
-                scores[i][j] = rough_exp2(scores[i][j] - subtracted);
+                scores[i][j] = approx_exp2(scores[i][j] - subtracted);
                 totals[i] += scores[i][j];
             }
 #pragma unroll

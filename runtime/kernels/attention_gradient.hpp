@@ -456,7 +456,7 @@ struct alignas(16) RowState {
     }
     // Makes a weight of a score that is seen.
     TALLOW_INLINE void weigh(float& score, float factor) const {
-        score = rough_exp2(multiply_add(score, factor, -exponent));
+        score = approx_exp2(multiply_add(score, factor, -exponent));
     }
     // Makes the gradient of a score of that of its weight.
     TALLOW_INLINE void change(float weight, float& gradient) const {

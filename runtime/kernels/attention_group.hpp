@@ -100,12 +100,12 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
             maximum_now = larger(maximum_now, shuffle_xor(maximum_now, 1));
             maximum_now = larger(maximum_now, shuffle_xor(maximum_now, 2));
             const float subtracted = finite_maximum(maximum_now);
-            const float factor = rough_exp2(maximum - subtracted);
+            const float factor = approx_exp2(maximum - subtracted);
             maximum = maximum_now;
             total *= factor;
 #pragma unroll
             for (uint32_t i = 0; i < 4; ++i) {
-                weights[i] = rough_exp2(weights[i] - (subtracted - weight_exponent<T>));
+                weights[i] = approx_exp2(weights[i] - (subtracted - weight_exponent<T>));
                 total += weights[i];
             }
             // Behind the first keys, maxima hardly ever change.

@@ -406,7 +406,7 @@ template <typename Shape> struct TileAttention {
                 for (uint32_t partner = Core::first_partner; partner <= Core::last_partner; partner *= 2)
                     maximum = larger(maximum, shuffle_xor(maximum, partner));
                 subtracted[t][h] = finite_maximum(maximum) * factor;
-                changes[t][h] = rough_exp2(multiply_add(maxima[t][h], factor, -subtracted[t][h]));
+                changes[t][h] = approx_exp2(multiply_add(maxima[t][h], factor, -subtracted[t][h]));
                 subtracted[t][h] -= weight_exponent<T>;
                 maxima[t][h] = maximum;
                 totals[t][h] *= changes[t][h];
@@ -440,7 +440,7 @@ template <typename Shape> struct TileAttention {
 #pragma unroll
         for (uint32_t i = 0; i < Core::sums; ++i) {
             const uint32_t h = Core::held_of(i);
-            scores[i] = rough_exp2(multiply_add(scores[i], factor, -subtracted[t][h]));
+            scores[i] = approx_exp2(multiply_add(scores[i], factor, -subtracted[t][h]));
             totals[t][h] += scores[i];
         }
     }
@@ -518,8 +518,8 @@ template <typename Shape> struct TileAttention {
                     const float other = numbers[2 * (t * held + h) * (block_size / 2) + thread];
                     const float maximum = larger(maxima[t][h], other);
                     const float subtracted = finite_maximum(maximum) * factor;
-                    factors[t][h] = rough_exp2(multiply_add(maxima[t][h], factor, -subtracted));
-                    other_factors[t][h] = rough_exp2(multiply_add(other, factor, -subtracted));
+                    factors[t][h] = approx_exp2(multiply_add(maxima[t][h], factor, -subtracted));
+                    other_factors[t][h] = approx_exp2(multiply_add(other, factor, -subtracted));
                     maxima[t][h] = gives ? maxima[t][h] : maximum;
                     totals[t][h] = totals[t][h] * factors[t][h] +
                                    numbers[(2 * (t * held + h) + 1) * (block_size / 2) + thread] * other_factors[t][h];

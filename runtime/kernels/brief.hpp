@@ -52,8 +52,8 @@ template <bool Bounded> TALLOW_INLINE bool is_infinite(Brief<Bounded> x) {
 // x / (1 + e**-u) = (x * s / (1 + s * s)) * s with s = e**(u / 2): neither factor overflows, and a subnormal result
 // comes of the last product alone. Beyond u = 20 nothing changes any more.
 TALLOW_INLINE float brief_logistic_product(float x, float u) {
-    const float root = rough_exp2((u > 20.0f ? 20.0f : u) * 0.72134752f);
-    return x * (root * rough_reciprocal(fma(root, root, 1.0f))) * root;
+    const float root = approx_exp2((u > 20.0f ? 20.0f : u) * 0.72134752f);
+    return x * (root * approx_reciprocal(fma(root, root, 1.0f))) * root;
 }
 
 // Where it is 1 in f32 it is so exactly: what is left of it decides the sign of an infinite gradient.
@@ -68,7 +68,7 @@ template <bool Bounded> TALLOW_INLINE float silu(Brief<Bounded> x) {
 }
 
 TALLOW_INLINE float exp_below_zero(BelowZero x) {
-    return rough_exp2(x.value * 1.44269504f);
+    return approx_exp2(x.value * 1.44269504f);
 }
 template <bool Bounded> TALLOW_INLINE float exp_below_zero(Brief<Bounded> x) {
     return exp_below_zero(BelowZero(x.value));
@@ -76,15 +76,15 @@ template <bool Bounded> TALLOW_INLINE float exp_below_zero(Brief<Bounded> x) {
 
 // x * n / (n + 2), as in math.hpp, with the root of the exponential as above.
 template <bool Bounded> TALLOW_INLINE float mish(Brief<Bounded> x) {
-    const float root = rough_exp2((x.value > 20.0f ? 20.0f : x.value) * 0.72134752f);
+    const float root = approx_exp2((x.value > 20.0f ? 20.0f : x.value) * 0.72134752f);
     const float power = root * root;
-    const float share = (power + 2.0f) * rough_reciprocal(fma(power, power + 2.0f, 2.0f));
+    const float share = (power + 2.0f) * approx_reciprocal(fma(power, power + 2.0f, 2.0f));
     const float product = x.value * (root * share) * root;
     return x.value < -170.0f ? -0.0f : product;
 }
 
 template <bool Bounded> TALLOW_INLINE float sqrt(Brief<Bounded> x) {
-    return rough_sqrt(x.value);
+    return approx_sqrt(x.value);
 }
 
 template <bool Bounded> TALLOW_INLINE float reciprocal_root(Brief<Bounded> x) {
@@ -99,10 +99,10 @@ template <bool Bounded> TALLOW_INLINE float gelu(Brief<Bounded> x) {
 
 template <bool Bounded> TALLOW_INLINE float gelu_erf(Brief<Bounded> x) {
     const float size = fabs(x.value);
-    const float p = polynomial((size - 4.0f) * rough_reciprocal(size + 4.0f), 1.25694307, -0.13235234, -0.0630292888,
+    const float p = polynomial((size - 4.0f) * approx_reciprocal(size + 4.0f), 1.25694307, -0.13235234, -0.0630292888,
                                0.14023837, -0.118761746, 0.0579988035, -0.0109744352, -0.00169484415);
-    const float root = rough_exp2(x.value * x.value * -0.36067376f);
-    const float tail = 0.5f * x.value * (p * rough_reciprocal(fma(size, 1.41421356f, 1.0f)) * root) * root;
+    const float root = approx_exp2(x.value * x.value * -0.36067376f);
+    const float tail = 0.5f * x.value * (p * approx_reciprocal(fma(size, 1.41421356f, 1.0f)) * root) * root;
     const float result = x.value <= 0.0f ? tail : x.value - tail;
     return size > 40.0f ? (x.value < 0.0f ? -0.0f : x.value) : result;
 }
@@ -113,7 +113,7 @@ template <bool Bounded> TALLOW_INLINE float pow(Brief<Bounded> x, float y) {
     const float half = 0.5f * y;
     const bool is_integer = floor(y) == y;
     const bool is_odd = is_integer && floor(half) != half;
-    const float root = rough_exp2(size == 1.0f && y == y ? 0.0f : half * log2(size));
+    const float root = approx_exp2(size == 1.0f && y == y ? 0.0f : half * log2(size));
     const float power = is_odd && bit_cast<int32_t>(x.value) < 0 ? -(root * root) : root * root;
     const bool is_complex = x.value < 0 && size < infinity(float{}) && !is_integer;
     return x.value == 1.0f || y == 0 ? 1.0f : is_complex ? not_a_number() : power;
@@ -130,7 +130,7 @@ TALLOW_INLINE float brief_rest(float x, float y, float reciprocal) {
 TALLOW_INLINE float fmod(Brief<true> x, Brief<true> y) {
     const float size = fabs(x.value);
     const float divisor = fabs(y.value);
-    const float reciprocal = rough_reciprocal(divisor);
+    const float reciprocal = approx_reciprocal(divisor);
     const float large = brief_rest(size, divisor * 0x1p20f, reciprocal * 0x1p-20f);
     const float rest = brief_rest(large, divisor, reciprocal);
     const float result = divisor == infinity(float{}) && size < divisor ? size : rest;
@@ -140,7 +140,7 @@ TALLOW_INLINE float fmod(Brief<true> x, Brief<true> y) {
 TALLOW_INLINE float fmod(Brief<false> x, Brief<false> y) {
     const float size = fabs(x.value);
     const float divisor = fabs(y.value);
-    const float reciprocal = rough_reciprocal(divisor);
+    const float reciprocal = approx_reciprocal(divisor);
     if (divisor > 0x1p-64f && divisor < 0x1p64f && size * reciprocal < 0x1p20f) {
         const float rest = brief_rest(size, divisor, reciprocal);
         return bit_cast<int32_t>(x.value) < 0 ? -rest : rest;
@@ -148,7 +148,7 @@ TALLOW_INLINE float fmod(Brief<false> x, Brief<false> y) {
     return fmod(x.value, y.value);
 }
 template <bool Bounded> TALLOW_INLINE float remainder(Brief<Bounded> x, Brief<Bounded> y) {
-    return floored_rest(fmod(x, y), y.value);
+    return floored_remainder(fmod(x, y), y.value);
 }
 
 // sin(x + Quarters * pi / 2) of a bounded x: the nearest multiple of pi is taken off in two steps, which leaves 18 bits

@@ -1,207 +1,9 @@
-// The functions of the functors' expressions, for float and double. A functor finds these names before the global
-// ones, whatever a target calls exp or round.
+// The functions of the functors' expressions, for float and double.
 #pragma once
 
-#include "basic.hpp"
-
-#if defined(TALLOW_VECTOR)
-#include "vector_math.hpp"
-#endif
-
-#if defined(TALLOW_AMD)
-extern "C" {
-#define TALLOW_OCML(name)                                                                                              \
-    __device__ __attribute__((const)) float __ocml_##name##_f32(float);                                                \
-    __device__ __attribute__((const)) double __ocml_##name##_f64(double);
-TALLOW_OCML(exp)
-TALLOW_OCML(expm1)
-TALLOW_OCML(log1p)
-TALLOW_OCML(tanh)
-TALLOW_OCML(erf)
-TALLOW_OCML(exp2)
-TALLOW_OCML(asin)
-TALLOW_OCML(acos)
-TALLOW_OCML(atan)
-TALLOW_OCML(sinh)
-TALLOW_OCML(cosh)
-TALLOW_OCML(asinh)
-TALLOW_OCML(acosh)
-TALLOW_OCML(atanh)
-TALLOW_OCML(sqrt)
-TALLOW_OCML(rsqrt)
-TALLOW_OCML(round)
-#undef TALLOW_OCML
-#define TALLOW_OCML(name)                                                                                              \
-    __device__ float __ocml_##name##_f32(float);                                                                       \
-    __device__ double __ocml_##name##_f64(double);
-TALLOW_OCML(log)
-TALLOW_OCML(log2)
-TALLOW_OCML(log10)
-TALLOW_OCML(sin)
-TALLOW_OCML(cos)
-TALLOW_OCML(tan)
-TALLOW_OCML(sinpi)
-TALLOW_OCML(cospi)
-#undef TALLOW_OCML
-#define TALLOW_OCML(name)                                                                                              \
-    __device__ __attribute__((const)) float __ocml_##name##_f32(float, float);                                         \
-    __device__ __attribute__((const)) double __ocml_##name##_f64(double, double);
-TALLOW_OCML(pow)
-TALLOW_OCML(fmod)
-TALLOW_OCML(atan2)
-TALLOW_OCML(hypot)
-#undef TALLOW_OCML
-__device__ float __ocml_native_exp2_f32(float);
-}
-#endif
+#include "elementary.hpp"
 
 namespace tallow {
-
-#if defined(TALLOW_AMD)
-#define TALLOW_FUNCTION(name)                                                                                          \
-    TALLOW_INLINE float name(float x) {                                                                                \
-        return __ocml_##name##_f32(x);                                                                                 \
-    }                                                                                                                  \
-    TALLOW_INLINE double name(double x) {                                                                              \
-        return __ocml_##name##_f64(x);                                                                                 \
-    }
-#define TALLOW_BINARY_FUNCTION(name)                                                                                   \
-    TALLOW_INLINE float name(float x, float y) {                                                                       \
-        return __ocml_##name##_f32(x, y);                                                                              \
-    }                                                                                                                  \
-    TALLOW_INLINE double name(double x, double y) {                                                                    \
-        return __ocml_##name##_f64(x, y);                                                                              \
-    }
-TALLOW_BINARY_FUNCTION(fmod)
-TALLOW_BINARY_FUNCTION(atan2)
-TALLOW_BINARY_FUNCTION(hypot)
-#undef TALLOW_BINARY_FUNCTION
-TALLOW_INLINE double pow(double x, double y) {
-    return __ocml_pow_f64(x, y);
-}
-TALLOW_INLINE float any_power(float x, float y) {
-    return __ocml_pow_f32(x, y);
-}
-// These have the sign of x, which the library's lose at -0.0.
-#define TALLOW_SIGNED_FUNCTION(name)                                                                                   \
-    TALLOW_INLINE float name(float x) {                                                                                \
-        return __builtin_copysignf(__ocml_##name##_f32(x), x);                                                         \
-    }                                                                                                                  \
-    TALLOW_INLINE double name(double x) {                                                                              \
-        return __builtin_copysign(__ocml_##name##_f64(x), x);                                                          \
-    }
-TALLOW_SIGNED_FUNCTION(expm1)
-TALLOW_SIGNED_FUNCTION(log1p)
-#undef TALLOW_SIGNED_FUNCTION
-TALLOW_INLINE float erf(float x) {
-    return __ocml_erf_f32(x);
-}
-#else
-TALLOW_INLINE double pow(double x, double y) {
-    return y == 0 ? 1.0 : y == 1 ? x : ::pow(x, y);
-}
-TALLOW_INLINE float fmod(float x, float y) {
-    return ::fmodf(x, y);
-}
-TALLOW_INLINE double fmod(double x, double y) {
-    return ::fmod(x, y);
-}
-TALLOW_INLINE double atan2(double y, double x) {
-    return ::atan2(y, x);
-}
-#if !defined(TALLOW_VECTOR)
-TALLOW_INLINE double hypot(double x, double y) {
-    const double wide = ::fabs(x), high = ::fabs(y);
-    const double larger = wide > high ? wide : high, smaller = wide > high ? high : wide;
-    // Some libraries round what a small one adds to the largest numbers up, to infinity.
-    return smaller <= larger * 0x1p-27 ? larger : ::hypot(x, y);
-}
-TALLOW_INLINE float atan2(float y, float x) {
-    return ::atan2f(y, x);
-}
-TALLOW_INLINE float hypot(float x, float y) {
-    return ::hypotf(x, y);
-}
-#define TALLOW_FUNCTION(name)                                                                                          \
-    TALLOW_INLINE float name(float x) {                                                                                \
-        return ::name##f(x);                                                                                           \
-    }                                                                                                                  \
-    TALLOW_INLINE double name(double x) {                                                                              \
-        return ::name(x);                                                                                              \
-    }
-TALLOW_INLINE float any_power(float x, float y) {
-    // C's pow(x, 0) is 1 for every x, of which some libraries except signalling NaNs. Not every one gives x back for 1.
-    return y == 0 ? 1.0f : y == 1 ? x : ::powf(x, y);
-}
-TALLOW_FUNCTION(expm1)
-TALLOW_FUNCTION(log1p)
-TALLOW_INLINE float erf(float x) {
-    return ::erff(x);
-}
-#endif
-#endif
-#if !defined(TALLOW_VECTOR)
-TALLOW_FUNCTION(exp)
-TALLOW_FUNCTION(log)
-#if defined(TALLOW_AMD) || defined(TALLOW_HOST)
-TALLOW_FUNCTION(log2)
-#else
-TALLOW_INLINE float log2(float x) {
-    return ::log2f(x);
-}
-// Some libraries' is a rounding off for powers of two. ldexp is exact, and gives 0 and infinity for their logarithms.
-TALLOW_INLINE double log2(double x) {
-    const double logarithm = ::log2(x), whole = ::rint(logarithm);
-    return ::ldexp(1.0, static_cast<int>(whole)) == x ? whole : logarithm;
-}
-#endif
-TALLOW_FUNCTION(log10)
-TALLOW_FUNCTION(exp2)
-TALLOW_FUNCTION(sin)
-TALLOW_FUNCTION(cos)
-TALLOW_FUNCTION(tan)
-TALLOW_FUNCTION(asin)
-TALLOW_FUNCTION(acos)
-TALLOW_FUNCTION(atan)
-TALLOW_FUNCTION(sinh)
-TALLOW_FUNCTION(cosh)
-TALLOW_FUNCTION(tanh)
-TALLOW_FUNCTION(asinh)
-TALLOW_FUNCTION(acosh)
-TALLOW_FUNCTION(atanh)
-TALLOW_FUNCTION(sqrt)
-TALLOW_FUNCTION(round)
-#endif
-#if !defined(TALLOW_HOST)
-TALLOW_FUNCTION(rsqrt)
-TALLOW_FUNCTION(sinpi)
-TALLOW_FUNCTION(cospi)
-#else
-template <typename T> TALLOW_INLINE T rsqrt(T x) {
-    return T{1} / sqrt(x);
-}
-// The library of the host computes in radians only. The nearest quarter of a turn is taken off first, which is exact:
-// what is left is small where the result is.
-TALLOW_INLINE double sinpi(double x) {
-    const double quarter = ::rint(2 * x);
-    const double angle = 3.14159265358979323846 * (x - quarter / 2);
-    const double size = static_cast<int64_t>(quarter) & 1 ? ::cos(angle) : ::sin(angle);
-    return static_cast<int64_t>(quarter) & 2 ? -size : size;
-}
-TALLOW_INLINE double cospi(double x) {
-    const double quarter = ::rint(2 * x);
-    const double angle = 3.14159265358979323846 * (x - quarter / 2);
-    const double size = static_cast<int64_t>(quarter) & 1 ? ::sin(angle) : ::cos(angle);
-    return (static_cast<int64_t>(quarter) + 1) & 2 ? -size : size;
-}
-TALLOW_INLINE float sinpi(float x) {
-    return static_cast<float>(sinpi(static_cast<double>(x)));
-}
-TALLOW_INLINE float cospi(float x) {
-    return static_cast<float>(cospi(static_cast<double>(x)));
-}
-#endif
-#undef TALLOW_FUNCTION
 
 // x * y + sum: floats round once, integers wrap.
 template <typename Value> TALLOW_INLINE Value multiply_add(Value x, Value y, Value sum) {
@@ -271,30 +73,30 @@ template <typename Element, typename T> TALLOW_INLINE T nextafter(T x, T y) {
 template <typename T> TALLOW_INLINE T hardswish(T x) {
     const T above = x < -3 ? T{-3} : x;
     const T gate = above + 3 > 6 ? T{6} : above + 3;
-    // The quotient, rounded once: its error, found exactly, times the reciprocal corrects the product with that.
+    // The quotient, rounded once: its error, which is exact, times the reciprocal corrects the product with that.
     constexpr T reciprocal = T{1} / 6;
     const T quotient = gate * reciprocal;
     return above > 3 ? above : above * multiply_add(multiply_add(quotient, T{-6}, gate), reciprocal, quotient);
 }
 
-// x / y rounded down, by way of the remainder, which is exact: x / y itself may round to the integer above.
+// x / y rounded down, by the remainder, which is exact: x / y itself may round to the integer above.
 template <typename T> TALLOW_INLINE T floor_divide(T x, T y) {
     const T ratio = x / y;
-    const T rest = fmod(x, y);
-    const T share = (x - rest) / y;
-    const T quotient = rest != 0 && (rest < 0) != (y < 0) ? share - 1 : share;
+    const T residue = fmod(x, y);
+    const T share = (x - residue) / y;
+    const T quotient = residue != 0 && (residue < 0) != (y < 0) ? share - 1 : share;
     const T below = floor(quotient);
     const T nearest = quotient - below > T{0.5} ? below + 1 : below;
     return y == 0 ? ratio : nearest == 0 ? ratio * 0 : nearest;
 }
 
 // The remainder of that, with the sign of y, from the one whose sign is that of x.
-template <typename T> TALLOW_INLINE T floored_rest(T rest, T y) {
-    const T moved = (rest < 0) != (y < 0) ? rest + y : rest;
-    return rest == 0 ? y < 0 ? -T{0} : T{0} : moved;
+template <typename T> TALLOW_INLINE T floored_remainder(T residue, T y) {
+    const T moved = (residue < 0) != (y < 0) ? residue + y : residue;
+    return residue == 0 ? y < 0 ? -T{0} : T{0} : moved;
 }
 template <typename T> TALLOW_INLINE T remainder(T x, T y) {
-    return floored_rest(fmod(x, y), y);
+    return floored_remainder(fmod(x, y), y);
 }
 
 // Between the powers of two of the least and the largest number, so that squares of either have all digits.
@@ -345,19 +147,20 @@ TALLOW_INLINE ScaledExponential<float> scaled_exponential(float high, float low)
     // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
     const float shifted = fma(high, 1.44269504f, 12582912.0f);
     const float steps = shifted - 12582912.0f;
-    const float rest = fma(steps, -1.42860677e-6f, fma(steps, -0.693145752f, high)) + low;
-    // The best polynomial for |rest| <= ln(2) / 2, off by 5e-9 at most.
-    const float powers = polynomial(rest, 0.499999934, 0.166665203, 0.0416683919, 0.00836875614, 0.00138145155);
-    return {fma(rest * rest, powers, rest), static_cast<int>(bit_cast<uint32_t>(shifted) - 0x4b400000u)};
+    const float reduced = fma(steps, -1.42860677e-6f, fma(steps, -0.693145752f, high)) + low;
+    // The best polynomial for |reduced| <= ln(2) / 2, off by 5e-9 at most.
+    const float powers = polynomial(reduced, 0.499999934, 0.166665203, 0.0416683919, 0.00836875614, 0.00138145155);
+    return {fma(reduced * reduced, powers, reduced), static_cast<int>(bit_cast<uint32_t>(shifted) - 0x4b400000u)};
 }
 
 TALLOW_INLINE ScaledExponential<double> scaled_exponential(double high, double low) {
     const double shifted = fma(high, 1.4426950408889634, 6755399441055744.0);
     const double steps = shifted - 6755399441055744.0;
-    const double rest = fma(steps, -1.9082149292705877e-10, fma(steps, -0.6931471803691238, high)) + low;
-    const double powers = polynomial(rest, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320,
+    const double reduced = fma(steps, -1.9082149292705877e-10, fma(steps, -0.6931471803691238, high)) + low;
+    const double powers = polynomial(reduced, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320,
                                      1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0);
-    return {fma(rest * rest, powers, rest), static_cast<int>(static_cast<uint32_t>(bit_cast<uint64_t>(shifted)))};
+    return {fma(reduced * reduced, powers, reduced),
+            static_cast<int>(static_cast<uint32_t>(bit_cast<uint64_t>(shifted)))};
 }
 
 TALLOW_INLINE float power_of_two(int exponent, float) {
@@ -382,43 +185,43 @@ template <typename T> TALLOW_INLINE T scale(T x, int exponent) {
 }
 
 #if defined(TALLOW_AMD)
-TALLOW_INLINE float rough_reciprocal(float x) {
+TALLOW_INLINE float approx_reciprocal(float x) {
     return __builtin_amdgcn_rcpf(x);
 }
-TALLOW_INLINE float rough_exp2(float x) {
+TALLOW_INLINE float approx_exp2(float x) {
     return __ocml_native_exp2_f32(x);
 }
-TALLOW_INLINE float rough_sqrt(float x) {
+TALLOW_INLINE float approx_sqrt(float x) {
     return __builtin_amdgcn_sqrtf(x);
 }
 #elif defined(TALLOW_NVIDIA)
-TALLOW_INLINE float rough_reciprocal(float x) {
+TALLOW_INLINE float approx_reciprocal(float x) {
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
-TALLOW_INLINE float rough_exp2(float x) {
+TALLOW_INLINE float approx_exp2(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
-TALLOW_INLINE float rough_sqrt(float x) {
+TALLOW_INLINE float approx_sqrt(float x) {
     float result;
     asm("sqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 #else
-TALLOW_INLINE float rough_reciprocal(float x) {
+TALLOW_INLINE float approx_reciprocal(float x) {
     return 1.0f / x;
 }
-TALLOW_INLINE float rough_exp2(float x) {
+TALLOW_INLINE float approx_exp2(float x) {
 #if defined(TALLOW_VECTOR)
     return exp(0.693147181f * x);
 #else
     return ::exp2f(x);
 #endif
 }
-TALLOW_INLINE float rough_sqrt(float x) {
+TALLOW_INLINE float approx_sqrt(float x) {
     return sqrt(x);
 }
 #endif
@@ -433,16 +236,16 @@ TALLOW_INLINE double exp_below_zero(double x) {
     return exp(x);
 }
 
-// x / y for a finite x and a y that is neither huge nor tiny, which spares the cases that a full division must tell
-// apart: the residual corrects a quotient that is off in its last bits, and makes 0.0 of -0.0.
+// x / y for a finite x and a y that is neither huge nor tiny, which spares the cases that a full division must
+// distinguish: the residual corrects a quotient that is off in its last bits, and makes 0.0 of -0.0.
 TALLOW_INLINE float divide_positive(float x, float y) {
-    const float reciprocal = rough_reciprocal(y);
+    const float reciprocal = approx_reciprocal(y);
     const float quotient = x * reciprocal;
     return fma(fma(-y, quotient, x), reciprocal, quotient);
 }
 TALLOW_INLINE float divide_tame(float x, float y) {
     const float quotient = divide_positive(x, y);
-    return quotient == 0 ? x * rough_reciprocal(y) : quotient;
+    return quotient == 0 ? x * approx_reciprocal(y) : quotient;
 }
 TALLOW_INLINE double divide_tame(double x, double y) {
     return x / y;
@@ -455,7 +258,7 @@ TALLOW_INLINE float short_power_of_two(float x) {
 }
 
 #if !defined(TALLOW_VECTOR)
-// x**y. log2 of |x| is its exponent and 2 / ln(2) * atanh(f / (f + 2)) of the rest 1 + f, carried in two parts: an
+// x**y. log2 of |x| is its exponent and 2 / ln(2) * atanh(f / (f + 2)) of the mantissa 1 + f, carried in two parts: an
 // error in it is multiplied by y. Where x, or the result, is 0, subnormal, infinite or NaN, libraries know what to do.
 TALLOW_INLINE float pow(float x, float y) {
     constexpr float scale = 2.88539004f, scale_low = 3.851926e-8f;
@@ -466,16 +269,16 @@ TALLOW_INLINE float pow(float x, float y) {
     const float exponent = static_cast<float>(static_cast<int32_t>(bits) >> 23);
     const float f = bit_cast<float>((bits & 0x7fffffu) + least) - 1.0f;
     const float sum = f + 2.0f;
-    const float reciprocal = rough_reciprocal(sum);
+    const float reciprocal = approx_reciprocal(sum);
     const float s = f * reciprocal;
     const float s_low = fma(-s, f - (sum - 2.0f), fma(-s, sum, f)) * reciprocal;
     const float square = s * s;
     const float cubic = polynomial(square, 0.961798251, 0.576753914, 0.430959940);
     const float near = s * scale;
     const float near_low = fma(s_low, fma(scale, square, scale), fma(s, scale_low, fma(s, scale, -near)));
-    const float rest = fma(s * square, cubic, near_low);
+    const float tail = fma(s * square, cubic, near_low);
     const float whole = exponent + near;
-    const float part = ((exponent - whole) + near) + rest;
+    const float part = ((exponent - whole) + near) + tail;
     const float high = whole + part;
     const float low = (whole - high) + part;
     const float product = y * high;
@@ -517,12 +320,12 @@ template <typename T> TALLOW_INLINE T silu(T x) {
 
 // Adding this leaves the nearest integer in the last bits, 64 more than it is, as the exponent of a float.
 constexpr float raised_shift = 12582912.0f + 64.0f + 127.0f;
-// 2**(n + rest + 64) for an integer -180 <= n <= 0 that was shifted so, and |rest| <= 1 / 2.
-TALLOW_INLINE float raised_power(float shifted, float rest) {
+// 2**(n + reduced + 64) for an integer -180 <= n <= 0 that was shifted so, and |reduced| <= 1 / 2.
+TALLOW_INLINE float raised_power(float shifted, float reduced) {
 #if defined(TALLOW_VECTOR)
-    const float power = short_power_of_two(rest);
+    const float power = short_power_of_two(reduced);
 #else
-    const float power = rough_exp2(rest);
+    const float power = approx_exp2(reduced);
 #endif
     return power * bit_cast<float>(bit_cast<uint32_t>(shifted) << 23);
 }
@@ -653,7 +456,7 @@ TALLOW_INLINE float gelu_erf(float x) {
     const float size = fabs(x) < 16.0f ? fabs(x) : 16.0f;
     const float square = 0.5f * size * size;
     const ScaledExponential<float> power = scaled_exponential(-square, -fma(0.5f * size, size, -square));
-    const float share = polynomial(rough_reciprocal(size + 3.0f), 1.25330687, -0.999909461, -1.73102009, -2.18281007,
+    const float share = polynomial(approx_reciprocal(size + 3.0f), 1.25330687, -0.999909461, -1.73102009, -2.18281007,
                                    18.0450497, -126.486427, 1040.58899, -3774.80811, 6212.84961, -3927.40698);
     const float tail = divide_positive(power.times(size), fma(size, share, 1.0f));
     return fma(tail * power_of_two(power.exponent + 64, x), -0x1p-65f, x < 0 ? -0.0f : x);

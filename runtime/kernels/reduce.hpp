@@ -74,7 +74,7 @@ template <typename State, uint32_t N, typename T> TALLOW_INLINE State powers_of_
     for (uint32_t i = 0; i < N; ++i) {
         const Number x = below<Number>(to_compute(pack.values[i]), highest);
         if constexpr (is_brief<T>)
-            total += rough_exp2(x * 1.44269504f);
+            total += approx_exp2(x * 1.44269504f);
         else
             total += exp(x);
     }

@@ -2,7 +2,7 @@
 // there is room, and other kernels compute them again in each stage.
 #pragma once
 
-#include "row_vectors.hpp"
+#include "row_passes.hpp"
 
 namespace tallow {
 

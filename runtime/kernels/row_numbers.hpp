@@ -3,7 +3,7 @@
 #pragma once
 
 #include "read_index.hpp"
-#include "row_vectors.hpp"
+#include "row_passes.hpp"
 
 namespace tallow {
 

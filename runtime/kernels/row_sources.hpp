@@ -2,7 +2,7 @@
 // what they have reduced.
 #pragma once
 
-#include "row_vectors.hpp"
+#include "row_passes.hpp"
 
 namespace tallow {
 
