@@ -17,7 +17,7 @@ from tallow.runtime.numerics.numerics import Numerics
 
 from . import values
 from .comparison import assert_close, tolerance
-from .handlers.elementwise import PARAMETERS, slack_of_bernoulli_loss, slack_of_logaddexp, slack_of_logistic_loss
+from .handlers.elementwise import PARAMETERS, SLACKS
 from .oracle import elementwise, gradients
 from .oracle.formats import EXTENDED, Array
 
@@ -158,12 +158,8 @@ def check(functor: Functor, node: Node, place: int = 0) -> None:
             else:
                 oracle = {"unary": elementwise.unary, "binary": elementwise.binary}[functor.kind]
                 expected = oracle(functor.name, "f64", *operands)
-        if functor.name == "logaddexp":
-            slack = slack_of_logaddexp("f64", *(operand.astype(EXTENDED) for operand in operands))
-        if functor.name == "bernoulli_loss":
-            slack = slack_of_bernoulli_loss("f64", *(operand.astype(EXTENDED) for operand in operands))
-        if functor.name == "logistic_loss":
-            slack = slack_of_logistic_loss("f64", *(operand.astype(EXTENDED) for operand in operands))
+        if functor.name in SLACKS:
+            slack = SLACKS[functor.name]("f64", *(operand.astype(EXTENDED) for operand in operands))
         found = computed(functor, node, operands, parameters)
         expected = np.where(is_open, found, expected).astype(EXTENDED)
         ulps = tolerance(name, "f64")

@@ -510,7 +510,7 @@ def test_gradients_of_two_operands_are_slopes_of_the_oracle(op):
     functor = op.partition("_gradient")[0]
     x, y = (np.array(numbers, EXTENDED) for numbers in np.meshgrid(NEAR, NEAR[1::2]))
     x, y = np.abs(x) if functor == "pow" else x, y + EXTENDED(0.3)  # no multiple
-    x = np.abs(x) / 8 if functor == "bernoulli_loss" else x
+    x = np.abs(x) / 8 if functor in ("bernoulli_loss", "kl_divergence") else x
     given, numbers = (x, y), PARAMETERS.get(functor, ())
     if functor in ("div", "hypot"):
         given = {"div": y, "hypot": x}[functor], elementwise.binary(functor, "f64", x, y)

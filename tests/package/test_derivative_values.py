@@ -309,6 +309,10 @@ PAIRS: dict[str, PairForm] = {
     "bernoulli_loss": PairForm(
         cross_entropy, lambda x, y: 1e-9 < x < 1 and 0 <= y <= 1, lambda x, y: (1 / (x * (1 - x))) ** 2
     ),
+    "kl_divergence": PairForm(lambda x, y: x * (mp.log(x) - y), lambda x, y: x > 0, lambda x, y: abs(x) + abs(y)),
+    "kl_divergence_of_logs": PairForm(
+        lambda x, y: mp.exp(x) * (x - y), lambda x, y: x < 80, lambda x, y: math.exp(x) * (1 + abs(x) + abs(y))
+    ),
     "squared_difference": PairForm(lambda x, y: (x - y) ** 2, terms=lambda x, y: abs(x) + abs(y)),
     "huber": PairForm(huber, lambda x, y: x != y and abs(abs(x - y) - 0.75) > 1e-3, lambda x, y: abs(x) + abs(y)),
 }

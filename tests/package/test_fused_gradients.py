@@ -35,6 +35,8 @@ GRADIENTS: Final[list[Compute]] = [
     lambda x, y: x.layer_norm(residual=y)[0].gelu() + y,
     lambda x, y: (x - x.mean(-1, keepdim=True)) / y.norm(-1, keepdim=True),
     lambda x, y: (x * y).logsumexp(-1),
+    lambda x, y: x.log_softmax(-1).kl_div(y.softmax(-1), "none").sum(-1),
+    lambda x, y: x.log_softmax(-1).kl_div(y.log_softmax(-1), "none", log_target=True).sum(-1),
     lambda x, y: (x + y).var(-1).sqrt().unsqueeze(-1) * x.exp() / x.exp().sum(-1, keepdim=True),
     *[lambda x, y, name=name: getattr(x * y, name)(-1) + x for name in ROW_METHODS if not name.endswith("gradient")],
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Self, TypeVar
 
-from ....tensor_ops import BERNOULLI_LOSS, LOGISTIC_LOSS, SQUARED_DIFFERENCE
+from ....tensor_ops import BERNOULLI_LOSS, KL_DIVERGENCE, KL_DIVERGENCE_OF_LOGS, LOGISTIC_LOSS, SQUARED_DIFFERENCE
 from ...base.error import InvalidArgument, ShapeMismatch, shown
 from ...core import argument
 from ...core.extensions import extensions
@@ -128,17 +128,11 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         0.13081201910972595
         """
         op = "kl_div"
-        is_logarithm = argument.boolean(op, "log_target", log_target)
-
-        def losses(x: Self, y: Self) -> Self:
-            if is_logarithm:
-                return y.exp().mul(y.sub(x))
-            return y.eq(0).where(0.0, y.mul(y.log().sub(x)))
-
+        term = KL_DIVERGENCE_OF_LOGS if argument.boolean(op, "log_target", log_target) else KL_DIVERGENCE
         if argument.text(op, "reduction", reduction) == "batchmean" and not self.rank:
             raise ShapeMismatch(op, (self.shape,), "the size of a batch is that of dim 0; unsqueeze the tensor first")
         known = *_REDUCTIONS, "batchmean"
-        return self._joined_losses(op, target, reduction, losses, known, is_one_op=False)
+        return self._joined_losses(op, target, reduction, lambda x, y: y._binary(term, x), known)
 
     @named
     def nll_loss(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -199,20 +199,17 @@ def _check_binary(bench: Bench, got: Array, left: Array, right: Array, where: st
             factors = np.abs(decode(bench.name, right))
             unit = spacing(compute_name(bench.name), EXTENDED(0))
             slack = FUNCTION * unit * np.where(np.isfinite(factors), factors, 0)
-        if bench.op == "logaddexp":
-            slack = slack_of_logaddexp(bench.name, decode(bench.name, left), decode(bench.name, right))
-        if bench.op == "logistic_loss":
-            slack = slack_of_logistic_loss(bench.name, decode(bench.name, left), decode(bench.name, right))
+        if bench.op in SLACKS:
+            slack = SLACKS[bench.op](bench.name, decode(bench.name, left), decode(bench.name, right))
         if bench.op == "bernoulli_loss":
             # Both terms of targets that are far from shares may overflow.
             expected = np.where(np.abs(decode(bench.name, right)) > 2**60, decode(bench.name, got), expected)
-            slack = slack_of_bernoulli_loss(bench.name, decode(bench.name, left), decode(bench.name, right))
         ulps = tolerance(bench.op, bench.name)
         has_sign = bench.op not in ("logaddexp", "bernoulli_loss")
         assert_close(bench.name, got, expected, ulps, where, inputs, slack=slack, zero_sign=has_sign)
 
 
-def slack_of_logaddexp(name: str, left: Array, right: Array) -> Array:
+def _slack_of_logaddexp(name: str, left: Array, right: Array) -> Array:
     """The larger operand and what the other adds may cancel, and this is of a rounded distance."""
     unit = partial(spacing, compute_name(name))
     with np.errstate(invalid="ignore"):
@@ -221,7 +218,7 @@ def slack_of_logaddexp(name: str, left: Array, right: Array) -> Array:
     return np.where(np.isfinite(distance), slack, EXTENDED(0))
 
 
-def slack_of_logistic_loss(name: str, left: Array, right: Array) -> Array:
+def _slack_of_logistic_loss(name: str, left: Array, right: Array) -> Array:
     """The terms of the loss may cancel, each of which is rounded."""
     unit = partial(spacing, compute_name(name))
     with np.errstate(all="ignore"):
@@ -230,7 +227,7 @@ def slack_of_logistic_loss(name: str, left: Array, right: Array) -> Array:
     return FUNCTION * (unit(held[0]) + unit(held[1]))
 
 
-def slack_of_bernoulli_loss(name: str, left: Array, right: Array) -> Array:
+def _slack_of_bernoulli_loss(name: str, left: Array, right: Array) -> Array:
     """Of targets that are no shares the terms of the loss may cancel, each of which is rounded."""
     with np.errstate(all="ignore"):
         terms = right * np.log(left), (1 - right) * np.log1p(-left), right
@@ -238,8 +235,31 @@ def slack_of_bernoulli_loss(name: str, left: Array, right: Array) -> Array:
     return sum((FUNCTION * spacing(compute_name(name), _finite(term)) for term in held), np.zeros_like(left))
 
 
+def _slack_of_kl_divergence(name: str, left: Array, _: Array) -> Array:
+    """The logarithms may cancel, one of which is rounded, and then their difference is multiplied."""
+    with np.errstate(all="ignore"):
+        rounding = spacing(compute_name(name), _finite(np.log(left)))
+        return _finite(FUNCTION * rounding * np.abs(left))
+
+
+def _slack_of_kl_divergence_of_logs(name: str, left: Array, right: Array) -> Array:
+    """A power that is a subnormal number of the compute dtype is off before it is multiplied."""
+    with np.errstate(all="ignore"):
+        return FUNCTION * spacing(compute_name(name), EXTENDED(0)) * _finite(np.abs(right - left))
+
+
 def _finite(x: Array) -> Array:
     return np.where(np.isfinite(x), x, EXTENDED(0))
+
+
+# By op, how far a result may be off for numbers of a dtype besides its rounding.
+SLACKS: dict[str, Callable[[str, Array, Array], Array]] = {
+    "logaddexp": _slack_of_logaddexp,
+    "logistic_loss": _slack_of_logistic_loss,
+    "bernoulli_loss": _slack_of_bernoulli_loss,
+    "kl_divergence": _slack_of_kl_divergence,
+    "kl_divergence_of_logs": _slack_of_kl_divergence_of_logs,
+}
 
 
 def binary_assign(bench: Bench) -> None:

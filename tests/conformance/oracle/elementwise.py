@@ -145,10 +145,14 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
             "squared_difference": lambda x, y: np.square(round_values(compute_name(name), x - y)),
             "logistic_loss": lambda x, y: np.where(x > 0, x * (1 - y), -x * y) + np.log1p(np.exp(-np.abs(x))),
             "bernoulli_loss": lambda x, y: -(y * functions.held_log(x) + (1 - y) * functions.held_log1p(-x)),
+            "kl_divergence": lambda x, y: np.where(x == 0, 0, x * round_values(compute_name(name), np.log(x) - y)),
             "prelu": lambda x, y: np.where(x > 0, x, x * y),
             # The function of x is a number of the compute dtype before it is multiplied.
             "silu_mul": lambda x, y: round_values(compute_name(name), functions.silu(x)) * y,
             "gelu_mul": lambda x, y: round_values(compute_name(name), functions.gelu(x)) * y,
+            "kl_divergence_of_logs": lambda x, y: (
+                round_values(compute_name(name), np.exp(x)) * round_values(compute_name(name), x - y)
+            ),
         }
         return np.asarray(operations[op](left, right))
 

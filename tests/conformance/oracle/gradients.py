@@ -132,6 +132,15 @@ def _of_two(op: str, name: str, x: Array, y: Array) -> Array | Terms:
         case "bernoulli_loss_gradient_y":
             yes, no = functions.held_log(x), functions.held_log1p(-x)
             return no - yes, np.abs(no) + np.abs(yes), np.ones_like(x)
+        case "kl_divergence_gradient_x":
+            return np.log(x) - y + 1, np.abs(np.log(x)) + np.abs(y) + 1, np.ones_like(x)
+        case "kl_divergence_gradient_y":
+            return -x
+        case "kl_divergence_of_logs_gradient_x":
+            power, distance = round_values(compute_name(name), np.exp(x)), _held(name, x - y)
+            return power * (distance + 1), power * (np.abs(distance) + 1), np.abs(distance) + 1
+        case "kl_divergence_of_logs_gradient_y":
+            return -_held(name, np.exp(x)), np.zeros_like(x), np.ones_like(x)
         case "squared_difference_gradient_x":
             return 2 * _held(name, x - y)
         case "squared_difference_gradient_y":
@@ -202,6 +211,9 @@ def gradient(
             case "prod_gradient":  # of an element, and of the product
                 found = _times(name, incoming, _held(name, second / first))
                 return found._replace(value=np.where(first == 0, incoming, found.value))
+            case "kl_divergence_gradient_x" | "kl_divergence_gradient_y":
+                found = _times(name, incoming, _of_two(op, name, first, second))
+                return found._replace(value=np.where(first == 0, EXTENDED(0), found.value))
             case "min_gradient":  # of an element, and of the smallest or the largest one
                 # NaN is both.
                 return _exact(np.where((first == second) | np.isnan(first), incoming, EXTENDED(0)))
@@ -290,6 +302,8 @@ OF_TWO = (
     *("silu_mul_gradient_x", "gelu_mul_gradient_x", "logistic_loss_gradient_x", "logistic_loss_gradient_y"),
     *("silu_mul_gradient_y", "gelu_mul_gradient_y", "bernoulli_loss_gradient_x", "bernoulli_loss_gradient_y"),
     *("squared_difference_gradient_x", "squared_difference_gradient_y"),
+    *("kl_divergence_gradient_x", "kl_divergence_gradient_y"),
+    *("kl_divergence_of_logs_gradient_x", "kl_divergence_of_logs_gradient_y"),
 )
 
 
