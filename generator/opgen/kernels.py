@@ -28,14 +28,16 @@ from opgen.notes import (
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.reserved import no_cpp_word
 
-# The types of an argument's fields: the C++ type, the letter of Python's struct module, the bytes of one, and what
+# The types of an argument's fields: the C++ type, the letter of ArgumentStruct, the bytes of one, and the type that
 # launchers pack.
 FIELD_TYPES = {
-    "address": ("uint64_t", "Q", 8, "Pointer"),
-    "u32": ("uint32_t", "I", 4, "Number"),
-    "i32": ("int32_t", "i", 4, "Number"),
-    "u64": ("uint64_t", "Q", 8, "Number"),
-    "i64": ("int64_t", "q", 8, "Number"),
+    "address": ("uint64_t", "P", 8, "Pointer"),
+    "value": ("uint64_t", "P", 8, "Number"),
+    "value32": ("uint32_t", "L", 4, "Number"),
+    "u32": ("uint32_t", "I", 4, "int"),
+    "i32": ("int32_t", "i", 4, "int"),
+    "u64": ("uint64_t", "Q", 8, "int"),
+    "i64": ("int64_t", "q", 8, "int"),
     "f32": ("float", "f", 4, "float"),
     "f64": ("double", "d", 8, "float"),
 }
@@ -263,11 +265,12 @@ class KernelFamily:
         Mapping[Annotated[str, defines("struct")], _Fields],
         Mark.MAY_BE_EMPTY,
         "The structs that kernels take by value, one each: the names and the types of the fields, in order. An "
-        "`address` is a pointer as u64; type[2] is an array of two, type[2 rank] one of twice the most dims of a "
-        "tensor. Other lengths are what the family's functors need at most: `sources`, `results`, `operands` (both) "
-        "and `parameters`. A type of spec/kernels/groups.yaml stands for the fields of the group. A struct of kernels "
-        "that range over functors with parameters ends in an array `parameters`: the bits of each in the compute "
-        "dtype. Fields lie as C++ lays them out.",
+        "`address` is a pointer as u64; a `value` is a u64, and a `value32` a u32, that may differ between runs. "
+        "type[2] is an array of two, type[2 rank] one of twice the most dims of a tensor. Other lengths are what the "
+        "family's functors need at most: `sources`, `results`, `operands` (both) and `parameters`. A type of "
+        "spec/kernels/groups.yaml stands for the fields of the group. A struct of kernels that range over functors "
+        "with parameters ends in an array `parameters`: the bits of each in the compute dtype. Fields lie as C++ lays "
+        "them out.",
     ]
     kernels: Annotated[
         tuple[Kernel, ...], Mark.OPTIONAL, "The kernels: patterns that range over ops, dtypes or widths."
@@ -313,7 +316,7 @@ def with_structs(
         if kinds:
             # Launchers pack them alike where there are none.
             most = max((rooms[kind].parameters for kind in kinds if kind in rooms), default=0)
-            members.append(Member(_PARAMETERS, (Field(_PARAMETERS, "u64", most),) * bool(most)))
+            members.append(Member(_PARAMETERS, (Field(_PARAMETERS, "value", most),) * bool(most)))
         taken = set[str]()
         for (_, location), member in zip(fields.values(), members, strict=False):
             twice = [field.name for field in member.fields if field.name in taken]

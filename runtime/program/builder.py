@@ -284,6 +284,10 @@ class GivenStorage:
         """The buffer for the storage in a program that takes it as the argument at a position."""
 
 
+_HAS_STORAGE: Final = (tuple, GivenStorage)
+"""The classes of arguments that are storages or begin with one."""
+
+
 class OpCall:
     """A call of an op, without its storages and numbers: all that decides what its program is.
 
@@ -310,30 +314,27 @@ class OpCall:
 
         The operands are what a run takes: the storages, also those in tuples, and then the numbers.
         """
-        parts: list[Any] = []
+        parts = list(arguments)
         given: list[Argument] = []
         operands: list[Any] = []
         first_number = len(arguments) - numbers
-        for part in arguments[:first_number] if numbers else arguments:
+        for place, part in enumerate(arguments[:first_number] if numbers else arguments):
+            if not isinstance(part, _HAS_STORAGE):
+                continue
             storage = part[0] if isinstance(part, tuple) and part else part
             if not isinstance(storage, GivenStorage):
-                parts.append(part)
                 continue
             buffer = storage.buffer(len(operands))
             # Keys tell whether operands are one storage only where that matters.
-            if operands:
-                for position, other in enumerate(operands):
-                    if other is storage:
-                        buffer.memory.owner = position
-                        break
-            parts.append(buffer if storage is part else _new(type(part), (buffer, *part[1:])))
+            if storage in operands:
+                buffer.memory.owner = operands.index(storage)
+            parts[place] = _new(type(part), (buffer, *part[1:])) if isinstance(part, tuple) else buffer
             given.append(buffer)
             operands.append(storage)
-        for number in arguments[first_number:] if numbers else ():
-            parameter = Parameter(len(operands))
-            parts.append(parameter)
+        for place in range(first_number, len(arguments)) if numbers else ():
+            parameter = parts[place] = Parameter(len(operands))
             given.append(parameter)
-            operands.append(number)
+            operands.append(arguments[place])
         call = cls.__new__(cls)
         call._function = function
         call._options = options

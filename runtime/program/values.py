@@ -229,19 +229,38 @@ Number: TypeAlias = int | Value
 """A field that is no address."""
 
 
-class ArgumentStruct(struct.Struct):
-    """The struct of a kernel's arguments."""
+class ArgumentStruct:
+    """The struct of a kernel's arguments.
+
+    Its format is that of the module `struct`, in which fields that may be values are P, of 8 bytes, and L, of 4.
+    """
+
+    def __init__(self, form: str) -> None:
+        packer = struct.Struct(form.replace("P", "Q"))
+        self.pack = packer.pack
+        self.size = packer.size
+        self.format = form
 
     @cached_property
-    def offsets(self) -> list[int]:
-        """Where each field begins."""
-        offsets, size = [], 0
+    def _fields(self) -> list[tuple[int, str]]:
+        """The offset and the code of each field."""
+        fields, size = [], 0
         for count, code in re.findall(r"(\d*)([a-zA-Z])", self.format):
             for _ in range(int(count or 1)):
                 if code != "x":
-                    offsets.append(size)
-                size += struct.calcsize(f"={code}")
-        return offsets
+                    fields.append((size, code))
+                size += 8 if code == "P" else struct.calcsize(f"={code}")
+        return fields
+
+    @cached_property
+    def offsets(self) -> list[int]:
+        """The offset of each field in bytes."""
+        return [offset for offset, _ in self._fields]
+
+    @cached_property
+    def value_positions(self) -> list[int]:
+        """The positions of the fields that may be values."""
+        return [position for position, (_, code) in enumerate(self._fields) if code in "PL"]
 
 
 class KernelArguments:
@@ -257,15 +276,14 @@ class KernelArguments:
     @property
     def values(self) -> list[tuple[int, Value]]:
         """The fields that are values, each behind its position."""
-        values = self._values
-        if values is None:
-            # Most fields are numbers.
-            values = self._values = [
-                (position, field)
-                for position, field in enumerate(self.fields)
-                if type(field) is not int and isinstance(field, Value)
+        if self._values is None:
+            fields = self.fields
+            self._values = [
+                (position, fields[position])
+                for position in self.struct.value_positions
+                if type(fields[position]) is not int
             ]
-        return values
+        return self._values
 
     def packed(self, number: Callable[[Value], int] | None = None) -> bytes:
         """The bytes of the struct, with a number for each value."""

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 from tallow.kernels import arguments
+from tallow.runtime.program.values import ArgumentStruct
 
 from .conftest import KERNELS, absent
 
@@ -18,10 +19,10 @@ FIELD = re.compile(r" (\w+)(?:\[\d+\])?;")
 PACKED = re.compile(r"(x*)(\d*[A-Za-wyz])")
 
 
-def packed(packer: struct.Struct) -> list[int]:
+def packed(packer: ArgumentStruct) -> list[int]:
     """Where a packer puts each field, followed by its size, and the size of all of them."""
     places, text = [], "="
-    for skipped, field in PACKED.findall(packer.format):
+    for skipped, field in PACKED.findall(packer.format.replace("P", "Q")):
         places += [struct.calcsize(text + skipped), struct.calcsize(f"={field}")]
         text += skipped + field
     return [*places, packer.size]
@@ -54,5 +55,5 @@ def test_fields_are_where_the_launcher_packs_them(tmp_path: Path) -> None:
     output = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     rows = map(str.split, output.splitlines()[1:])
     found = {constant(name): [int(place) for place in places] for name, *places in rows}
-    packers = {name: packer for name, packer in vars(arguments).items() if isinstance(packer, struct.Struct)}
+    packers = {name: packer for name, packer in vars(arguments).items() if isinstance(packer, ArgumentStruct)}
     assert found == {name: packed(packer) for name, packer in packers.items()}

@@ -34,7 +34,7 @@ from tallow.runtime.program.values import (
 
 from .programs import FACTS, Run, Stored, at, built, call_of, described, layout
 
-PAIR = ArgumentStruct("=QIxxxx2Qd")
+PAIR = ArgumentStruct("=PIxxxx2Pd")
 
 
 @given(st.integers(0, 40), st.lists(st.integers(0, 100), max_size=4))
@@ -75,14 +75,14 @@ def test_a_struct_is_packed_with_numbers_in_the_place_of_values(fields: tuple[An
         given[1] = expected[1] = 7
     arguments = KernelArguments(PAIR, tuple(given))
     assert arguments.values == [(place, field) for place, field in enumerate(given) if isinstance(field, Address)]
-    packed = struct.pack(PAIR.format, *expected)
+    packed = PAIR.pack(*expected)
     assert arguments.packed(number) == packed
     form, parts = arguments.parts()
     assert struct.pack(form, *[number(part) if isinstance(part, Address) else part for part in parts]) == packed
 
 
 def launch(build: ProgramBuilder, kernel: str, *addresses: Address, blocks: int = 1) -> None:
-    arguments = KernelArguments(ArgumentStruct(f"={len(addresses)}Q"), addresses)
+    arguments = KernelArguments(ArgumentStruct(f"={len(addresses)}P"), addresses)
     build.launch("family", kernel, blocks, arguments)
 
 
@@ -123,7 +123,7 @@ def several(build: ProgramBuilder, x: Operand, blocks: Any, factor: Any) -> tupl
     bits = Scalar(factor, scaled, 3)
     draw = build.draw(12)
     fields = x.address, x.storage.number or 0, bits, build.error_record, build.call_number(), draw.seed, draw.block
-    build.launch("random", "rand", 2, KernelArguments(ArgumentStruct("=7Q"), fields), 512)
+    build.launch("random", "rand", 2, KernelArguments(ArgumentStruct("=7P"), fields), 512)
     build.expect_error()
     build.call(np.multiply, "f32", (blocks.address, numbers.address))
     build.host(partial(np.add, 1), flags, factor, (x.storage, x.layout.shape))

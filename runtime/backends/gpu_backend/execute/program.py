@@ -106,7 +106,7 @@ class GpuPlan:
 class Run:
     """One run of a program: what its values are."""
 
-    __slots__ = ("_calls", "_device", "_draws", "_memory", "_operands", "_program", "_watch", "refused")
+    __slots__ = ("_device", "_known", "_memory", "_operands", "_program", "_watch", "refused")
 
     def __init__(self, device: GpuBase, program: Program, operands: Sequence[Any], watch: Watch | None = None) -> None:
         """Prepare a run with operands. `watch` takes each step that gives the device something to do."""
@@ -115,8 +115,7 @@ class Run:
         self._operands = operands
         self._program = program
         self._memory: dict[Memory, Any] = {}
-        self._calls: dict[CallNumber, int] = {}
-        self._draws: dict[Draw, Reserved] = {}
+        self._known: dict[CallNumber | Draw, Any] = {}
         self.refused: LibraryCall | None = None
         """The step whose library has refused, which is the last one then."""
 
@@ -155,8 +154,9 @@ class Run:
                 for each in released:
                     del memory[each]
         except BaseException:
-            for reserved in self._draws.values():
-                reserved.cancel()
+            for value, known in self._known.items():
+                if type(value) is Draw:
+                    known.cancel()
             raise
         if type(program.result) is Buffer:
             return self._new(program.result)
@@ -170,13 +170,14 @@ class Run:
 
     def _plain(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """Values as functions take them: numbers, and the storages of buffers."""
+        # Most are the same in all runs.
+        if _CONSTANTS.issuperset(map(type, values)):
+            return values
         parts = list(values)
         for place, value in enumerate(values):
-            # Most are the same in all runs.
-            kind = type(value)
-            if kind in _CONSTANTS:
+            if type(value) in _CONSTANTS:
                 continue
-            if kind is tuple:
+            if isinstance(value, tuple):
                 parts[place] = self._plain(value)
             elif isinstance(value, Value):
                 parts[place] = self._number(value)
@@ -184,23 +185,20 @@ class Run:
                 parts[place] = self._storage(value)
             elif isinstance(value, Parameter):
                 parts[place] = self._operands[value.position]
-            elif isinstance(value, tuple):
-                parts[place] = self._plain(value)
         # In half of the time of the class's own `__new__`.
         return tuple.__new__(type(values), parts)
 
     def _packed(self, arguments: KernelArguments) -> bytes:
         """As `KernelArguments.packed`, in one loop: most of what a run does is to pack structs."""
         fields = list(arguments.fields)
-        for position, field in enumerate(fields):
+        for position in arguments.struct.value_positions:
+            field = fields[position]
             kind = type(field)
-            if kind is int:
-                continue
             if kind is Address:
                 memory = field.memory
                 held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
                 fields[position] = held.address + field.offset
-            elif kind is not float and isinstance(field, Value):
+            elif kind is not int:
                 fields[position] = self._number(field)
         return arguments.struct.pack(*fields)
 
@@ -219,17 +217,17 @@ class Run:
             return number if function is None else function(number, *value.constants)
         if kind is DrawPart:
             draw = value.draw
-            reserved = self._draws.get(draw)
+            reserved: Reserved | None = self._known.get(draw)
             if reserved is None:
-                reserved = self._draws[draw] = self._device.reserve(draw.blocks)
+                reserved = self._known[draw] = self._device.reserve(draw.blocks)
             return getattr(reserved, value.name)
         if kind is ErrorRecord:
             return self._device.index_errors.address
         if kind is CallNumber:
-            number = self._calls.get(value)
+            number = self._known.get(value)
             if number is None:
                 # Another one each time that somebody asks for it.
-                number = self._calls[value] = self._device.index_errors.next_call()
+                number = self._known[value] = self._device.index_errors.next_call()
             return number
         raise TypeError(f"a run on a GPU has no {kind.__name__}")
 

@@ -57,7 +57,9 @@ def packed_block(itemsize: int, row: int) -> int:
 
 def divisor(size: int) -> tuple[int, int]:
     """The multiplier and the shift by which kernels divide (Granlund and Montgomery 1994)."""
-    size = max(size, 1)  # Nothing is divided by 0, of which there are no elements.
+    if size == 0:
+        # Nothing is divided by it: there are no elements.
+        size = 1
     shift = (size - 1).bit_length()
     return (1 << 32) * ((1 << shift) - size) // size + 1, shift
 
@@ -67,13 +69,15 @@ def packed_dims(dims: Dims, strides: Sequence[Dims]) -> Geometry:
 
     No dims are one element.
     """
+    padding = (0,) * (MAX_RANK - len(dims))
+    steps: Dims = ()
+    for operand in strides:
+        steps += operand[::-1] + padding
+    if not dims:
+        return Geometry((0, 1, *padding[1:], 1, *padding[1:], 0, *padding[1:], *steps))
     inner = dims[::-1]
-    rest = (0,) * (MAX_RANK - len(dims))
-    multipliers, shifts = zip(*map(divisor, inner or (1,)), strict=True)
-    steps = [step for operand in strides for step in (*operand[::-1], *rest)]
-    if not inner:
-        return Geometry((0, 1, *rest[1:], 1, *rest[1:], 0, *rest[1:], *steps))
-    return Geometry((len(inner), *inner, *rest, *multipliers, *rest, *shifts, *rest, *steps))
+    multipliers, shifts = zip(*map(divisor, inner), strict=True)
+    return Geometry((len(inner), *inner, *padding, *multipliers, *padding, *shifts, *padding, *steps))
 
 
 def merged(dims: Dims, strides: Sequence[Dims]) -> tuple[Dims, tuple[Dims, ...]]:

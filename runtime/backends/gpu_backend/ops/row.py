@@ -234,6 +234,8 @@ def typed_along(
 
 def _moved_last(x: Operand, dim: int) -> Operand:
     """The elements with a dim moved last."""
+    if dim + 1 == len(x.layout.shape):
+        return x
     order = [*range(dim), *range(dim + 1, len(x.shape)), dim]
     return x.relaid(tuple([x.shape[d] for d in order]), tuple([x.strides[d] for d in order]))
 
