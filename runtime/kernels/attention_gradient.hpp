@@ -438,7 +438,7 @@ template <typename Arguments> struct GradientRows : RowsOfHead<Arguments> {
     }
     // Where a key is in a contiguous gradient.
     template <typename T> TALLOW_INLINE T* key_line(uint64_t address, uint32_t key) const {
-        return pointer_to<T>(address) + (this->place() * arguments.keys + key) * arguments.head_size;
+        return pointer_to<T>(address) + (this->number() * arguments.keys + key) * arguments.head_size;
     }
 };
 
