@@ -101,3 +101,34 @@ def test_rows_in_fused_functions_have_the_bits_of_the_op(device: tl.Device, name
                 tensors = operands_of(name, (3, width), dtype, device)
             has_bits = not differs(of, tensors)
             assert has_bits or (name in OTHER_ORDERS and device.backend != "cpu"), f"{dtype}, rows of {width}"
+
+
+@pytest.mark.parametrize("width", [64, 1027])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, weight: (x * weight).sum(1),
+        lambda x, weight: (x.softmax(1) * x + x.exp() * weight).var(1),
+        lambda x, weight: x.rms_norm(weight).silu() * x.layer_norm(),
+    ],
+)
+def test_a_fused_row_has_its_bits_in_any_batch(device: tl.Device, function: Callable[..., Any], width: int) -> None:
+    """Those of its results and of the gradients of its elements, which join several uses, wherever the row begins."""
+    fused, generator = tl.fuse(function), np.random.default_rng(0)
+    rows, weight = generator.normal(0, 2, (5, width)).astype("f4"), generator.uniform(0.5, 2, width).astype("f4")
+
+    def computed(chosen: Any, offset: int) -> list[Any]:
+        flat = Tensor(np.concatenate([np.zeros(offset, "f4"), chosen.ravel()]), device=device)
+        x = tl.Var(flat.narrow(0, offset, chosen.size).reshape(chosen.shape))
+        w = tl.Var(Tensor(weight, device=device))
+        result = fused(x, w)
+        gradients = result.sum().backward()
+        return [result.numpy(), gradients[x].numpy(), gradients[w].numpy()]
+
+    result, of_rows, of_weight = computed(rows, 0)
+    # The gradient of a weight adds up the rows of its call, in the same order each time.
+    np.testing.assert_array_equal(of_weight, computed(rows, 0)[2])
+    for place, offset in ((0, 0), (2, 1), (4, 3)):
+        alone, of_row, _ = computed(rows[place : place + 1], offset)
+        np.testing.assert_array_equal(alone[0], result[place])
+        np.testing.assert_array_equal(of_row[0], of_rows[place])
