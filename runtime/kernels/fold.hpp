@@ -18,9 +18,10 @@ struct FoldSteps {
     uint64_t source_bytes;
     uint64_t state_bytes;
     uint64_t result_bytes;
-    // The states of spans of elements side by side, which are `stride` bytes apart; the first element has this index.
-    void (*of_spans)(void* states, const void* source, uint64_t spans, uint64_t length, uint64_t stride,
-                     uint64_t index);
+    // The states of spans of elements side by side, or in runs, which are `stride` bytes apart; the first element has
+    // this index.
+    void (*of_spans)(void* states, const void* source, const Runs& runs, uint64_t spans, uint64_t length,
+                     uint64_t stride, uint64_t index);
     // The states of columns of the rows [begin, end), which are `stride` elements apart; `source` is the first of them.
     void (*of_columns)(void* states, const void* source, uint64_t width, uint64_t stride, uint64_t begin, uint64_t end);
     void (*join)(void* states, const void* others, uint64_t count);
@@ -42,18 +43,35 @@ template <template <typename> typename Op, typename T> struct Fold {
     static __attribute__((noinline)) void convert_to(Converted* converted, const T* source, uint64_t count) {
         map_span(count, [](T x) { return convert<Converted>(x); }, converted, source);
     }
-    static void of_spans(void* states, const void* source, uint64_t spans, uint64_t length, uint64_t stride,
-                         uint64_t index) {
-        for (uint64_t i = 0; i < spans; ++i) {
-            const auto span = reinterpret_cast<const T*>(static_cast<const uint8_t*>(source) + i * stride);
-            State& state = static_cast<State*>(states)[i];
-            if constexpr (is_converted) {
-                Converted converted[fold_length];
-                convert_to(converted, span, length);
-                state = Joins::of_elements(converted, length, index);
-            } else {
-                state = Joins::of_elements(span, length, index);
+    static void of_spans(void* states, const void* source, const Runs& runs, uint64_t spans, uint64_t length,
+                         uint64_t stride, uint64_t index) {
+        const auto joined = static_cast<State*>(states);
+        const auto first = static_cast<const uint8_t*>(source);
+        if (runs.elements != 0) {
+            of_gathered(joined, first, runs, spans, length, stride, index);
+            return;
+        }
+        for (uint64_t i = 0; i < spans; ++i)
+            joined[i] = of_span({reinterpret_cast<const T*>(first + i * stride) + index}, length, index);
+    }
+    static __attribute__((noinline)) void of_gathered(State* states, const uint8_t* first, const Runs& runs,
+                                                      uint64_t spans, uint64_t length, uint64_t stride,
+                                                      uint64_t index) {
+        T gathered[fold_piece];
+        RunSource<T> in_runs = {first, runs, index, gathered};
+        for (uint64_t i = 0; i < spans; ++i, in_runs.source += stride)
+            states[i] = of_span({nullptr, &in_runs}, length, index);
+    }
+    static TALLOW_INLINE State of_span(SpanSource<T> elements, uint64_t length, uint64_t index) {
+        if constexpr (is_converted) {
+            Converted converted[fold_length];
+            for (uint64_t first = 0; first < length; first += fold_piece) {
+                const uint64_t count = length - first < fold_piece ? length - first : fold_piece;
+                convert_to(converted + first, elements.at(first, count), count);
             }
+            return Joins::of_elements({converted}, length, index);
+        } else {
+            return Joins::of_elements(elements, length, index);
         }
     }
     static void of_columns(void* states, const void* source, uint64_t width, uint64_t stride, uint64_t begin,
@@ -110,37 +128,27 @@ __attribute__((noinline)) void fold_rows_by(const FoldSteps& steps, const Argume
     const auto finish = [=, &steps, &arguments](uint64_t row, const void* states, uint64_t count) {
         steps.finish(result + row * steps.result_bytes, states, count, length, arguments.parameters);
     };
-    // The states of parts of rows, of which those that are gathered have at most `fold_length` elements together.
+    const Runs runs = {arguments.run, static_cast<uint64_t>(arguments.run_stride),
+                       static_cast<uint64_t>(arguments.step)};
+    // The states of parts of rows.
     const auto find_states = [=, &steps, &arguments](void* states, uint64_t row, uint64_t rows, uint64_t first,
                                                      uint64_t count) {
-        const Runs runs = {arguments.run, static_cast<uint64_t>(arguments.run_stride),
-                           static_cast<uint64_t>(arguments.step)};
-        const uint64_t bytes = steps.source_bytes;
-        if (runs.elements == 0) {
-            for (uint64_t done = 0, together = 0; done < rows; done += together) {
-                const uint64_t left = arguments.outer_run - (row + done) % arguments.outer_run;
-                together = left < rows - done ? left : rows - done;
-                steps.of_spans(static_cast<char*>(states) + done * steps.state_bytes,
-                               source + outer_offset(arguments, row + done) + first * bytes, together, count,
-                               arguments.outer_stride, first);
-            }
-            return;
+        for (uint64_t done = 0, together = 0; done < rows; done += together) {
+            const uint64_t left = arguments.outer_run - (row + done) % arguments.outer_run;
+            together = left < rows - done ? left : rows - done;
+            steps.of_spans(static_cast<char*>(states) + done * steps.state_bytes,
+                           source + outer_offset(arguments, row + done), runs, together, count, arguments.outer_stride,
+                           first);
         }
-        alignas(64) uint8_t gathered[fold_length * max_element_bytes];
-        for (uint64_t i = 0; i < rows; ++i)
-            gather(gathered + i * count * bytes, source + outer_offset(arguments, row + i), runs, bytes, first, count);
-        steps.of_spans(states, gathered, rows, count, count * bytes, first);
     };
     const uint64_t parts = (length + fold_length - 1) / fold_length;
     if (parts <= 1) {
         const uint64_t together = fold_length / (length + 1) + 1;
-        const uint64_t capacity = arguments.run == 0 ? spans_at_once : fold_length / length;
-        const uint64_t at_once = capacity < spans_at_once ? capacity : spans_at_once;
         do_parts(arguments, (arguments.outputs + together - 1) / together, [=, &arguments](uint64_t part) {
             alignas(64) char states[spans_at_once * max_state_bytes];
             const uint64_t end = (part + 1) * together < arguments.outputs ? (part + 1) * together : arguments.outputs;
-            for (uint64_t row = part * together; row < end; row += at_once) {
-                const uint64_t count = end - row < at_once ? end - row : at_once;
+            for (uint64_t row = part * together; row < end; row += spans_at_once) {
+                const uint64_t count = end - row < spans_at_once ? end - row : spans_at_once;
                 find_states(states, row, count, 0, length);
                 finish(row, states, count);
             }

@@ -35,6 +35,34 @@ constexpr uint64_t prefetch_bytes = 4096;
 // Rows with at least this stride are in different pages.
 constexpr uint64_t page_bytes = 4096;
 
+// The elements of runs from number `first` on, and memory for a piece of them.
+template <typename T> struct RunSource {
+    const uint8_t* source;
+    const Runs& runs;
+    uint64_t first;
+    T* gathered;
+
+    __attribute__((noinline)) const T* at(uint64_t number, uint64_t count) const {
+        const uint64_t begin = first + number;
+        const uint64_t element = begin % runs.elements;
+        if (runs.step == sizeof(T) && element + count <= runs.elements)
+            return reinterpret_cast<const T*>(source + begin / runs.elements * runs.stride) + element;
+        gather_words<typename Word<sizeof(T)>::type>(reinterpret_cast<uint8_t*>(gathered), source, runs, begin, count);
+        return gathered;
+    }
+};
+
+// The elements of a span: contiguous or, in runs, contiguous a piece at a time. Two registers hold it.
+template <typename T> struct SpanSource {
+    const T* source;
+    const RunSource<T>* in_runs = nullptr;
+
+    // Those from number `first` on, until the next call.
+    TALLOW_INLINE const T* at(uint64_t first, uint64_t count) const {
+        return in_runs == nullptr ? source + first : in_runs->at(first, count);
+    }
+};
+
 // States that join as a tree, whose shape only their number decides: sums of many stay accurate.
 template <typename Op, typename State> class Tree {
   public:
@@ -179,11 +207,12 @@ template <typename Of> constexpr bool finds_place = false;
 template <typename T, bool Lowest> constexpr bool finds_place<IndexReduction<T, Lowest>> = true;
 
 // The lowest or highest of floats, if no NaN is among them: then one instruction compares a vector. Whether none is.
-template <typename Take, typename T> TALLOW_INLINE bool find_extreme(T& best, const T* source, uint64_t count) {
+template <typename Take, typename T> TALLOW_INLINE bool find_extreme(T& best, SpanSource<T> elements, uint64_t count) {
     using Elements = Vector<T>;
     using Masks = decltype(Elements{} < Elements{});
     constexpr uint64_t length = vector_length<T>;
     constexpr uint64_t vectors = lanes_bytes / line_bytes;
+    const T* source = elements.at(0, count < fold_piece ? count : fold_piece);
     if (count < length) {
         bool is_odd = false;
         for (uint64_t i = 0; i < count; ++i) {
@@ -202,19 +231,27 @@ template <typename Take, typename T> TALLOW_INLINE bool find_extreme(T& best, co
     };
     for (uint64_t v = 0; v < vectors; ++v)
         __builtin_memcpy(&near[v], source, sizeof near[v]);
-    uint64_t i = 0;
-    for (; i + vectors * length <= count; i += vectors * length) {
+    static_assert(fold_piece % (vectors * length) == 0, "all pieces but the last one have whole vectors");
+    for (uint64_t first = 0;;) {
+        const uint64_t here = count - first < fold_piece ? count - first : fold_piece;
+        uint64_t i = 0;
+        for (; i + vectors * length <= here; i += vectors * length) {
 #pragma GCC unroll 4
-        for (uint64_t v = 0; v < vectors; ++v) {
-            // To the second cache: comparing takes less time than filling the first one.
-            __builtin_prefetch(source + i + v * length + prefetch_bytes / sizeof(T), 0, 2);
-            join(v, source + i + v * length);
+            for (uint64_t v = 0; v < vectors; ++v) {
+                // To the second cache: comparing takes less time than filling the first one.
+                __builtin_prefetch(source + i + v * length + prefetch_bytes / sizeof(T), 0, 2);
+                join(v, source + i + v * length);
+            }
         }
+        for (; i + length <= here; i += length)
+            join(0, source + i);
+        first += here;
+        if (first == count)
+            break;
+        source = elements.at(first, count - first < fold_piece ? count - first : fold_piece);
     }
-    for (; i + length <= count; i += length)
-        join(0, source + i);
     // The last ones, some of them once more.
-    join(1, source + count - length);
+    join(1, elements.at(count - length, length));
     for (uint64_t v = 1; v < vectors; ++v) {
         Take{}(near[0], near[v]);
         odd[0] |= odd[v];

@@ -99,48 +99,51 @@ template <typename Of, typename T, typename Shared> struct Joined {
         }
     };
     // The joined states of pieces.
-    template <typename Piece> static TALLOW_INLINE auto of_pieces(const T* source, uint64_t count, Piece of) {
-        using Known = decltype(of(source, count));
+    template <typename Piece> static TALLOW_INLINE auto of_pieces(SpanSource<T> elements, uint64_t count, Piece of) {
+        using Known = decltype(of(elements.at(0, count), count));
         Tree<Added<Known>, Known> tree;
         for (uint64_t first = 0; first < count; first += fold_piece)
-            tree.add(of(source + first, piece(count, first)));
+            tree.add(of(elements.at(first, piece(count, first)), piece(count, first)));
         return tree.joined();
     }
-    template <typename Known> static TALLOW_INLINE Known of_squares(const T* source, uint64_t count) {
-        return of_pieces(source, count, [](const T* from, uint64_t length) {
+    template <typename Known> static TALLOW_INLINE Known of_squares(SpanSource<T> elements, uint64_t count) {
+        return of_pieces(elements, count, [](const T* from, uint64_t length) {
             if constexpr (has_count<Known>)
                 return moments_of_span<Known>(from, length);
             else
                 return lengths_of_span<Known>(from, length);
         });
     }
-    static __attribute__((noinline)) State of_scaled_squares(const T* source, uint64_t count) {
-        return of_squares<State>(source, count);
+    static __attribute__((noinline)) State of_scaled_squares(SpanSource<T> elements, uint64_t count) {
+        return of_squares<State>(elements, count);
     }
-    static State of_elements(const T* source, uint64_t count, uint64_t index) {
+    static TALLOW_INLINE State of_elements(SpanSource<T> elements, uint64_t count, uint64_t index) {
         if constexpr (has_plain<State>) {
-            const auto known = of_squares<typename Unscaled<State>::type>(source, count);
-            return needs_elements(known) ? of_scaled_squares(source, count) : state_from(known);
+            const auto known = of_squares<typename Unscaled<State>::type>(elements, count);
+            return needs_elements(known) ? of_scaled_squares(elements, count) : state_from(known);
         } else if constexpr (has_count<State>) {
-            return of_squares<State>(source, count);
+            return of_squares<State>(elements, count);
         } else if constexpr (has_highest<State>) {
-            return of_pieces(source, count, powers_of_span<State, T>);
+            return of_pieces(elements, count, powers_of_span<State, T>);
         } else if constexpr (finds_element<Of> && is_same<T, State> && !is_integer<T>) {
             State best = Of::identity();
-            return find_extreme<Takes<Of::is_lowest>>(best, source, count) ? best : of_odd(source, count, index);
+            return find_extreme<Takes<Of::is_lowest>>(best, elements, count) ? best : of_odd(elements, count, index);
         } else if constexpr (finds_place<Of>) {
+            if (count < fold_lanes<compute_type<T>>)
+                return of_lanes(elements, count, index);
             State best = Of::identity();
             for (uint64_t first = 0; first < count; first += fold_piece)
-                best = Of::combine(best, index_in(source + first, piece(count, first), index + first));
+                best = Of::combine(
+                    best, index_in(elements.at(first, piece(count, first)), piece(count, first), index + first));
             return best;
         } else {
-            return of_lanes(source, count, index);
+            return of_lanes(elements, count, index);
         }
     }
 
     // Elements with a NaN, which short rows without one should not carry along.
-    static __attribute__((noinline)) State of_odd(const T* source, uint64_t count, uint64_t index) {
-        return of_lanes(source, count, index);
+    static __attribute__((noinline)) State of_odd(SpanSource<T> elements, uint64_t count, uint64_t index) {
+        return of_lanes(elements, count, index);
     }
     // Of a short span: one vector of states, which is joined in no time.
     template <uint32_t Lanes>
@@ -187,7 +190,8 @@ template <typename Of, typename T, typename Shared> struct Joined {
             states[lane] = first + lane < begin ? states[lane] : all;
         }
     }
-    static State of_lanes(const T* source, uint64_t count, uint64_t index) {
+    static State of_lanes(SpanSource<T> elements, uint64_t count, uint64_t index) {
+        const T* const source = elements.at(0, piece(count, 0));
         constexpr uint32_t lanes = fold_lanes<State>;
         constexpr uint32_t short_lanes = lanes / (lanes_bytes / line_bytes);
         if constexpr (lanes > few_lanes)
@@ -200,7 +204,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
         fill_lanes(states, source, piece(count, 0), index);
         for (uint64_t first = fold_piece; first < count; first += fold_piece) {
             State others[lanes];
-            fill_lanes(others, source + first, piece(count, first), index + first);
+            fill_lanes(others, elements.at(first, piece(count, first)), piece(count, first), index + first);
             Shared::join(states, others, lanes);
         }
         return Shared::join_lanes(states);

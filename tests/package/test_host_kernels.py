@@ -98,6 +98,48 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         assert len(set(results)) == 1, name
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f8e4m3", "u8", "i64"])
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [
+        ((5, 3, 7, 7), (0, 2, 3)),
+        ((400, 2, 7), (0, 2)),
+        # Runs that are longer than what is gathered at once, and that do not end with it.
+        ((3, 2, 3136), (0, 2)),
+        ((9, 2, 5, 3000), (0, 3)),
+        # The last elements are few.
+        ((2, 3, 1025), (0, 2)),
+        ((64, 2, 64), (0, 2)),
+    ],
+)
+def test_reductions_over_dims_apart_have_the_bits_of_those_side_by_side(
+    shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
+) -> None:
+    numbers = np.abs(random(*shape) * 3) if dtype == "u8" else random(*shape) * 3
+    numbers.flat[::5], numbers.flat[1::7] = 0.0, -0.0
+    x = tl.Tensor(numbers).to_dtype(dtype)
+    kept = [dim for dim in range(x.rank) if dim not in dims]
+    side_by_side = x.permute(*kept, *dims).contiguous()
+    last = tuple(range(len(kept), x.rank))
+    names = ["sum", "max", "min", "prod", *(["mean", "var", "norm", "logsumexp"] if x.dtype.is_float else [])]
+    for name in names:
+        found, expected = getattr(x, name)(dims), getattr(side_by_side, name)(last)
+        assert found.numpy().tobytes() == expected.numpy().tobytes(), name
+    # A NaN is found in a run, and is the only result.
+    if x.dtype.is_float and x.dtype.value != "f8e4m3":
+        x.narrow(dims[-1], shape[dims[-1]] - 1, 1).fill_(float("nan"))
+        assert x.max(dims).isnan().all().item()
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 63, 64, 65])
+def test_places_in_short_rows(length: int) -> None:
+    numbers = np.random.default_rng(0).integers(-3, 3, (50, length)).astype(np.float32)
+    numbers[7, length // 2] = np.nan
+    x = tl.Tensor(numbers)
+    np.testing.assert_array_equal(x.argmax(1).numpy(), numbers.argmax(1))
+    np.testing.assert_array_equal(x.argmin(1).numpy(), numbers.argmin(1))
+
+
 @pytest.mark.usefixtures("threads")
 def test_a_call_from_several_threads_waits_for_none() -> None:
     from concurrent.futures import ThreadPoolExecutor
