@@ -160,10 +160,10 @@ def promoted_operands(op: str, *operands: Tensor | Scalar) -> tuple[Tensor, ...]
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     if not tensors:
         raise InvalidArgument(op, "at least one operand is a tensor; make one with asarray")
-    dtypes = dict.fromkeys([tensor.dtype for tensor in tensors])
-    if len(tensors) == len(operands) and len(dtypes) == 1:
+    dtypes = [tensor.dtype for tensor in tensors]
+    if len(tensors) == len(operands) and dtypes.count(dtypes[0]) == len(dtypes):
         return tuple(tensors)
-    dtype = common_dtype(op, *dtypes)
+    dtype = common_dtype(op, *dict.fromkeys(dtypes))
     for operand in operands:
         if not isinstance(operand, Tensor):
             require_instance(op, "an operand", operand, bool | int | float | complex, "Tensor or number")

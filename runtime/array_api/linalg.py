@@ -229,12 +229,15 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Solve x1 y = x2: a vector if `x2` is one, else a column of y for each of `x2`."""
     left, right = promoted_operands("solve", x1, x2)
-    columns = right.unsqueeze(-1) if right.rank == 1 else right
-    if left.rank >= 2 and left.shape[:-2] != columns.shape[:-2]:
-        outer = broadcast_shapes(left.shape[:-2], columns.shape[:-2])
+    is_vector = len(right.shape) == 1
+    columns = right.unsqueeze(-1) if is_vector else right
+    matrices, others = left.shape[:-2], columns.shape[:-2]
+    if matrices != others and left.rank >= 2:
+        outer = broadcast_shapes(matrices, others)
         left, columns = (each.broadcast_as((*outer, *each.shape[-2:])) for each in (left, columns))
-    storage = left.storage.solve(left.layout, columns.storage, columns.layout)
-    return Tensor._new(storage, columns.layout.dense if right.rank > 1 else Layout.contiguous(columns.shape[:-1]))
+    layout = columns.layout
+    storage = left.storage.solve(left.layout, columns.storage, layout)
+    return Tensor._new(storage, Layout.contiguous(columns.shape[:-1]) if is_vector else layout.dense)
 
 
 def svd(x: Tensor, /, *, full_matrices: builtins.bool = True) -> SVDResult:

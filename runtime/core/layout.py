@@ -86,10 +86,15 @@ class Layout:
     @staticmethod
     def contiguous(shape: Iterable[int], start_offset: int = 0) -> Layout:
         """Lay out elements that follow each other in row-major order."""
-        return _contiguous(
-            shape if isinstance(shape, Shape) else Shape(shape),
-            start_offset if type(start_offset) is int else integer("layout", "start_offset", start_offset),
-        )
+        if type(start_offset) is not int:
+            start_offset = integer("layout", "start_offset", start_offset)
+        if type(shape) is tuple:
+            try:
+                return _contiguous_of(start_offset, *shape)
+            except TypeError:
+                # One of the sizes has no hash.
+                pass
+        return _contiguous(shape if isinstance(shape, Shape) else Shape(shape), start_offset)
 
     @property
     def dense(self) -> Layout:
@@ -375,6 +380,12 @@ def _contiguous(shape: Shape, start_offset: int) -> Layout:
     layout = Layout._trusted(shape, shape.contiguous_strides(), start_offset)
     layout._is_contiguous = True
     return layout
+
+
+# By the types too: True and 1.0 are equal to 1, but no sizes.
+@lru_cache(maxsize=4096, typed=True)
+def _contiguous_of(start_offset: int, *sizes: int) -> Layout:
+    return _contiguous(Shape(sizes), start_offset)
 
 
 # Cached for the same reason as `collapse`.

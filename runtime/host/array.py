@@ -1,6 +1,7 @@
 """Storages seen as NumPy arrays."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ def view(data: Array, layout: Layout) -> Array:
     """
     shape = layout.shape or (1,)
     if layout.is_contiguous:
-        start = layout.start_offset
-        return data[start : start + layout.elem_count].reshape(shape)
+        start, count = layout.start_offset, prod(shape)
+        return (data if count == data.size else data[start : start + count]).reshape(shape)
     size = data.itemsize
     strides = tuple(stride * size for stride in layout.strides)
     try:

@@ -108,7 +108,6 @@ template <template <typename> typename Op, typename T> struct Fold {
             static_cast<Result*>(results)[i] = Of::result(static_cast<const State*>(states)[i], length, arguments);
     }
     static_assert(sizeof(State) <= max_state_bytes, "states need more bytes");
-    static_assert(sizeof(T) <= max_element_bytes, "gathered elements need more bytes");
     static constexpr FoldSteps steps = {sizeof(T),  sizeof(State), sizeof(Result), of_spans,
                                         of_columns, join,          join_all,       finish};
 };

@@ -25,7 +25,6 @@ constexpr uint64_t fold_height = 64;
 constexpr uint64_t rows_at_once = 4;
 constexpr uint64_t spans_at_once = 64;
 constexpr uint64_t max_state_bytes = 40;
-constexpr uint64_t max_element_bytes = 16;
 // Bytes of a row's columns that are gathered at once.
 constexpr uint64_t gathered_row_bytes = 1024;
 // The distance of prefetches: on an Intel Xeon a thread reads 25 GB/s then in place of 10, on an AMD EPYC 23

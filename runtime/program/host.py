@@ -111,7 +111,9 @@ class HostCompiler:
         if isinstance(value, Parameter):
             return f"x{value.position}"
         if isinstance(value, tuple) and not {Buffer, BlocksBuffer}.isdisjoint(map(type, value)):
-            return f"{self._constant(type(value))}({', '.join(map(self._text, value))})"
+            parts = "".join([f"{self._text(part)}, " for part in value])
+            # A named tuple's own function, in Python, takes longer.
+            return f"{self._constant(tuple.__new__)}({self._constant(type(value))}, ({parts}))"
         return self._constant(value)
 
     def _storage(self, buffer: Buffer | BlocksBuffer) -> str:

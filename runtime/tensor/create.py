@@ -262,22 +262,10 @@ def _layout(op: str, shape: int | Iterable[int], more: tuple[object, ...]) -> La
         reason = "pass the shape as one tuple, such as (2, 3), and what follows it by keyword, such as dtype='f32'"
         raise InvalidArgument(op, reason)
     try:
-        try:
-            if type(shape) is tuple:
-                return _layout_of(*shape)
-        except TypeError:
-            # One of the sizes, or whatever it is, cannot be found again.
-            pass
-        return Layout.contiguous(Shape(shape if isinstance(shape, Iterable) else (shape,)))
+        return Layout.contiguous(shape if isinstance(shape, Iterable) else (shape,))
     except InvalidArgument as error:
         error.rename(op)
         raise
-
-
-# By the types too: True and 1.0 are equal to 1, but no sizes.
-@lru_cache(maxsize=4096, typed=True)
-def _layout_of(*sizes: int) -> Layout:
-    return Layout.contiguous(Shape(sizes))
 
 
 @lru_cache(maxsize=256, typed=True)

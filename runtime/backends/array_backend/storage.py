@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
+
 from ....dtype import Array, DType
 from ...base.error import UnsupportedDType
 from ...core.layout import Layout
@@ -47,6 +49,11 @@ class ArrayStorage(BackendStorage):
     def view(self, layout: Layout) -> Any:
         """The elements that `layout` reaches, in its shape; that of rank 0 is (1,)."""
         return strided.view(self.library, self.data, layout, self.device.handle)
+
+    def on_host(self, layout: Layout) -> Array:
+        """The same as an array of NumPy's, which nothing writes to. The elements are of a type that NumPy has."""
+        array: Array = np.asarray(self.library.to_numpy(self.view(layout)))
+        return array
 
     def write(self, layout: Layout, values: Any) -> None:
         """Put `values`, as many as `layout` reaches, where it does."""

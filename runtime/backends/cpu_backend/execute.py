@@ -202,7 +202,7 @@ def _stored(device: HostDevice, array: Array) -> CpuStorage:
 
 
 def _new(device: HostDevice, dtype: DType, length: int) -> CpuStorage:
-    return CpuStorage(device, dtype, buffer_pool.empty(length, dtype.numpy))
+    return CpuStorage(device, dtype, buffer_pool.empty(length, dtype.numpy), is_known=True)
 
 
 def _fill(storage: CpuStorage, offset: int, byte: int, nbytes: int) -> None:

@@ -55,13 +55,14 @@ class CpuStorage(ArrayStorage):
     _address: int | None
     _memory: Any
 
-    def __init__(self, device: HostDevice, dtype: DType, data: Array) -> None:
+    def __init__(self, device: HostDevice, dtype: DType, data: Array, *, is_known: bool = False) -> None:
+        """`is_known` says that the array is one that the class takes."""
         self.device = device
         self.dtype = dtype
-        self._memory = array = _flat(data, dtype.numpy, None)
+        self._memory = array = data if is_known else _flat(data, dtype.numpy, None)
         self._address = None
-        self.length = array.size
-        self.kind = kind_of(dtype, array.size)
+        self.length = length = array.size
+        self.kind = kind_of(dtype, length)
 
     @property
     def data(self) -> Array:
@@ -106,6 +107,8 @@ class CpuStorage(ArrayStorage):
     def view(self, layout: Layout) -> Array:
         """The same as an array that has a dim at least: rank 0 has shape (1,)."""
         return array.view(self.data, layout)
+
+    on_host = view
 
     def write(self, layout: Layout, values: Array) -> None:
         target = self.view(layout)

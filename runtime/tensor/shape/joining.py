@@ -74,7 +74,8 @@ def _join_along(
     if type(tensors) is not list:
         tensors = _listed(op, tensors)
     try:
-        dim = dim if type(dim) is int else _integer_dim(op, dim)
+        if type(dim) is not int:
+            dim = 0 if dim is FIRST else _integer_dim(op, dim)
         key: list[object] = [op, dim]
         storages = []
         for tensor in tensors:

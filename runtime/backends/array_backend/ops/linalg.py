@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from .....dtype import Array
 from ....host import linalg
 from .operand import Operand
@@ -60,5 +58,5 @@ def svd(x: Operand, has_vectors: bool, is_full: bool) -> tuple[Any, ...]:
 
 def _on_host(compute: Callable[..., tuple[Array, ...]], *operands: Operand, **options: bool) -> tuple[Any, ...]:
     # Floats and complex numbers are NumPy's own, and nothing writes to them.
-    arrays = [np.asarray(x.storage.library.to_numpy(x.array)) for x in operands]
-    return tuple(map(operands[0].device.storage_owned, compute(*arrays, **options)))
+    arrays = [x.storage.on_host(x.layout) for x in operands]
+    return tuple(map(operands[0].storage.device.storage_owned, compute(*arrays, **options)))

@@ -45,16 +45,17 @@ def from_array(device: HostDevice, array: Array) -> CpuStorage:
     dtype = DType.from_numpy(array.dtype)
     copy = buffer_pool.empty(array.size, dtype.numpy)
     np.copyto(copy.reshape(array.shape), array)
-    return CpuStorage(device, dtype, normalised(copy))
+    return CpuStorage(device, dtype, normalised(copy), is_known=True)
 
 
 def from_owned_array(device: HostDevice, array: Array) -> CpuStorage:
     """A storage of the array's own memory, where that is contiguous and can be written."""
     dtype = DType.from_numpy(array.dtype)
-    array = normalised(array)
+    if dtype is DType.BOOL:
+        array = normalised(array)
     # The function takes longer than small decompositions.
     array = array if array.flags.carray else np.require(array, dtype.numpy, ["C", "A", "W"])
-    return CpuStorage(device, dtype, array.reshape(-1))
+    return CpuStorage(device, dtype, array.reshape(-1), is_known=True)
 
 
 # So much is read between two calls that tell how far it is.
