@@ -279,6 +279,9 @@ constexpr bool has_row_index<Functor, typename VoidOf<decltype(Functor::has_inde
 template <typename Functor, typename = void> constexpr uint32_t operands_of_rows = 0;
 template <typename Functor>
 constexpr uint32_t operands_of_rows<Functor, typename VoidOf<decltype(Functor::of_rows)>::type> = Functor::of_rows;
+template <typename Functor> TALLOW_INLINE constexpr bool is_number_of_row(uint32_t operand) {
+    return (operands_of_rows<Functor> >> operand & 1) != 0;
+}
 // Bit k is set if operand k of a composed functor is known to have elements along the row.
 template <typename Functor, typename = void> constexpr uint32_t operands_along_rows = 0;
 template <typename Functor>

@@ -20,7 +20,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     // So many vectors are reduced side by side; threads of a short row have no more.
     static constexpr uint32_t chains = Vectors < reduce_chains ? Vectors : reduce_chains;
     static constexpr bool is_short = Vectors * N * sizeof(T) <= short_row_bytes;
-    static constexpr uint32_t others = ((1u << operands) - 1) & ~kept_operands<Functor, T, N, Vectors>;
+    static constexpr uint32_t known_operands = kept_operands<Functor, T, N, Vectors> | operands_of_rows<Functor>;
+    static constexpr uint32_t others = ((1u << operands) - 1) & ~known_operands;
     // How many vectors of operands that are not in registers are loaded at once: of two operands fewer, and where rows
     // are added up 8 elements.
     static constexpr bool is_word = N * sizeof(T) < access_bytes;
@@ -151,7 +152,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     // leaves registers to others; most often all rows share them, and there is nothing to compute.
     TALLOW_INLINE Sources locate_again() const {
         uint64_t offsets[stored] = {};
-        if ((arguments.apart & ~kept_operands<Functor, T, N, Vectors>) != 0)
+        if ((arguments.apart & ~known_operands) != 0)
             locate(arguments, opaque(number), offsets);
         return Sources(arguments, offsets, opaque(own.first) * N);
     }
@@ -190,7 +191,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                                    typename Sources::Access (&accesses)[operands][Count]) const {
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k) {
-            if (is_kept(k))
+            if ((others >> k & 1) == 0)
                 continue;
             if constexpr (staged != 0) {
                 if ((staged & ~arguments.apart) >> k & 1) {
@@ -210,9 +211,10 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                             const typename Sources::Access (&accesses)[operands][Count], Vector (&vectors)[operands]) {
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
-            vectors[k] =
-                is_kept(k) ? packed<Functor, T, N>(k, loaded[k][v]) : sources.vector(k, accesses[k][v % Count]);
-        if constexpr (kept_operands<Functor, T, N, Vectors> != (1u << operands) - 1)
+            if (!is_number_of_row<Functor>(k))
+                vectors[k] =
+                    is_kept(k) ? packed<Functor, T, N>(k, loaded[k][v]) : sources.vector(k, accesses[k][v % Count]);
+        if constexpr (others != 0)
             pad(vectors, v, own);
     }
     // The passes from `Pass` on.

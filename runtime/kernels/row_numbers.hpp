@@ -46,7 +46,7 @@ TALLOW_INLINE void load_numbers(const Arguments& arguments, uint32_t number, con
     if constexpr (operands_of_rows<Functor> != 0)
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k)
-            if ((operands_of_rows<Functor> >> k & 1) != 0)
+            if (is_number_of_row<Functor>(k))
                 load_number<T, Functor>(arguments, k, offsets[k], row.known[known++]);
     if constexpr (has_row_index<Functor>) {
         const uint64_t words[1] = {loaded};

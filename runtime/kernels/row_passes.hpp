@@ -320,7 +320,8 @@ TALLOW_INLINE void begin_rows(const Arguments& arguments, bool are_short) {
     if (are_short && block_index() == 0) {
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k)
-            if ((operands_in_registers<Functor> >> k & 1) == 0 && (arguments.varying >> k & 1) != 0)
+            if ((operands_in_registers<Functor> >> k & 1) == 0 && !is_number_of_row<Functor>(k) &&
+                (arguments.varying >> k & 1) != 0)
                 fetch_to_cache(arguments.sources[k], row_bytes<Functor, T>(k, arguments.length));
     }
     await_previous_kernel();

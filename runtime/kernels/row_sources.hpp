@@ -15,6 +15,7 @@ template <typename Functor, typename T, uint32_t N> struct AccessOf<Functor, T, 
 };
 
 // The operands of a row from one of its elements on, some of which may be one number, and the residual behind them.
+// Operands of `operands_of_rows` are not loaded again: the row has their numbers.
 template <typename Functor, typename T, uint32_t N, typename Arguments> struct RowSources {
     static constexpr uint32_t operands = stored_operands<Functor>;
     static constexpr bool has_words = are_pairs<T, N> && !has_types<Functor>;
@@ -33,7 +34,8 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
         : arguments(arguments), with_elements(opaque(arguments.varying)), first(first) {
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
-            set_source(k, operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offsets[k] + first));
+            if (!is_number_of_row<Functor>(k))
+                set_source(k, operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offsets[k] + first));
     }
     TALLOW_INLINE void set_source(uint32_t k, const T* source) {
         if constexpr (has_words) {
@@ -60,6 +62,8 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
     // The vector `index` elements from the first one on, all of which the row has if it `is_complete`, or the first
     // one.
     TALLOW_INLINE Access load(uint32_t k, uint64_t index, bool is_complete) const {
+        if (is_number_of_row<Functor>(k))
+            return {};
         return is_number(k) ? number(k) : varying(k, index, true, is_complete);
     }
     // The number of an operand that has one along the row, or what stands for it where it is absent.
