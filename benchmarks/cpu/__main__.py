@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import product
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from . import plot, report
-from .results import Results, Row, write_text
+from .results import CALLS, Results, Row, write_text
 
 if TYPE_CHECKING:
     from .cases import Case
@@ -55,6 +56,7 @@ def main() -> None:
     show_default=True,
     help="The elements of an operand, as a power of two; may be given again.",
 )
+@click.option("--calls", "are_calls", is_flag=True, help="Calls of programs and networks in place of the sizes.")
 @click.option("--only", metavar="TEXT", multiple=True, help="Only the ops whose name begins so; may be given again.")
 @click.option(
     "--output",
@@ -63,17 +65,24 @@ def main() -> None:
     show_default=True,
     help=f"The folder for {_RESULTS}.",
 )
-def run(threads: tuple[int, ...], exponents: tuple[int, ...], only: tuple[str, ...], output: Path) -> None:
+def run(
+    threads: tuple[int, ...], exponents: tuple[int, ...], are_calls: bool, only: tuple[str, ...], output: Path
+) -> None:
     """Check and time the ops, and write what was measured to a file. Exit code 1 if a result is wrong.
 
     \b
     python -m benchmarks.cpu run
     python -m benchmarks.cpu run --threads 1 --size 16 --only softmax
+    python -m benchmarks.cpu run --threads 1 --calls --only 'cat of'
     """  # noqa: D301 -- \b is the character that click reads
     # The page needs neither tallow nor PyTorch.
     from .measure import this_machine
 
     torch = import_module("torch") if find_spec("torch") else None
+    if are_calls:
+        if torch is None:
+            raise click.UsageError("--calls compares with PyTorch, which is not installed")
+        exponents = (CALLS,)
     command = shlex.join(["python", "-m", "benchmarks.cpu", *sys.argv[1:]])
     results = Results(command, this_machine(torch), _measure_all(torch, threads, exponents, only))
     if not results.rows:
@@ -90,7 +99,7 @@ def _measure_all(torch: Any, threads: tuple[int, ...], exponents: tuple[int, ...
     from .measure import time_in_turns
 
     rows = []
-    groups = list(product(threads, DTYPES, exponents))
+    groups = list(product(threads, DTYPES if exponents != (CALLS,) else DTYPES[:1], exponents))
     # What is printed is the page alone.
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=len(groups))
@@ -100,16 +109,34 @@ def _measure_all(torch: Any, threads: tuple[int, ...], exponents: tuple[int, ...
             threadpool_limits(count, "blas")
             if torch is not None:
                 torch.set_num_threads(count)
-            group = f"{plot.threads_text(count)}, {dtype}, 2^{exponent} elements"
-            for case in cases(exponent, dtype):
+            of_processor = exponent == CALLS and count == 1
+            size = "calls" if exponent == CALLS else f"2^{exponent} elements"
+            group = f"{plot.threads_text(count)}, {dtype}, {size}"
+            for case in _calls() if exponent == CALLS else cases(exponent, dtype):
                 if only and not case.name.startswith(only):
                     continue
                 progress.update(task, description=f"{group}: {case.name}")
                 if exponent <= _LARGEST_CHECKED:
                     _check(case, group)
-                rows.append(Row(count, dtype, exponent, case.name, **time_in_turns(case.calls), family=case.family))
+                rows.append(
+                    Row(
+                        count,
+                        dtype,
+                        exponent,
+                        case.name,
+                        **time_in_turns(case.calls, of_processor=of_processor),
+                        family=case.family,
+                    )
+                )
             progress.advance(task)
     return rows
+
+
+def _calls() -> Iterator[Case]:
+    # They need PyTorch, which sizes do not.
+    from .calls import calls
+
+    return calls()
 
 
 def _check(case: Case, group: str) -> None:

@@ -30,6 +30,8 @@ class Case(NamedTuple):
     torch: Call | None
     numpy: Call | None
     family: str = ""
+    # Of results of f32 or wider dtypes, relative to the largest element.
+    tolerance: float = 1e-5
 
     @property
     def calls(self) -> dict[str, Call]:

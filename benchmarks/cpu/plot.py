@@ -12,9 +12,9 @@ from .results import Results, Row
 
 def draw_all(results: Results) -> dict[str, str]:
     """The plots as SVG by the names that they have beside the page; none where nothing was compared with PyTorch."""
-    exponent = max(results.exponents, default=0)
+    exponent = max(results.exponents, default=None)
     rows = [row for row in results.rows if row.exponent == exponent and row.to_torch]
-    if not rows:
+    if exponent is None or not rows:
         return {}
     families = list(dict.fromkeys(row.family for row in rows))
     return {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..gpu.table import number
 from ..markdown import fold, markdown, mean_text
-from .results import Results, Row
+from .results import CALLS, Results, Row
 
 # Below it an op is named as slow beside a peer at the largest size.
 SLOW_RATIO = 0.97
@@ -25,7 +25,8 @@ each turn. The figures are the medians of these calls.
 
 The operands are square matrices, or images of as many elements. At 2^24 elements a matrix is multiplied by 256 columns
 only, because a square product takes seconds. Results of 2^16 elements and fewer are compared before they are timed, and
-the run stops where tallow's differ from those of another library.
+the run stops where tallow's differ from those of another library. Calls of programs and networks, with
+`python -m benchmarks.cpu run --calls`, have operands of other shapes; on one thread, processor time is measured.
 
 `make bench` measures the machine at hand. `python -m benchmarks.cpu render` writes this page. It replaces the sections
 of the machines that it is given, and keeps the sections of the others.
@@ -77,7 +78,17 @@ def section(results: Results, families_plot: str | None = None, plot: str | None
     """The text of a machine's section; the plots are the names of those of the families and of every op."""
     versions = ", ".join(f"{name} {number}" for name, number in results.machine.versions.items() if number)
     without = "" if results.machine.kernels else " tallow had no compiled kernels and used NumPy."
-    parts = [f"`{results.command}`: {versions}.{without}"]
+    head = f"`{results.command}`: {versions}.{without}"
+    parts = [head, *(_sizes(results, families_plot, plot) if results.exponents else [])]
+    if any(row.exponent == CALLS for row in results.rows):
+        peers = "PyTorch's time over tallow's; of matrices and Fourier transforms, NumPy's"
+        parts += [f"Calls of programs and networks, us ({peers}):", _times(results, CALLS)]
+    return "\n\n".join(parts)
+
+
+def _sizes(results: Results, families_plot: str | None, plot: str | None) -> list[str]:
+    """The parts on ops by their sizes."""
+    parts = []
     largest = max(results.exponents)
     rows = [row for row in results.rows if row.exponent == largest]
     if len({row.family for row in rows}) > 1:
@@ -96,7 +107,7 @@ def section(results: Results, families_plot: str | None = None, plot: str | None
     for exponent in results.exponents:
         title = f"2^{exponent} elements, us (PyTorch's time over tallow's, NumPy's over tallow's):"
         parts.append(fold(f"Every op with 2^{exponent} elements", title, _times(results, exponent)))
-    return "\n\n".join(parts)
+    return parts
 
 
 def _by_family(rows: Sequence[Row]) -> str:
@@ -133,7 +144,7 @@ def _least(row: Row) -> float:
 def _means(results: Results) -> str:
     head = ["threads", "dtype", "elements", "beside PyTorch", "beside NumPy"]
     body = []
-    for key in dict.fromkeys(row[:3] for row in results.rows):
+    for key in dict.fromkeys(row[:3] for row in results.rows if row.exponent != CALLS):
         rows = [row for row in results.rows if row[:3] == key]
         threads, dtype, exponent = key
         means = mean_text(row.to_torch for row in rows), mean_text(row.to_numpy for row in rows)

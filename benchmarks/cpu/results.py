@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+CALLS = 0
+"""The exponent of rows of `calls`, whose operands have shapes of their own."""
+
 
 class Row(NamedTuple):
     """An op with one number of threads, on one dtype and size: medians in seconds, None where there is no call."""
@@ -67,7 +70,7 @@ class Results:
     @property
     def exponents(self) -> list[int]:
         """The sizes, as they were measured."""
-        return list(dict.fromkeys(row.exponent for row in self.rows))
+        return list(dict.fromkeys(row.exponent for row in self.rows if row.exponent != CALLS))
 
     def ops(self, exponent: int) -> list[str]:
         """The ops of a size in the order of their cases, of which each dtype may lack some."""

@@ -26,6 +26,17 @@ def test_libraries_give_the_same(exponent: int, dtype: str) -> None:
     assert ("cast to f32" in names) == (dtype == "bf16")
 
 
+def test_calls_give_the_same() -> None:
+    pytest.importorskip("torch")
+    from benchmarks.cpu.calls import calls
+
+    names = []
+    for case in calls():
+        assert measure.differing(case) == [], case.name
+        names.append(case.name)
+    assert len(set(names)) == len(names)
+
+
 def test_a_large_matrix_is_multiplied_by_few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(all_cases, "_MIN_OF_FEW_COLUMNS", 8)
     monkeypatch.setattr(all_cases, "_COLUMNS", 4)
@@ -94,6 +105,15 @@ def test_calls_take_turns_and_the_first_of_a_turn_does_not_count(clock: Clock) -
     found = measure.time_in_turns({"tallow": clock.call("tallow", 1.0, 0.01), "torch": clock.call("torch", 0.1)})
     assert found == pytest.approx({"tallow": 0.01, "torch": 0.1})
     assert clock.calls == [*["tallow"] * 3, *["torch"] * 2] * 4
+
+
+def test_short_calls_are_measured_together(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(1 << 20))
+    monkeypatch.setattr(measure, "process_time", lambda: next(times) * 7e-6)
+    # Each measurement is one step of the processor's clock, and has seven calls.
+    found = measure.time_in_turns({"tallow": clock.call("tallow", 0.001)}, of_processor=True)
+    assert found == pytest.approx({"tallow": 1e-6})
+    assert len(clock.calls) == 4 * (1 + 3 * 7)
 
 
 def test_long_calls_take_fewer_turns(clock: Clock) -> None:

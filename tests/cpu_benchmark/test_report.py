@@ -15,7 +15,7 @@ from tallow.runtime.helpers import threads
 
 from benchmarks.cpu import measure, plot, report
 from benchmarks.cpu.__main__ import main
-from benchmarks.cpu.results import Results, Row, write_text
+from benchmarks.cpu.results import CALLS, Results, Row, write_text
 from benchmarks.plot import Mark, Panel, draw, ratio_axis
 
 PAGE = Path(__file__).parents[2] / "docs" / "cpu.md"
@@ -82,6 +82,21 @@ def test_section_has_the_means_and_a_table_for_each_size(results: Results) -> No
         "| gelu | 5000 (0.50) | 5000 (1.00) |  | 1000 (1.00) |",
     ]
     assert lines[small + 4] == "| add | 1.0 (2.00, 0.50) |  |  |  |"
+
+
+def test_calls_have_a_table_without_sizes_and_plots(results: Results) -> None:
+    rows = [Row(1, "f32", CALLS, "flip", 4e-6, 6e-6), Row(1, "f32", CALLS, "det", 1e-5, numpy=4e-6)]
+    only = replace(results, rows=rows)
+    assert plot.draw_all(only) == {}
+    assert report.section(only).splitlines()[4:] == [
+        "| op | f32, 1 thr. |",
+        "| --- | ---: |",
+        "| flip | 4.0 (1.50) |",
+        "| det | 10 (0.40) |",
+    ]
+    both = report.section(replace(results, rows=[*results.rows, *rows]))
+    assert both.startswith(report.section(results))
+    assert both.endswith("| det | 10 (0.40) |  |  |  |")
 
 
 def test_section_says_that_numpy_served() -> None:

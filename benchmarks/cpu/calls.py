@@ -1,33 +1,29 @@
-"""Calls of programs and networks on one thread of the CPU, beside PyTorch's or NumPy's, in processor time.
-
-python -m benchmarks.calls
-python -m benchmarks.calls --only pad --only roll
-"""
+"""Calls of programs and networks, whose operands have shapes of their own, beside PyTorch's or NumPy's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from time import process_time
+from collections.abc import Iterator
 from typing import Any
 
-import click
 import numpy as np
 import tallow as tl
 import torch
-from threadpoolctl import threadpool_limits
 from torch import nn
 from torch.nn import functional
 
-_TURNS, _TURN = 9, 0.02
+from .cases import Call, Case
+
 _TOLERANCE = 1e-4
 _FEW, _MANY, _LARGE = (3,), (64,), (1 << 12,)
-Call = Callable[[], Any]
 
 
-def cases() -> Iterator[tuple[str, Call, Call]]:
-    """The name of a call, ours, and the peer's."""
+def calls() -> Iterator[Case]:
+    """Each call in f32, or in the dtype of its name."""
     for family in (_joined, _rearranged, _reduced, _images, _recurrent, _small_algebra, _others):
-        yield from family()
+        is_by_numpy = family is _small_algebra
+        for name, ours, theirs in family():
+            peers = (None, theirs) if is_by_numpy else (theirs, None)
+            yield Case(name, ours, *peers, family=family.__name__.strip("_"), tolerance=_TOLERANCE)
 
 
 def _normal(*shape: int) -> tuple[tl.Tensor, torch.Tensor]:
@@ -186,7 +182,6 @@ def _by_hand(library: Any, x: Any, state: Any, w: Any, r: Any, b: Any) -> Any:
 
 
 def _small_algebra() -> Iterator[tuple[str, Call, Call]]:
-    """Beside NumPy."""
     generator = np.random.default_rng(0)
     for n in (4, 64):
         for dtype in (np.float32, np.float64):
@@ -194,7 +189,7 @@ def _small_algebra() -> Iterator[tuple[str, Call, Call]]:
             s = (a @ a.T).astype(dtype)
             b = generator.standard_normal((n, 2)).astype(dtype)
             x, y, z = (tl.Tensor(each).copy() for each in (a, b, s))
-            name = f"{n}x{n} {np.dtype(dtype).name}, NumPy"
+            name = f"{n}x{n} {np.dtype(dtype).name}"
             yield f"solve {name}", lambda x=x, y=y: tl.linalg.solve(x, y), lambda a=a, b=b: np.linalg.solve(a, b)
             yield f"inv {name}", lambda x=x: tl.linalg.inv(x), lambda a=a: np.linalg.inv(a)
             yield f"det {name}", lambda x=x: tl.linalg.det(x), lambda a=a: np.linalg.det(a)
@@ -207,7 +202,7 @@ def _small_algebra() -> Iterator[tuple[str, Call, Call]]:
         x = tl.Tensor(a).copy()
         c = (a + 1j * a[..., ::-1]).astype(np.complex64)
         y = tl.Tensor(c).copy()
-        name = "x".join(map(str, shape)) + ", NumPy"
+        name = "x".join(map(str, shape))
         yield f"rfft {name}", lambda x=x: tl.fft.rfft(x), lambda a=a: np.fft.rfft(a)
         yield f"fft {name}", lambda y=y: tl.fft.fft(y), lambda c=c: np.fft.fft(c)
         if len(shape) == 2:
@@ -224,50 +219,3 @@ def _others() -> Iterator[tuple[str, Call, Call]]:
         lambda: tl.hessian(lambda x: (x * x * x).sum())(x),
         lambda: torch.func.hessian(lambda x: (x * x * x).sum())(u),
     )
-
-
-def _is_close(ours: Any, theirs: Any) -> bool:
-    result, expected = ours.numpy(), np.asarray(theirs.detach() if isinstance(theirs, torch.Tensor) else theirs)
-    most = float(np.abs(expected).max())
-    return result.shape == expected.shape and bool(
-        np.allclose(result, expected, rtol=_TOLERANCE, atol=_TOLERANCE * most)
-    )
-
-
-def _seconds(ours: Call, theirs: Call) -> tuple[float, float]:
-    """The processor time of both, the least of several turns."""
-    least, counts = [float("inf")] * 2, [1, 1]
-    for turn in range(_TURNS + 1):
-        for which, call in enumerate((ours, theirs)):
-            count = counts[which]
-            start = process_time()
-            for _ in range(count):
-                call()
-            taken = (process_time() - start) / count
-            if turn:
-                least[which] = min(least[which], taken)
-            else:
-                counts[which] = max(int(_TURN / max(taken, 1e-7) / 4), 1)
-    return least[0], least[1]
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--only", metavar="TEXT", multiple=True, help="Only calls whose name begins so; may be given again.")
-def main(only: tuple[str, ...]) -> None:
-    """Check and time each call. Exit code 1 if a result is wrong."""
-    tl.set_threads(1)
-    threadpool_limits(1)
-    torch.set_num_threads(1)
-    print(f"{'call':44} {'ours us':>9} {'peer us':>9} {'ratio':>6}")
-    for name, ours, theirs in cases():
-        if only and not name.startswith(only):
-            continue
-        if not _is_close(ours(), theirs()):
-            raise click.ClickException(f"{name}: the results differ")
-        mine, other = _seconds(ours, theirs)
-        mark = " *" if mine > (3 if "NumPy" in name else 1.1) * other else ""
-        print(f"{name:44} {mine * 1e6:9.1f} {other * 1e6:9.1f} {mine / other:6.2f}{mark}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
