@@ -188,8 +188,9 @@ class _Words:
         if part.low == part.high:
             return _Word("0u", 0, part.low)
         less = f" - {part.low}".replace("- -", "+ ") if part.low else ""
-        cpp = self._gathered(node, f"static_cast<uint32_t>({bare(part.cpp)}{less})")
-        return _fitting(_Word(f"({cpp} * 0x01010101u)", part.high - part.low, part.low))
+        gather = "repeat_word<N>(" if self._is_uniform(node, _RUN) else "gather_words<N>("
+        cpp = self._gathered(node, f"static_cast<uint32_t>({bare(part.cpp)}{less}) * 0x01010101u", gather)
+        return _fitting(_Word(cpp, part.high - part.low, part.low))
 
     def _gathered(self, node: ast.expr, cpp: str, gather: str = "gather_words<N>(") -> str:
         """A word for each four quants of its own, by what C++ has for `node` over i."""
@@ -233,7 +234,7 @@ class _Words:
             if self._is_coded(facts, row, column):
                 cpp = self._gathered(row, bare(offset), f"gather_rows<{facts.choice_bytes}, N>(grid, ")
             elif words == 1:
-                cpp = self._gathered(row, f"grid[{bare(offset)}]")
+                cpp = self._gathered(row, bare(offset), "gather_cells<N>(grid, ")
             else:
                 cpp = self._gathered(row, f"grid[{words} * {offset} + {self._cpp(column)} / 4]")
             return _fitting(_Word(cpp, max(facts.numbers) - facts.bias, facts.bias))
@@ -333,7 +334,7 @@ class _Words:
                     return self._signed(value, byte)
                 word, sign = self.word(value).in_bytes, self.word(bit).in_bytes
                 if sign.high == 1 and not sign.bias:
-                    return self._with_masks(word, f"{sign.cpp} * 255u")
+                    return self._with_masks(word, f"{sign.cpp} * 255u", "apply_masks")
         raise _ApartError
 
     def _byte_of_signs(self, bit: ast.expr) -> ast.expr | None:
@@ -350,7 +351,7 @@ class _Words:
 
     def _signed(self, value: ast.expr, byte: ast.expr) -> _Word:
         """Numbers with the signs of a byte: of a row of few choices, these have either sign."""
-        signs = f"static_cast<uint32_t>({bare(self._scalar(byte).cpp)})"
+        signs = self._signs(byte)
         match value:
             case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=[row, column])):
                 facts = self._known[name]
@@ -366,11 +367,30 @@ class _Words:
         masks = self._gathered(byte, signs, "gather_signs<N>(")
         return self._with_masks(self.word(value).in_bytes, masks)
 
-    def _with_masks(self, word: _Word, masks: str) -> _Word:
+    def _signs(self, byte: ast.expr) -> str:
+        """A byte of signs in C++; hosts complete those of a run together where the last makes the number even."""
+        match byte:
+            case ast.BinOp(
+                left=seven,
+                op=ast.BitOr(),
+                right=ast.BinOp(
+                    left=ast.BinOp(
+                        left=ast.Call(func=ast.Name(id="ones"), args=[counted]),
+                        op=ast.BitAnd(),
+                        right=ast.Constant(value=1),
+                    ),
+                    op=ast.LShift(),
+                    right=ast.Constant(value=7),
+                ),
+            ) if ast.dump(seven) == ast.dump(counted) and self._scalar(seven).high < _UNSIGNED:
+                return f"even_signs({bare(self._scalar(seven).cpp)})"
+        return f"static_cast<uint32_t>({bare(self._scalar(byte).cpp)})"
+
+    def _with_masks(self, word: _Word, masks: str, apply: str = "apply_signs") -> _Word:
         """Numbers with the other sign where the bytes of masks are ones."""
         if 2 * word.high > _BYTE:
             raise _ApartError
-        return _Word(f"apply_signs<{word.high}>({bare(word.cpp)}, {masks})", 2 * word.high, _no_bias(word) - word.high)
+        return _Word(f"{apply}<{word.high}>({bare(word.cpp)}, {masks})", 2 * word.high, _no_bias(word) - word.high)
 
     def _is_uniform(self, node: ast.expr, together: int = 4) -> bool:
         """Return True if `node` has one value at `together` consecutive indexes."""

@@ -55,6 +55,14 @@ template <typename Block> TALLOW_INLINE Vector<int8_t, run_length> unpack_signed
         return bit_cast<Vector<int8_t, run_length>>(unpack(block, first)) + static_cast<int8_t>(Block::bias);
 }
 
+// Either of them.
+template <bool IsSigned, typename Block> TALLOW_INLINE auto unpack_as(const Block& block, uint32_t first) {
+    if constexpr (IsSigned)
+        return unpack_signed(block, first);
+    else
+        return unpack(block, first);
+}
+
 // Integers of as many bytes. gcc converts them one by one.
 TALLOW_INLINE Integers widen(const int8_t* bytes) {
 #if defined(__AVX2__)

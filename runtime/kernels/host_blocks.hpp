@@ -176,16 +176,19 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
         Floats scale = scales[0] - Floats{};
         if constexpr (groups == 2)
             scale = Floats{scales[0], scales[0], scales[0], scales[0], scales[1], scales[1], scales[1], scales[1]};
+        // Once for all rows: compilers do not see that what is unpacked is the same.
+        constexpr bool is_plain = is_signed<Block> && !Bytes::is_biased;
+        const auto unpacked = unpack_as<is_plain>(block, first);
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < Rows; ++r) {
             Vector<int8_t, run_length> numbers;
             __builtin_memcpy(&numbers, quants[r] + run * run_length, sizeof numbers);
             const auto& facts = runs[r][run];
             Integers dots;
-            if constexpr (is_signed<Block> && !Bytes::is_biased)
-                dots = Bytes::signed_dots(unpack_signed(block, first), numbers);
+            if constexpr (is_plain)
+                dots = Bytes::signed_dots(unpacked, numbers);
             else
-                dots = Bytes::dots(unpack(block, first), numbers);
+                dots = Bytes::dots(unpacked, numbers);
             if constexpr (Block::bias != 0 && (!is_signed<Block> || Bytes::is_biased))
                 dots += load_whole_vector<Integers>(facts.starts);
             sums[r][chain] += __builtin_convertvector(dots, Floats) * (scale * facts.step);

@@ -211,7 +211,22 @@ template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_words(uin
     return words;
 }
 
-// The bytes of rows of a grid whose words have positions in a list, a row for each eight quants.
+// A word that all quants of a run share: compilers do not see that those of its parts are the same.
+template <uint32_t N, typename Function> TALLOW_INLINE Words<N> repeat_word(uint32_t first, Function word_of) {
+#if defined(TALLOW_VECTOR)
+    static_assert(4 * N == 32, "a run is decoded at once");
+    return {{Vector<uint32_t, 32>{} + word_of(first / 32 * 32)}};
+#else
+    return gather_words<N>(first, word_of);
+#endif
+}
+
+// Rows of a grid, each of four bytes; and the bytes of those whose words have positions in a list, a row for each eight
+// quants.
+template <uint32_t N, typename Function>
+TALLOW_INLINE Words<N> gather_cells(const uint32_t* grid, uint32_t first, Function row_of) {
+    return gather_words<N>(first, [&](uint32_t i) { return grid[static_cast<uint32_t>(row_of(i))]; });
+}
 #if defined(TALLOW_VECTOR)
 template <uint64_t, uint32_t N, typename Function>
 TALLOW_INLINE Words<N> gather_rows(const uint64_t* grid, uint32_t first, Function row_of) {
@@ -219,7 +234,7 @@ TALLOW_INLINE Words<N> gather_rows(const uint64_t* grid, uint32_t first, Functio
     first = first / (4 * N) * (4 * N);
 #pragma GCC unroll 4
     for (uint32_t k = 0; k < N / 2; ++k)
-        rows[k] = grid[row_of(first + 8 * k)];
+        rows[k] = grid[static_cast<uint32_t>(row_of(first + 8 * k))];
     return {{bit_cast<Vector<uint32_t, 4 * N>>(rows)}};
 }
 #else
@@ -229,16 +244,61 @@ TALLOW_INLINE Words<N> gather_rows(const uint32_t* grid, uint32_t first, Functio
 }
 #endif
 
-// Bytes of ones where a bit is 1: each eight quants have a byte of such bits.
+// Signs of eight quants, a bit each, of which the last makes the number of ones even. The host completes those of a run
+// at once.
+#if defined(TALLOW_VECTOR)
+struct EvenSigns {
+    uint32_t seven;
+};
+TALLOW_INLINE EvenSigns even_signs(uint32_t seven) {
+    return {seven};
+}
+TALLOW_INLINE uint32_t join_signs(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    return a | b << 8 | c << 16 | d << 24;
+}
+TALLOW_INLINE uint32_t join_signs(EvenSigns a, EvenSigns b, EvenSigns c, EvenSigns d) {
+    const uint32_t signs = join_signs(a.seven, b.seven, c.seven, d.seven);
+    uint32_t odd = signs ^ signs >> 4;
+    odd ^= odd >> 2;
+    odd ^= odd >> 1;
+    return signs | (odd & 0x01010101u) << 7;
+}
+#else
+TALLOW_INLINE uint32_t even_signs(uint32_t seven) {
+    return seven | (static_cast<uint32_t>(count_ones(seven)) & 1u) << 7;
+}
+#endif
+
+// Numbers up to Highest, those whose byte of the masks is ones with the other sign, plus Highest: none takes one from
+// the next.
+template <uint32_t Highest, typename Word> TALLOW_INLINE Word apply_masks(Word numbers, Word masks) {
+    return numbers - 2 * (numbers & masks) + Highest * 0x01010101u;
+}
+
+// The signs of quants, a byte of bits for each eight of them, and numbers with these signs as above. Signs are bytes of
+// ones or zeros; those of vectors are the 32 bits of a run, which masks of AVX-512 are too.
 #if defined(TALLOW_VECTOR)
 template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_signs(uint32_t first, Function byte_of) {
-    using Bytes = Vector<uint8_t, 4 * N>;
-    Vector<uint64_t, 4 * N> eights;
-    first = first / (4 * N) * (4 * N);
-#pragma GCC unroll 4
-    for (uint32_t k = 0; k < N / 2; ++k)
-        eights[k] = byte_of(first + 8 * k) * 0x0101010101010101u;
-    return {{bit_cast<Vector<uint32_t, 4 * N>>(bit_cast<Bytes>(eights & 0x8040201008040201u) != 0)}};
+    static_assert(4 * N == 32, "a run is decoded at once");
+    first = first / 32 * 32;
+    return {{Vector<uint32_t, 32>{} +
+             join_signs(byte_of(first), byte_of(first + 8), byte_of(first + 16), byte_of(first + 24))}};
+}
+template <uint32_t Highest> TALLOW_INLINE Vector<uint32_t, 32> apply_signs(Vector<uint32_t, 32> numbers,
+                                                                           Vector<uint32_t, 32> signs) {
+    using Words = Vector<uint32_t, 32>;
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    const __m256i highest = _mm256_set1_epi8(Highest);
+    const __m256i sums = _mm256_add_epi8(highest, (__m256i)numbers);
+    return (Words)_mm256_mask_sub_epi8(sums, _cvtu32_mask32(signs[0]), highest, (__m256i)numbers);
+#else
+    using Bytes = Vector<uint8_t, 32>;
+    const Bytes bytes = bit_cast<Bytes>(signs);
+    const Bytes eights = __builtin_shufflevector(bytes, bytes, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                                 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const Bytes bits = bit_cast<Bytes>(Vector<uint64_t, 32>{} + 0x8040201008040201u);
+    return apply_masks<Highest>(numbers, bit_cast<Words>((eights & bits) != 0));
+#endif
 }
 #else
 template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_signs(uint32_t first, Function byte_of) {
@@ -254,13 +314,10 @@ template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_signs(uin
 #endif
     });
 }
-#endif
-
-// Numbers up to Highest, those whose byte of the masks is ones with the other sign, plus Highest: none takes one from
-// the next.
-template <uint32_t Highest, typename Word> TALLOW_INLINE Word apply_signs(Word numbers, Word masks) {
-    return numbers - 2 * (numbers & masks) + Highest * 0x01010101u;
+template <uint32_t Highest, typename Word> TALLOW_INLINE Word apply_signs(Word numbers, Word signs) {
+    return apply_masks<Highest>(numbers, signs);
 }
+#endif
 
 // Rows of a grid with signs. The list has its four numbers plus the highest, then the negative ones plus it.
 #if defined(TALLOW_VECTOR)
@@ -282,25 +339,35 @@ TALLOW_INLINE Words<N> gather_signed_rows(const uint32_t* grid, uint32_t first, 
 }
 #endif
 
-// A field of which each run of quants has so many elements: where lanes decode a run, they load them as words.
+// A field of which each run of quants has so many elements, by the index in the field: where lanes decode a run, they
+// load them as words. Compilers extend signed indexes of grids at a cost, so elements are unsigned.
 template <typename T, uint32_t Count> struct Window {
+#if defined(TALLOW_VECTOR)
+    const T* field;
+
+    TALLOW_INLINE uint32_t operator[](uint32_t index) const {
+        return field[index];
+    }
+#else
     Words<Count * sizeof(T) / 4> words;
 
-    // By the index in the field.
     TALLOW_INLINE uint32_t operator[](uint32_t index) const {
         constexpr uint32_t in_word = 4 / sizeof(T);
         constexpr uint32_t mask = (1u << 8 * sizeof(T)) - 1;
         return words.values[index % Count / in_word] >> 8 * sizeof(T) * (index % in_word) & mask;
     }
+#endif
 };
 template <uint32_t N, uint32_t Count, uint32_t Alignment, typename T>
 TALLOW_INLINE auto window(const T* field, [[maybe_unused]] uint32_t run) {
-#if !defined(TALLOW_VECTOR)
+#if defined(TALLOW_VECTOR)
+    return Window<T, Count>{field};
+#else
     if constexpr (N == 8)
         return Window<T, Count>{load_words<Alignment, Count * sizeof(T) / 4>(field + Count * run)};
     else
-#endif
         return field;
+#endif
 }
 
 // The four lowest bits of a number, one in each byte of a word.
