@@ -52,7 +52,11 @@ class BlockField:
 
 @dataclass(frozen=True)
 class Table:
-    """Integers that quants and scales choose by an index: a list, or a grid whose rows are chosen together."""
+    """Integers that quants and scales choose by an index: a list, or a grid whose rows are chosen together.
+
+    A format has one grid at most, because kernels of GPUs copy it to shared memory; a second one is joined to it as
+    further rows.
+    """
 
     name: Annotated[Name, no_cpp_word, Entry("table '{}'")]
     values: Annotated[tuple[int, ...], "The integers of a list, or of a grid those that its digits stand for."]
