@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 Plan: TypeAlias = Callable[..., Any]
 """A function of the storages of a call, and then of its numbers."""
 Key: TypeAlias = Hashable
-"""What decides how a call is carried out: the method, and all of its arguments but the numbers. None is that of a call
+"""All that decides how a call is carried out: the method, and its arguments except numbers. None is that of a call
 without a plan. Looking for a plan fails where an argument is of a wrong class, and the checks then name that; an error
 that has another reason is in the place of the key."""
 
@@ -32,10 +32,10 @@ _next_kind: Final = itertools.count()
 
 
 def kind_of(dtype: DType | GgmlDType, length: int, form: int = 0) -> int:
-    """The number of a kind of storages: those of a dtype, a length, and what a backend tells apart besides."""
+    """The number of a kind of storages: those of a dtype, a length, and a form that the backend distinguishes."""
     key = dtype, length, form
     kind = _kinds.get(key)
-    # Numbers are never given again: a kind that is met after the others are forgotten has another one, and new plans.
+    # Numbers are never reused: a kind that comes again after the others are forgotten has a new one, and new plans.
     return _kinds.keep(key, next(_next_kind)) if kind is None else kind
 
 
@@ -43,7 +43,7 @@ class Observer(Protocol):
     """Something that takes part in each call on a device: a capture that holds operands, a profiler."""
 
     def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
-        """The plan that runs in the place of another, which it runs; `is_known` says that there was a call like it."""
+        """The plan that replaces another one and runs it; `is_known` says that there was a call like it."""
 
 
 class Plans(BoundedCache[Key, Plan]):
@@ -89,7 +89,7 @@ class Plans(BoundedCache[Key, Plan]):
     def observed_by(self, observer: Observer, *, is_innermost: bool = False) -> Iterator[None]:
         """Let an observer take part in the calls on the device inside, whichever thread makes them.
 
-        The innermost one is shown the plans first: it may run their programs itself, in the place of the plans.
+        The innermost one is shown the plans first: it may run their programs itself.
         """
         with self._lock:
             if not self.observers:
@@ -125,7 +125,7 @@ class Planner:
     plans: Plans
     """How calls are carried out on the device, by all that decides it."""
     facts: Facts
-    """What ops may know of the device."""
+    """The facts of the device on which ops may depend."""
 
     def planned(
         self,
@@ -136,7 +136,7 @@ class Planner:
         options: Mapping[str, Any],
         may_refuse: bool = False,
     ) -> Any:
-        """Call an op with its arguments, the last of which are so many numbers, and return its result.
+        """Call an op with its arguments, the last `numbers` of which are numbers, and return its result.
 
         What runs its program is kept as the plan of the key, if there is one: the dispatch then gives it other storages
         and numbers. An op that may refuse returns None, and so does a program whose library refuses; the dispatch goes
@@ -185,7 +185,7 @@ class Planner:
     def make(self, function: Callable[Concatenate[Any, P], Result], *arguments: P.args, **_: P.kwargs) -> Result: ...
 
     def make(self, function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
-        """Call an op without operands, which makes a storage or tells something of the device."""
+        """Call an op without operands, which creates a storage or asks the device for something."""
         if not builds(function):
             return self.call(function, *arguments)
         key: Key = function, arguments
@@ -203,4 +203,4 @@ class Planner:
 
     @abstractmethod
     def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
-        """What runs the program of a call that is made for the first time; None where the op refuses."""
+        """A plan that runs the program of a first call; None where the op refuses."""

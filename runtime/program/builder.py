@@ -1,4 +1,4 @@
-"""Building programs: the calls of ops that the dispatch makes, and what ops get in the place of a device."""
+"""Building programs: calls of ops from the dispatch, and the builder to which an op appends its steps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Built = TypeVar("Built")
 
 
 class Facts(NamedTuple):
-    """What ops may know of a device besides their operands."""
+    """The facts of a device on which an op may depend."""
 
     label: str
     """The device as errors name it."""
@@ -113,7 +113,7 @@ class ProgramBuilder:
         return memory
 
     def constant(self, array: Array) -> Buffer:
-        """The elements of an array of rank 1, which the program keeps."""
+        """A constant buffer with the elements of an array of rank 1."""
         return Buffer(DType.from_numpy(array.dtype), array.size, Constant(array))
 
     def launch(
@@ -151,7 +151,7 @@ class ProgramBuilder:
         self.fill(buffer.address, 0, buffer.nbytes)
 
     def host(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> HostCall:
-        """Call a function of the host with storages in the place of buffers."""
+        """Call a function of the host, which gets storages for buffers."""
         step = HostCall(function, arguments, options)
         self._steps.append(step)
         return step
@@ -161,7 +161,7 @@ class ProgramBuilder:
         return op(self, *arguments, **options) if builds(op) else self.host(op, *arguments, **options)
 
     def buffer_of(self, result: Buffer | HostCall, dtype: DType, length: int) -> Buffer:
-        """The buffer of the result of the last op, which has so many elements of a dtype."""
+        """The buffer of the result of the last op, with `length` elements of `dtype`."""
         if isinstance(result, Buffer):
             return result
         buffer = Buffer(dtype, length, Memory(length * dtype.itemsize))
@@ -266,18 +266,18 @@ def builds(function: Any) -> bool:
 
 
 def program_of_fallback(facts: Facts, arguments: Sequence[Argument], fallback: partial[Any]) -> Program:
-    """The program that runs in the place of one with these arguments, whose library refuses: see LibraryCall."""
+    """The program of a fallback, which replaces one with these arguments whose library refuses: see LibraryCall."""
     build = ProgramBuilder(facts)
     return build.program(fallback.func.__name__, arguments, fallback(build))
 
 
 class GivenStorage:
-    """A storage: what a run of a program is given."""
+    """A storage: an operand of a run of a program."""
 
     __slots__ = ()
 
     kind: int
-    """A number for the dtype, the length, and what the backend tells apart besides."""
+    """A number that identifies the dtype, the length and the form of the memory."""
 
     @abstractmethod
     def buffer(self, position: int) -> Buffer | BlocksBuffer:
@@ -304,7 +304,7 @@ class OpCall:
     begin_ns: int
     """When the call was made, for profilers: what follows is the making of its plan."""
     parts: Sequence[Any]
-    """The arguments of the op, with buffers in the place of storages and parameters in that of numbers."""
+    """The arguments of the op, with a buffer for each storage and a parameter for each number."""
 
     @classmethod
     def of(
@@ -315,30 +315,30 @@ class OpCall:
         The operands are what a run takes: the storages, also those in tuples, and then the numbers.
         """
         parts = list(arguments)
-        given: list[Argument] = []
+        program_arguments: list[Argument] = []
         operands: list[Any] = []
         first_number = len(arguments) - numbers
-        for place, part in enumerate(arguments[:first_number] if numbers else arguments):
+        for position, part in enumerate(arguments[:first_number] if numbers else arguments):
             if not isinstance(part, _HAS_STORAGE):
                 continue
             storage = part[0] if isinstance(part, tuple) and part else part
             if not isinstance(storage, GivenStorage):
                 continue
             buffer = storage.buffer(len(operands))
-            # Keys tell whether operands are one storage only where that matters.
+            # Keys contain whether operands are one storage only where that matters.
             if storage in operands:
                 buffer.memory.owner = operands.index(storage)
-            parts[place] = _new(type(part), (buffer, *part[1:])) if isinstance(part, tuple) else buffer
-            given.append(buffer)
+            parts[position] = _new(type(part), (buffer, *part[1:])) if isinstance(part, tuple) else buffer
+            program_arguments.append(buffer)
             operands.append(storage)
-        for place in range(first_number, len(arguments)) if numbers else ():
-            parameter = parts[place] = Parameter(len(operands))
-            given.append(parameter)
-            operands.append(arguments[place])
+        for position in range(first_number, len(arguments)) if numbers else ():
+            parameter = parts[position] = Parameter(len(operands))
+            program_arguments.append(parameter)
+            operands.append(arguments[position])
         call = cls.__new__(cls)
         call._function = function
         call._options = options
-        call.arguments = given
+        call.arguments = program_arguments
         call.parts = parts
         return call, operands
 

@@ -28,7 +28,7 @@ class Allocate(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """Launch a kernel of a family on so many blocks, with the fields of its struct.
+    """Launch a kernel of a family on `blocks` blocks, with the fields of its struct.
 
     `shared_bytes` is the shared memory that the launch asks for beyond what the kernel declares. `work` is how many
     elements an elementwise kernel computes in the time of the launch, where these are more than it makes.
@@ -43,7 +43,7 @@ class Launch(NamedTuple):
 
 
 class LibraryCall(NamedTuple):
-    """Call a function of a vendor's library, which gets plain numbers in the place of values.
+    """Call a function of a vendor's library, which gets plain numbers for values.
 
     Where it has a fallback, the call may refuse: it returns False and has written nothing. In the first run the
     dispatch then goes on to the next cell. A later run does what the fallback builds: an op with all of its operands,
@@ -76,7 +76,7 @@ class ExpectError(NamedTuple):
 
 
 class HostCall(NamedTuple):
-    """Call a function of the host with storages in the place of buffers, and with the numbers of parameters.
+    """Call a function of the host, which gets storages for buffers and numbers for parameters.
 
     It may be the result of its program: what it returns. Where other steps need the storage that it returns, that has
     a buffer.
@@ -97,36 +97,36 @@ def accessed(step: Step) -> list[Memory]:
     if isinstance(step, Launch):
         fields = step.arguments.fields
         return [field.memory for field in fields if type(field) is not int and isinstance(field, Address)]
-    found: list[Memory] = []
+    memory: list[Memory] = []
     if isinstance(step, LibraryCall | HostCall):
-        _collect(step.arguments, found)
+        _collect(step.arguments, memory)
         if isinstance(step, HostCall) and step.result is not None:
-            found.append(step.result.memory)
+            memory.append(step.result.memory)
     elif isinstance(step, Copy):
-        found += step.target.memory, step.source.memory
+        memory += step.target.memory, step.source.memory
     elif isinstance(step, Fill):
-        found.append(step.target.memory)
-    return found
+        memory.append(step.target.memory)
+    return memory
 
 
-def _collect(part: object, found: list[Memory]) -> None:
+def _collect(part: object, memory: list[Memory]) -> None:
     if isinstance(part, Address | Buffer | BlocksBuffer):
-        found.append(part.memory)
+        memory.append(part.memory)
     elif isinstance(part, tuple):
         for each in part:
-            _collect(each, found)
+            _collect(each, memory)
 
 
 Argument: TypeAlias = Buffer | BlocksBuffer | Parameter
 Results: TypeAlias = Buffer | Sequence[Buffer] | HostCall | None
-"""What a program returns: storages of buffers, or what the call of a function of the host returns."""
+"""The results of a program: storages of buffers, or the value that a function of the host returns."""
 
 
 class Program(NamedTuple):
-    """What a call of an op does, for all calls that have its key.
+    """The steps of a call of an op, the same for all calls with its key.
 
-    A run gets storages in the place of the buffers among the arguments, then the numbers. It gives a storage for the
-    buffer that is the result, or a tuple of them.
+    A run gets a storage for each buffer among the arguments, then the numbers. It returns a storage for the buffer
+    that is the result, or a tuple of storages.
     """
 
     name: str

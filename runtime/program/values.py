@@ -1,4 +1,4 @@
-"""What a program works with: memory, buffers and operands in it, values that each run finds, structs of values."""
+"""The values of a program: memory, buffers and operands, values that differ between runs, and structs of values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Element = TypeVar("Element")
 
 
 class Value:
-    """What a run knows and the building of the program does not. Kernels get it in their structs."""
+    """A value that is known in each run and not when the program is built. Kernels get it in their structs."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ class Value:
 class Memory:
     """Memory of a device: that of an argument of the program, or `nbytes` that each run allocates.
 
-    `skew` is how far its address lies behind a multiple of ACCESS_BYTES. Memory is foreign where another library has
+    `skew` is the address modulo ACCESS_BYTES. Memory is foreign where another library has
     allocated it; such memory may overlap. `owner` is the position of the first argument that is the same storage.
     """
 
@@ -66,7 +66,7 @@ class Constant(Memory):
 
 
 class Address(Value):
-    """A place in memory, `offset` bytes from its beginning."""
+    """An address: `offset` bytes from the beginning of some memory."""
 
     __slots__ = ("memory", "offset")
 
@@ -143,12 +143,12 @@ class BlocksBuffer:
         return Address(self.memory, 0)
 
     def bytes(self) -> Buffer:
-        """The same memory as elements of u8."""
+        """The memory as elements of u8."""
         return Buffer(DType.U8, self.nbytes, self.memory)
 
 
 class Parameter:
-    """A number among the arguments of the program, at a position behind the storages."""
+    """A number among the arguments of the program, at a position after the storages."""
 
     __slots__ = ("position",)
 
@@ -182,7 +182,7 @@ class ErrorRecord(Value):
 
 
 class CallNumber(Value):
-    """A number that no call has had, so that the first of several errors is told from later ones."""
+    """A number that is unique to a call, so that the first of several errors is known."""
 
     __slots__ = ()
 
@@ -212,7 +212,7 @@ class DrawPart(Value):
 
 
 Pointer: TypeAlias = Value | int
-"""What a kernel gets as an address: one that each run finds, or one that is the same in all runs."""
+"""An address in a struct: one that differs between runs, or one that is the same in all runs."""
 NULL: Final = 0
 """The address of an operand that is not there."""
 
@@ -275,7 +275,7 @@ class KernelArguments:
 
     @property
     def values(self) -> list[tuple[int, Value]]:
-        """The fields that are values, each behind its position."""
+        """The fields that are values, each with its position."""
         if self._values is None:
             fields = self.fields
             self._values = [
@@ -295,7 +295,7 @@ class KernelArguments:
         return self.struct.pack(*fields)
 
     def parts(self) -> tuple[str, Sequence[bytes | Value]]:
-        """The format and the fields that pack the struct: values, and the bytes in front of and behind each."""
+        """The format and the fields that pack the struct: values, and the bytes before and after each."""
         known = self.packed(lambda _: 0)
         form, end = "=", 0
         fields: list[bytes | Value] = []
@@ -314,7 +314,7 @@ class KernelArguments:
 
 
 StorageOrBuffer: TypeAlias = Any
-"""What the dispatch passes as a storage, and an op that builds a program gets as a Buffer or BlocksBuffer."""
+"""A storage in the dispatch; in an op that builds a program, its Buffer or BlocksBuffer."""
 
 
 class Operand(NamedTuple):
@@ -344,7 +344,7 @@ class Operand(NamedTuple):
         return self if layout.shape else type(self)(self.storage, Layout((1,), (1,), layout.start_offset))
 
     def as_rank(self, rank: int) -> Self:
-        """Images or lines (b, c, ..) as volumes or images of a higher rank: with dims of size 1 behind the channels."""
+        """Images or lines (b, c, ..) as volumes or images of a higher rank: with dims of size 1 after the channels."""
         layout = self.layout
         more = rank - layout.rank
         if not more:

@@ -58,7 +58,7 @@ _CONSTANTS: Final = frozenset((bool, float, int, str, type(None), DType))
 
 
 def plan_of(device: GpuBase, key: Key, call: OpCall, *, may_refuse: bool) -> GpuPlan | None:
-    """What runs the program of a call on a GPU: see `Planner.plan_of`."""
+    """The plan of a call on a GPU: see `Planner.plan_of`."""
     program = call.program(device.facts, may_refuse=may_refuse)
     return None if program is None else GpuPlan(device, key, call, program)
 
@@ -66,7 +66,7 @@ def plan_of(device: GpuBase, key: Key, call: OpCall, *, may_refuse: bool) -> Gpu
 class GpuPlan:
     """A plan that runs the program of a call step by step, and compiles it when the call comes again.
 
-    The compiled function takes its place then: most calls that come twice come again. Calls that come once, of which
+    The compiled function replaces it then: most calls that come twice come again. Calls that come once, of which
     some applications make many, are not worth compiling.
     """
 
@@ -174,17 +174,17 @@ class Run:
         if _CONSTANTS.issuperset(map(type, values)):
             return values
         parts = list(values)
-        for place, value in enumerate(values):
+        for position, value in enumerate(values):
             if type(value) in _CONSTANTS:
                 continue
             if isinstance(value, tuple):
-                parts[place] = self._plain(value)
+                parts[position] = self._plain(value)
             elif isinstance(value, Value):
-                parts[place] = self._number(value)
+                parts[position] = self._number(value)
             elif isinstance(value, Buffer | BlocksBuffer):
-                parts[place] = self._storage(value)
+                parts[position] = self._storage(value)
             elif isinstance(value, Parameter):
-                parts[place] = self._operands[value.position]
+                parts[position] = self._operands[value.position]
         # In half of the time of the class's own `__new__`.
         return tuple.__new__(type(values), parts)
 

@@ -29,7 +29,7 @@ def bits_of(value: complex, dtype: DType, times: int = 1) -> int:
         bits = int(dtype.is_float and math.copysign(1, value) < 0) << (8 * dtype.itemsize - 1)
     else:
         bits = _bits(value, dtype)
-    return _repeated(bits, dtype.itemsize, times)
+    return bits if times == 1 else _repeated(bits, dtype.itemsize, times)
 
 
 def element_words(value: complex | Parameter, dtype: DType, times: int = 1) -> tuple[Number, Number]:
