@@ -123,6 +123,8 @@ struct ByteCore : ByteRows {
 #if defined(TALLOW_MATRIX_I8_16X16X32)
         // A depth of 32 at once: where there is a chunk, the other one is 0.
         d = TALLOW_MULTIPLY(TALLOW_MATRIX_I8_16X16X32, both(own[0]), both(rows[0]), d);
+#elif defined(TALLOW_MATRIX_I8_16X16X64)
+        d = TALLOW_MATRIX_I8_16X16X64(true, padded(own[0]), true, padded(rows[0]), d, false, false);
 #else
 #pragma unroll
         for (uint32_t chunk = 0; chunk < Chunks; ++chunk) {
@@ -150,6 +152,16 @@ struct ByteCore : ByteRows {
   private:
     template <uint32_t Chunks> static TALLOW_INLINE long both(const uint32_t (&chunks)[Chunks][words]) {
         return static_cast<long>(chunks[0][0] | (Chunks == 1 ? 0 : uint64_t{chunks[Chunks - 1][0]} << 32));
+    }
+    // Chunks as an operand of a depth of 64; beyond them it is 0.
+    using DeepWords = int __attribute__((vector_size(32)));
+    template <uint32_t Chunks> static TALLOW_INLINE DeepWords padded(const uint32_t (&chunks)[Chunks][words]) {
+        static_assert(sizeof(chunks) <= sizeof(DeepWords), "one instruction multiplies all chunks");
+        DeepWords operand{};
+#pragma unroll
+        for (uint32_t w = 0; w < Chunks * words; ++w)
+            operand[w] = static_cast<int>(chunks[w / words][w % words]);
+        return operand;
     }
 };
 

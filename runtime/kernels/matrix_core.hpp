@@ -181,6 +181,10 @@ template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
 
 #if defined(TALLOW_MATRIX_CORES_MFMA)
 #define TALLOW_MULTIPLY(instruction, columns, rows, sums) instruction(columns, rows, sums, 0, 0, 0)
+#elif defined(TALLOW_HAS_OPERAND_MODIFIERS)
+// Neither operand is negated, nor are the sums, and none is reused.
+#define TALLOW_MULTIPLY(instruction, columns, rows, sums)                                                              \
+    instruction(false, columns, false, rows, 0, sums, false, false)
 #else
 #define TALLOW_MULTIPLY(instruction, columns, rows, sums) instruction(columns, rows, sums)
 #endif
@@ -268,36 +272,18 @@ template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
         return read(tile, first_row, depth_begin);
     }
     static TALLOW_INLINE void multiply(float (&values)[sums], const Rows& rows, const Columns& columns) {
-        using Halves = typename VectorOf<_Float16, depth>::Type;
-        using Bits = typename VectorOf<short, depth>::Type;
         Numbers d;
 #pragma unroll
         for (uint32_t i = 0; i < sums; ++i)
             d[i] = values[i];
-        if constexpr (Depth != matrix_side) {
+        if constexpr (Depth == matrix_side)
+            d = multiply_side(columns, rows, d);
+        else
             d = multiply_deep(columns, rows, d);
-        } else if constexpr (is_same<T, bf16>) {
-            d = TALLOW_MULTIPLY(TALLOW_MATRIX_BF16_16X16X16, bit_cast<Bits>(columns), bit_cast<Bits>(rows), d);
-        } else {
-#if defined(TALLOW_MATRIX_F16_16X16X16)
-            d = TALLOW_MULTIPLY(TALLOW_MATRIX_F16_16X16X16, bit_cast<Halves>(columns), bit_cast<Halves>(rows), d);
-#else
-            // CDNA 2 takes subnormal operands of 16 bits for 0. Those of bf16 are subnormal in f32 too; those of f16
-            // are all below 2**-14. So f16 is multiplied as f32, one element of each lane at a time.
-            const auto column = bit_cast<Halves>(columns);
-            const auto row = bit_cast<Halves>(rows);
-#pragma unroll
-            for (uint32_t i = 0; i < depth; ++i)
-                d = TALLOW_MULTIPLY(TALLOW_MATRIX_F32_16X16X4, static_cast<float>(column[i]),
-                                    static_cast<float>(row[i]), d);
-#endif
-        }
 #pragma unroll
         for (uint32_t i = 0; i < sums; ++i)
             values[i] = d[i];
     }
-
-  private:
     static TALLOW_INLINE Numbers multiply_deep([[maybe_unused]] const Columns& columns,
                                                [[maybe_unused]] const Rows& rows, Numbers d) {
 #if defined(TALLOW_MATRIX_F16_16X16X32)
@@ -314,6 +300,41 @@ template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
             d = TALLOW_MULTIPLY(TALLOW_MATRIX_F16_16X16X32, bit_cast<Halves>(columns), bit_cast<Halves>(rows), d);
 #endif
         return d;
+    }
+
+  private:
+    static TALLOW_INLINE Numbers multiply_side(const Columns& columns, const Rows& rows, Numbers d) {
+#if !defined(TALLOW_MATRIX_BF16_16X16X16)
+        // Of the instruction's depth of 32 one half is 0 in both operands.
+        using Deep = MatrixCore<T, 2 * matrix_side>;
+        typename Deep::Rows deep_columns{}, deep_rows{};
+#pragma unroll
+        for (uint32_t w = 0; w < words; ++w) {
+            deep_columns.values[w] = columns.values[w];
+            deep_rows.values[w] = rows.values[w];
+        }
+        return Deep::multiply_deep(deep_columns, deep_rows, d);
+#else
+        using Halves = typename VectorOf<_Float16, depth>::Type;
+        using Bits = typename VectorOf<short, depth>::Type;
+        if constexpr (is_same<T, bf16>) {
+            d = TALLOW_MULTIPLY(TALLOW_MATRIX_BF16_16X16X16, bit_cast<Bits>(columns), bit_cast<Bits>(rows), d);
+        } else {
+#if defined(TALLOW_MATRIX_F16_16X16X16)
+            d = TALLOW_MULTIPLY(TALLOW_MATRIX_F16_16X16X16, bit_cast<Halves>(columns), bit_cast<Halves>(rows), d);
+#else
+            // CDNA 2 takes subnormal operands of 16 bits for 0. Those of bf16 are subnormal in f32 too; those of f16
+            // are all below 2**-14. So f16 is multiplied as f32, one element of each lane at a time.
+            const auto column = bit_cast<Halves>(columns);
+            const auto row = bit_cast<Halves>(rows);
+#pragma unroll
+            for (uint32_t i = 0; i < depth; ++i)
+                d = TALLOW_MULTIPLY(TALLOW_MATRIX_F32_16X16X4, static_cast<float>(column[i]),
+                                    static_cast<float>(row[i]), d);
+#endif
+        }
+        return d;
+#endif
     }
     static TALLOW_INLINE uint32_t first_depth() {
         return is_doubled ? 0 : lane_index() / 16 * depth;

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 import tallow as tl
+from tallow.kernels.arguments import FAMILIES as NEEDS
 from tallow.kernels.constants import ROWS
+from tallow.kernels.targets import TARGETS
 from tallow.runtime.base.error import BackendUnavailable, CompilationFailed
 from tallow.runtime.kernels import code_object
 from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
@@ -58,10 +60,18 @@ def test_rows_of_16_bits_are_written_by_whole_accesses(compiler, monkeypatch, fu
         assert {*re.findall(r"st\.global\S*", entry)} == {"st.global.v4.b32"}, entry.split("(")[0]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_sample_of_a_family_compiles(compiler, family):
+@pytest.mark.parametrize(
+    ("target", "family"),
+    [
+        pytest.param(target.name, family, marks=[] if target.name == "sm_90a" else pytest.mark.full)
+        for target in TARGETS["cuda"]
+        for family in FAMILIES
+        if {*NEEDS[family]} <= {*target.has}
+    ],
+)
+def test_a_sample_of_a_family_compiles(compiler, target, family):
     """All of the sample at once, since headers take most of the time; and once, as long as the sources are the same."""
-    source, headers, target = kernels._source(family), kernels.headers(), "sm_90a"
+    source, headers = kernels._source(family), kernels.headers()
     # NVRTC refuses what nvcc takes, so one kernel of each function is compiled: the first, of attention that of small
     # heads; and one of each functor without results.
     special = {functor: functor for functor in WITHOUT_RESULTS.findall(source)}

@@ -144,3 +144,23 @@ template <class Words, class Sums>
         hip_host::Bytes<Words>{a}, hip_host::Bytes<Words>{b}, c,
         [](unsigned lane, unsigned i) { return lane / 16 * 8 + i; }, __builtin_LINE());
 }
+
+// gfx1250, waves of 32: its instructions take modifiers, all of them off here, and have a depth of 32, or of 64 bytes.
+template <class Vector, class Sums>
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_f32_16x16x32_f16(bool, Vector a, bool, Vector b, short,
+                                                                              Sums c, bool, bool) {
+    return hip_host::multiply_matrices<16, 32>(
+        a, b, c, [](unsigned lane, unsigned i) { return lane / 16 * 8 + i; }, __builtin_LINE());
+}
+template <class Vector, class Sums>
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_f32_16x16x32_bf16(bool, Vector a, bool, Vector b, short,
+                                                                               Sums c, bool, bool) {
+    return __builtin_amdgcn_wmma_f32_16x16x32_f16(false, a, false, b, 0, c, false, false);
+}
+template <class Words, class Sums>
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_i32_16x16x64_iu8(bool, Words a, bool, Words b, Sums c,
+                                                                              bool, bool) {
+    return hip_host::multiply_matrices<32, 64>(
+        hip_host::Bytes<Words>{a}, hip_host::Bytes<Words>{b}, c,
+        [](unsigned lane, unsigned i) { return lane / 16 * 8 + i; }, __builtin_LINE());
+}
