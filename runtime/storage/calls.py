@@ -49,7 +49,7 @@ live_batches: Final[deque[None]] = deque()
 MAX_JOINED: Final = 1 << 10
 """Calls that join more operands have no plan: a list that grows would leave one of each length."""
 MAX_WRITTEN: Final = 1 << 12
-"""The same of operands that are written to."""
+"""The limit for operands that are written to."""
 
 
 def operands_of(
@@ -127,7 +127,7 @@ def device_mismatch(op: str, *storages: Calls | None) -> DeviceMismatch:
 
 
 class WithoutMethods:
-    """A storage of a package that may lack methods which the runtime knows, and tells so.
+    """A storage of a package that may lack methods which the runtime knows, and says so in the error.
 
     That of any other package is none: each look at an attribute takes longer.
     """
@@ -144,7 +144,7 @@ class WithoutMethods:
 
 
 class Calls:
-    """What a storage, of elements or of blocks, has its backend do."""
+    """Calls of a backend by a storage, of elements or of blocks."""
 
     __slots__ = ()
 
@@ -187,7 +187,7 @@ class Calls:
 
 
 class ElementCalls(Calls, KernelOperand):
-    """What a storage of elements has its backend do: read them, write to them, and make others like it."""
+    """Calls of a backend by a storage of elements: read, write, create others like it."""
 
     __slots__ = ("is_shown", "value", "written")
 

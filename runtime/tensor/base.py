@@ -1,4 +1,4 @@
-"""What every part of a tensor stands on: a storage, a layout, and the ways to call an op of the storage."""
+"""The base of all parts of a tensor: a storage, a layout, and the methods that call ops of the storage."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class GpuDevice(GpuBase):
 
     @property
     def loader(self) -> AsyncLoader:
-        """What streams host memory to the device: the AsyncLoader of all objects of the ordinal.
+        """The AsyncLoader of all objects of the ordinal, which streams host memory to the device.
 
         It keeps its pinned memory for the next time; `loader.close()` gives that back, and the next use opens another.
         """

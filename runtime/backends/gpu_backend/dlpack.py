@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Lent:
-    """What NumPy takes for an array on the host: elements of the same size at the same address."""
+    """An object that NumPy converts to an array on the host: elements of the same size at the same address."""
 
     def __init__(self, storage: GpuStorage, layout: Layout, give_back: Callable[[], None]) -> None:
         size = storage.dtype.itemsize
@@ -57,7 +57,7 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
         driver.let_wait(stream or 0)
 
     def give_back() -> None:
-        # The memory may serve again as soon as nobody holds the storage, but the taker may still have work for it.
+        # The memory may be reused as soon as the storage is deleted, but the taker may still have work for it.
         # The default streams are there for ever; any other may be gone by now, and with it how to wait for it alone.
         if stream in (None, 0, 1, 2):
             driver.wait_for(stream or 0)
@@ -76,7 +76,7 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
 
 
 class Borrowed:
-    """Memory of another library at `address`, given back to it when nobody holds this."""
+    """Memory of another library at `address`, released when this object is deleted."""
 
     __slots__ = ("__weakref__", "address", "nbytes")
 

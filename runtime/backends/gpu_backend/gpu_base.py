@@ -44,14 +44,14 @@ class GpuBase(BackendDevice):
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no runtime."""
     requires: ClassVar[tuple[str, ...]]
-    """What installs them."""
+    """The packages that contain them."""
     dlpack: ClassVar[int]
     """The DLDeviceType of DLPack."""
     storage_class: ClassVar[type[Any]]
     """The class of its storages, which is above this one."""
     slice_class: ClassVar[type[Slice]]
     libraries: ClassVar[tuple[Callable[[Any, CachingAllocator], Any], ...]]
-    """What opens each library that cells call, for `library`."""
+    """By the name of a library that cells call, the function that opens it, for `library`."""
     driver: GpuDriver
     allocator: CachingAllocator
     kernels: Kernels
@@ -76,7 +76,7 @@ class GpuBase(BackendDevice):
 
     @abstractmethod
     def library(self, open_library: Callable[[GpuDriver, CachingAllocator], Opened | None]) -> Opened | None:
-        """What `open_library` opens, once for each device; None where it finds no library."""
+        """The library that `open_library` opens, once for each device; None where there is none."""
 
     @abstractmethod
     def export(self, storage: Any, layout: Layout, stream: int | None, *, copy: bool) -> object:
@@ -94,7 +94,7 @@ class GpuBase(BackendDevice):
         return self.planned(None, 0, function, arguments, {})
 
     def allocate(self, nbytes: int) -> Slice:
-        """Memory, not initialised, for as long as somebody holds it. Raises OutOfMemory."""
+        """Memory, not initialised, freed when it is deleted. Raises OutOfMemory."""
         return self.slice_class(self.allocator, nbytes)
 
     def read(self, array: Array, address: int) -> None:

@@ -1,4 +1,4 @@
-"""What all objects that stand for one device share: its stream, memory, kernels, libraries and random stream."""
+"""The state that all objects of one device share: its stream, memory, kernels, libraries and random stream."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Runtime:
                 library.leave()
 
     def library(self, open_library: Callable[[GpuDriver, CachingAllocator], Library | None]) -> Library | None:
-        """What `open_library` opens at the first use, which takes longer than opening the device; None for nothing."""
+        """The library that `open_library` opens at its first use, since that takes longer than opening the device."""
         try:
             library: Library | None = self._libraries[open_library]
         except KeyError:
@@ -76,7 +76,7 @@ class Runtime:
 
     @property
     def loader(self) -> AsyncLoader:
-        """What streams host memory to the device, opened at the first use and again after it was closed."""
+        """The loader that streams host memory to the device, opened at the first use and again after it was closed."""
         fork.require_own()
         with self._lock:
             if self._loader is None or self._loader.closed:

@@ -268,7 +268,7 @@ class GpuKernel(Kernel):
         return capture.watched(self._driver, call, self.name, "kernel", grid=x * y * z)
 
     def _packing_function(self) -> Callable[[Any, Any], None]:
-        """What packs the arguments of a launch into a buffer, written out for these parameters.
+        """The function that packs the arguments of a launch into a buffer, generated for these parameters.
 
         Loops over them and calls for each would take a launch half as long again. What most arguments are is converted
         in place: tensors of the pointer's dtype that begin where their storage does, and floats of Python's own.
@@ -377,7 +377,7 @@ class GpuKernel(Kernel):
         return x, y, z
 
     def _named(self, place: int) -> str:
-        """What errors call the argument for a parameter."""
+        """The name of the argument for a parameter in errors."""
         declared = "" if self._declared is None else f" ({self._declared[place].text})"
         return f"argument {place + 1}{declared}"
 
@@ -433,6 +433,6 @@ def _storage_of(value: object) -> object:
 
 
 def _usual(parameter: Parameter) -> DType | type[float] | None:
-    """What most arguments for a parameter are: tensors of a dtype, or floats as Python has them."""
+    """The usual kind of argument for a parameter: a tensor of a dtype, or a float of Python."""
     dtype = None if parameter.type is None else parameter.type.dtype
     return dtype if parameter.is_pointer else float if parameter.code in "fd" else None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Captured(NamedTuple):
-    """What a capture leaves behind."""
+    """The result of a capture."""
 
     recorded: Graph | None
     """None where nothing was enqueued: not every driver takes a graph without a node."""
@@ -31,7 +31,7 @@ class _Captured(NamedTuple):
     """How many blocks of random numbers a replay draws."""
     has_indexes: bool
     state: Slice | None
-    """What kernels read and write at each replay: GraphState of kernels/graph.hpp."""
+    """The state that kernels read and write at each replay: GraphState of kernels/graph.hpp."""
     held: tuple[object, ...]
     """Memory of before the capture that a replay reads or writes."""
 

@@ -1,10 +1,9 @@
 """The files that a user's source includes, so that a change of one of them gives new code.
 
-hiprtc and NVRTC neither tell what they read nor preprocess alone. So this follows every `#include`, in what is included
-too, whatever the conditions around it are, and takes every file that the name may mean: beside the file that includes
-it, in the current folder, and in each folder that an option or the environment names. Which of them a compiler takes,
-and whether it does, is left open: whatever it reads is among them, or among its own headers, which change with its
-version. Where a macro names the file, nobody but the compiler knows it.
+hiprtc and NVRTC neither report the files they read nor preprocess alone. So this follows every `#include`, in included
+files too, in any condition, and takes every file that the name may mean: next to the including file, in
+the current folder, and in each folder that an option or the environment names. Any file that a compiler reads is among
+them, or among its own headers, which change with its version. Where a macro names the file, only the compiler knows it.
 """
 
 import hashlib
@@ -39,7 +38,7 @@ _LONGEST_PATH: Final = 4096
 
 
 def files_of(source: str, options: Sequence[str], headers: Mapping[str, str]) -> Files | None:
-    """The files that a source may include, by way of `headers` too, texts by name; None where nobody knows them all."""
+    """The files that a source may include, by way of `headers` too, texts by name; None where some are unknown."""
     named = set(_named(options))
     here = Path()
     folders = [here, *map(Path, sorted(filter(os.path.isdir, named)))]
@@ -80,7 +79,7 @@ def files_of(source: str, options: Sequence[str], headers: Mapping[str, str]) ->
 
 
 def _content(path: Path) -> bytes | None:
-    """What is in a file; None where it is none, or one that the compiler cannot read either."""
+    """The text of a file; None where there is none, or one that the compiler cannot read either."""
     try:
         return path.read_bytes() if path.is_file() else None
     except OSError:
@@ -103,7 +102,7 @@ def _included(text: str) -> Iterator[str | None]:
 
 
 def _named(options: Sequence[str]) -> Iterator[str]:
-    """Whatever an option may name, as a file or a folder: compilers differ in what their options look like."""
+    """The files or folders that an option may name: options of compilers differ in form."""
     for option in options:
         for part in (option, *_SEPARATORS.split(option)):
             for start in range(max(len(part) - _LONGEST_PATH, 0), len(part)):

@@ -63,7 +63,7 @@ class _Lease:
 
 
 class _OfThread(threading.local):
-    """What each thread has; a thread that comes here first is given it."""
+    """The record of a thread, created at its first use."""
 
     def __init__(self, errors: "IndexErrors") -> None:
         self.lease = _Lease(errors)

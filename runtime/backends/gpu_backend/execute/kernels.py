@@ -53,7 +53,7 @@ class Kernels:
         return set(self._driver.facts.has).issuperset(FAMILIES[family])
 
     def function(self, family: str, name: str, argument_size: int, shared_bytes: int = 0) -> Function:
-        """What enqueues a kernel on at most MAX_BLOCKS blocks: see `launch`."""
+        """A function that enqueues a kernel on at most MAX_BLOCKS blocks: see `launch`."""
         function = self._functions.get(name)
         return self._find(family, name, argument_size, shared_bytes) if function is None else function
 
@@ -92,9 +92,9 @@ def compiled(
     options: Sequence[str] = (),
     files: "Files | None" = (),
 ) -> Loaded:
-    """What `load` makes of the code object of a source, which may include the kernels' headers, and `files`.
+    """The result of `load` for the code object of a source, which may include the kernels' headers, and `files`.
 
-    It comes from the cache where that has it, and always from the compiler where nobody knows the files.
+    It comes from the cache where that has it, and always from the compiler where the files are unknown.
     """
 
     def compile_code() -> bytes:

@@ -226,7 +226,7 @@ class Run:
         if kind is CallNumber:
             number = self._known.get(value)
             if number is None:
-                # Another one each time that somebody asks for it.
+                # Each read of it returns another one.
                 number = self._known[value] = self._device.index_errors.next_call()
             return number
         raise TypeError(f"a run on a GPU has no {kind.__name__}")

@@ -43,7 +43,7 @@ class CompileProgress:
                 timer.cancel()
 
     def _timer(self, name: str, target: str) -> threading.Timer | None:
-        """What writes the next line when it is due; None where no line will follow."""
+        """The timer that writes the next line when it is due; None where no line will follow."""
         text = f"tallow compiles kernels at their first use: {name} for {target}, after {self._compiled} others"
         if _is_terminal():
             due, write = self._due, _write

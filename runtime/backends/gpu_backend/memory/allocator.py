@@ -88,7 +88,7 @@ class Pool(ABC):
         return self
 
     def note(self, size: int) -> None:
-        """Count a block that somebody has got."""
+        """Count a block that was handed out."""
         self.allocated += size
         if self.allocated > self.peak:
             self.peak = self.allocated
@@ -118,7 +118,7 @@ class Pool(ABC):
 
 
 class Slice:
-    """`nbytes` bytes of device memory at `address`, given back to the allocator when nobody holds the slice.
+    """`nbytes` bytes of device memory at `address`, returned to the allocator when the slice is deleted.
 
     Raises OutOfMemory when the memory does not suffice with the cache emptied; what was allocated before stays usable.
     """
@@ -192,7 +192,7 @@ class CachingAllocator(Pool):
             raise refusal
 
     def statistics(self) -> AllocatorStatistics:
-        """What is held now, in blocks as large as they are."""
+        """The bytes that are allocated and cached now, by the sizes of blocks, and the peak."""
         fork.require_own()
         with self._lock:
             self._trim()
@@ -245,7 +245,7 @@ class CachingAllocator(Pool):
             self._give_back(excess)
 
     def _give_back(self, nbytes: int) -> DriverError | None:
-        """Give back at least so many bytes, where there are as many; the first refusal of the driver."""
+        """Free at least `nbytes` bytes, or all there are; return the first refusal of the driver."""
         first: DriverError | None = None
         for blocks in list(self._by_size.values()):
             refused: list[int] = []

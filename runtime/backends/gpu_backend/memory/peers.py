@@ -96,6 +96,6 @@ class Peers:
 
 
 def _host() -> str:
-    """What only processes of this host say."""
+    """An identifier of this host, which its processes share."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text(encoding="ascii") if boot.exists() else platform.node()

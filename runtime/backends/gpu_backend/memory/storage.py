@@ -28,7 +28,7 @@ _NUMBER: Final = -1
 
 
 class Memory(Protocol):
-    """Device memory, for as long as somebody holds this."""
+    """Device memory, for the lifetime of this object."""
 
     @property
     def address(self) -> int:
