@@ -284,8 +284,8 @@ template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_signs(uin
     return {{Vector<uint32_t, 32>{} +
              join_signs(byte_of(first), byte_of(first + 8), byte_of(first + 16), byte_of(first + 24))}};
 }
-template <uint32_t Highest> TALLOW_INLINE Vector<uint32_t, 32> apply_signs(Vector<uint32_t, 32> numbers,
-                                                                           Vector<uint32_t, 32> signs) {
+template <uint32_t Highest>
+TALLOW_INLINE Vector<uint32_t, 32> apply_signs(Vector<uint32_t, 32> numbers, Vector<uint32_t, 32> signs) {
     using Words = Vector<uint32_t, 32>;
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
     const __m256i highest = _mm256_set1_epi8(Highest);

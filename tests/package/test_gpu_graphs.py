@@ -638,9 +638,7 @@ def test_a_graph_that_has_captured_nothing(device: Device) -> None:
 
 
 def test_a_device_without_graphs() -> None:
-    with pytest.raises(
-        tallow.UnsupportedDevice, match=r"graph: devices of cpu do not have it: .*; make the calls again"
-    ):
+    with pytest.raises(tallow.UnsupportedDevice, match=r"graph: devices of cpu do not have it: .*; repeat the calls"):
         Graph("cpu")
 
 
