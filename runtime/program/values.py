@@ -238,6 +238,7 @@ class ArgumentStruct:
     def __init__(self, form: str) -> None:
         packer = struct.Struct(form.replace("P", "Q"))
         self.pack = packer.pack
+        self.unpack = packer.unpack
         self.size = packer.size
         self.format = form
 

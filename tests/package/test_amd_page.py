@@ -12,7 +12,9 @@ from pathlib import Path
 import own_spec
 import pytest
 import tallow as tl
+from tallow.compilers import rocm as compiler
 from tallow.doctor.__main__ import main as doctor
+from tallow.drivers import rocm as driver
 from tallow.selftest import main as selftest
 
 ROOT = Path(__file__).parents[2]
@@ -28,20 +30,29 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
+def _text_of(part: ast.expr) -> str:
+    """A part of an f-string as it stands; a line break, which no message has, for any value but a table's NAME."""
+    match part:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.FormattedValue(value=ast.Attribute(attr="NAME")):
+            return "{NAME}"
+    return "\n"
+
+
 @cache
 def texts() -> tuple[str, ...]:
-    """Every text in the sources of the runtime, those of f-strings in parts, with the name of the driver."""
-    (driver,) = [table.name for table in own_spec.read().drivers if table.backend == "rocm"]
+    """Every text in the sources of the runtime, and f-strings with each NAME in the tables of rocm."""
+    names = [driver.NAME, compiler.NAME]
     found: list[str] = []
     for path in (ROOT / "runtime").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            match node:
-                case ast.Constant(value=str(text)):
-                    found.append(text)
-                case ast.JoinedStr(
-                    values=[ast.FormattedValue(value=ast.Attribute(attr="NAME")), ast.Constant(text), *_]
-                ):
-                    found.append(f"{driver}{text}")
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                parts = [_text_of(part) for part in node.values]
+                if "{NAME}" in parts:
+                    found += ["".join(parts).replace("{NAME}", name) for name in names]
     return tuple(found)
 
 
