@@ -137,8 +137,9 @@ def test_gradients_of_other_dtypes_are_those_of_f64(op: BinaryOp | ReduceOp | Un
         # function of NumPy's and a product with it.
         is_reduction = isinstance(op, ReduceOp) or op.value in ("var", "std")
         steps = 24 if is_reduction else 1 if Device.cpu().inner.kernels is not None else 2
-        # Terms around 1 may cancel, one of which is a rounded difference.
-        np.testing.assert_allclose(found, expected, rtol=steps * unit, atol=steps * unit, err_msg=operand)
+        # In its x - y + 1 the difference, which is rounded, may cancel.
+        absolute = steps * unit if op.value == "kl_divergence_of_logs" else steps * unit / 2
+        np.testing.assert_allclose(found, expected, rtol=steps * unit, atol=absolute, err_msg=operand)
 
 
 def test_an_op_has_gradients_unless_it_gives_no_floats() -> None:
