@@ -29,8 +29,8 @@ class Value:
 class Memory:
     """Memory of a device: that of an argument of the program, or `nbytes` that each run allocates.
 
-    `skew` is the address modulo ACCESS_BYTES. Memory is foreign where another library has
-    allocated it; such memory may overlap. `owner` is the position of the first argument that is the same storage.
+    `skew` is the address modulo ACCESS_BYTES. Memory is foreign where another library has allocated it; such memory may
+    overlap. `owner` is the position of the first argument that is the same storage.
     """
 
     __slots__ = ("argument", "is_foreign", "nbytes", "owner", "skew")

@@ -22,8 +22,8 @@ ELEMENTWISE, REDUCTIONS = "tests/conformance/oracle/elementwise.py", "tests/conf
 ROWS = "tests/conformance/oracle/rows.py"
 SCANS = "tests/conformance/oracle/scans.py"
 FORMATS = "tests/conformance/oracle/formats.py"
-# What knows of dtypes, and of what an op computes; what is asked of every method alike asks for no more of these.
 DEVICES = ("cpu", "rocm", "metal")
+# What knows of dtypes, and of what an op computes; what is asked of every method alike asks for no more of these.
 CELLS = ("test_cells", "test_matrix")
 OF_OPS = (*CELLS, "test_calls", "test_edges", "test_formula_mutations", "test_oracle")
 

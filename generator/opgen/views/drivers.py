@@ -48,6 +48,8 @@ def driver_of(spec: Spec, backend: Backend) -> View:
     assert family is not None
     table = spec.driver_of(backend)
     assert table is not None
+    targets = spec.targets_of(backend)
+    assert targets is not None
     calls = _calls(spec, backend, table, family.driver)
     return View(
         **vars(calls),
@@ -56,7 +58,7 @@ def driver_of(spec: Spec, backend: Backend) -> View:
         error=_error_class(backend),
         launch_extra=ast.unparse(_Written(table, calls.known).visit(table.launch_extra.tree)),
         compiler=_calls(spec, backend, table.compiler, family.compiler),
-        targets=quoted(spec.targets_of(backend) or backend.name),
+        targets=quoted(targets),
     )
 
 

@@ -1,9 +1,9 @@
 """The files that a user's source includes, so that a change of one of them gives new code.
 
 hiprtc and NVRTC neither report the files they read nor preprocess alone. So this follows every `#include`, in included
-files too, in any condition, and takes every file that the name may mean: next to the including file, in
-the current folder, and in each folder that an option or the environment names. Any file that a compiler reads is among
-them, or among its own headers, which change with its version. Where a macro names the file, only the compiler knows it.
+files too, in any condition, and takes every file that the name may mean: next to the including file, in the current
+folder, and in each folder that an option or the environment names. Any file that a compiler reads is among them, or
+among its own headers, which change with its version. Where a macro names the file, only the compiler knows it.
 """
 
 import hashlib
