@@ -11,7 +11,7 @@ import numpy as np
 from ...device import Device
 from ...dtype import DType
 from ...promotion import promoted
-from ..base.error import DTypeMismatch, InvalidArgument, shown
+from ..base.error import DTypeMismatch, InvalidArgument, describe
 from ..core.argument import boolean
 from ..storage.calls import require_instance
 from ..tensor import Tensor
@@ -47,7 +47,7 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> builti
     if isinstance(kind, DType):
         return dtype is kind
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise InvalidArgument("isdtype", f"{shown(kind)} is no kind; the kinds are {', '.join(_KINDS)}")
+        raise InvalidArgument("isdtype", f"{describe(kind)} is no kind; the kinds are {', '.join(_KINDS)}")
     return dtype.kind in _KINDS[kind]
 
 

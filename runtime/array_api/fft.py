@@ -17,7 +17,7 @@ import numpy as np
 from ... import results
 from ...device import Device
 from ...dtype import DType
-from ..base.error import InvalidArgument, UnsupportedDType, shown
+from ..base.error import InvalidArgument, UnsupportedDType, describe
 from ..core.argument import integer, integers, real
 from ..core.conversion import conversion
 from ..core.layout import Layout
@@ -241,7 +241,7 @@ def _moved_back(x: Tensor, axis: int) -> Tensor:
 
 def _require_norm(op: str, norm: Norm) -> None:
     if not isinstance(norm, str) or norm not in _REVERSED:
-        raise InvalidArgument(op, f"there is no norm {shown(norm)}; use {', '.join(_REVERSED)}")
+        raise InvalidArgument(op, f"there is no norm {describe(norm)}; use {', '.join(_REVERSED)}")
 
 
 def _reversed(op: str, norm: Norm) -> Norm:

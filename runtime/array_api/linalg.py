@@ -15,7 +15,7 @@ import numpy as np
 
 from ... import results
 from ...storage import Storage
-from ..base.error import InvalidArgument, ShapeMismatch, shown
+from ..base.error import InvalidArgument, ShapeMismatch, describe
 from ..core import check
 from ..core.argument import boolean, integer, real
 from ..core.layout import Layout
@@ -216,7 +216,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """Decompose matrices into an orthonormal and an upper triangular one; "complete" makes the first square."""
     if mode not in ("reduced", "complete"):
-        raise InvalidArgument("qr", f"there is no mode {shown(mode)}; use 'reduced' or 'complete'")
+        raise InvalidArgument("qr", f"there is no mode {describe(mode)}; use 'reduced' or 'complete'")
     is_complete = mode == "complete"
     return QRResult(*_tensors(x.storage.qr(x.layout, is_complete), results.qr(x, is_complete)))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple, Self
 
-from ..base.error import BackendUnavailable, InvalidArgument, shown
+from ..base.error import BackendUnavailable, InvalidArgument, describe
 from ..core import argument
 from ..core.argument import DTypeLike
 from .backend import BackendDevice
@@ -60,7 +60,9 @@ class DeviceFacts:
         if isinstance(device, str):
             return cls.parse(device)
         if not isinstance(device, cls):
-            raise InvalidArgument("device", f"{shown(device)} is no device; use Device.parse or a label such as 'cpu'")
+            raise InvalidArgument(
+                "device", f"{describe(device)} is no device; use Device.parse or a label such as 'cpu'"
+            )
         return device
 
     @abstractmethod

@@ -36,7 +36,7 @@ def kind_of(dtype: DType | GgmlDType, length: int, form: int = 0) -> int:
     key = dtype, length, form
     kind = _kinds.get(key)
     # Numbers are never reused: a kind that comes again after the others are forgotten has a new one, and new plans.
-    return _kinds.keep(key, next(_next_kind)) if kind is None else kind
+    return _kinds.put(key, next(_next_kind)) if kind is None else kind
 
 
 class Observer(Protocol):
@@ -61,13 +61,13 @@ class Plans(BoundedCache[Key, Plan]):
 
     def remember(self, key: Key, plan: Plan) -> None:
         """Keep a plan without observers."""
-        self._known.keep(key, plan)
+        self._known.put(key, plan)
 
     def keep_observed(self, key: Key, plan: Plan, observers: tuple[Observer, ...]) -> None:
         """Keep what observers made of a plan, unless these have changed since."""
         with self._lock:
             if self.observers is observers:
-                self.keep(key, plan)
+                self.put(key, plan)
 
     def observe(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
         """The plan that observers make of one; see `Observer`."""

@@ -1,4 +1,4 @@
-"""What a program that repeats itself finds again."""
+"""A dict of bounded size, for results that a program which repeats itself needs again."""
 
 from typing import TypeVar
 
@@ -7,15 +7,15 @@ Value = TypeVar("Value")
 
 
 class BoundedCache(dict[Key, Value]):
-    """Values by key, of which a program that never repeats itself keeps no more than `most`."""
+    """Values by key, cleared when it holds `capacity` of them."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, capacity: int) -> None:
         super().__init__()
-        self._most = most
+        self._capacity = capacity
 
-    def keep(self, key: Key, value: Value) -> Value:
-        """Keep a value, which is returned; those kept so far go where they are too many."""
-        if len(self) >= self._most:
+    def put(self, key: Key, value: Value) -> Value:
+        """Store a value and return it; a full cache is cleared first."""
+        if len(self) >= self._capacity:
             self.clear()
         self[key] = value
         return value

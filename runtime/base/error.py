@@ -294,7 +294,7 @@ class MissingTensor(TallowError, KeyError):
 
     def __str__(self) -> str:
         advice = f"did you mean {' or '.join(map(repr, self.close))}?" if self.close else "list(file) gives all names"
-        return f"{self.op}: there is no tensor {shown(self.name)}; {advice}"
+        return f"{self.op}: there is no tensor {describe(self.name)}; {advice}"
 
 
 class EmptyTensor(TallowError, ValueError):
@@ -465,7 +465,7 @@ def _counted(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """Return what an error shows of an argument: the text of a short one, of any other the type."""
     try:
         text = repr(value)

@@ -7,7 +7,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Never, Self, TypeVar
 
-from .error import InvalidArgument, shown
+from .error import InvalidArgument, describe
 
 Fact = TypeVar("Fact")
 
@@ -57,7 +57,7 @@ class Named(Enum):
     @classmethod
     def _missing_(cls, value: object) -> Never:
         known = ", ".join(member.value for member in cls)
-        raise InvalidArgument(cls.__name__, f"{shown(value)} is no {cls.__name__}; use one of {known}")
+        raise InvalidArgument(cls.__name__, f"{describe(value)} is no {cls.__name__}; use one of {known}")
 
     def __str__(self) -> str:
         return str(self.value)

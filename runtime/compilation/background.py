@@ -146,7 +146,7 @@ def _compile(cache: CodeCache) -> None:
         tempfile.tempdir = str(private_folder(scratch))
         compile_missing(cache, max(cores() // 2, 1))
     except (CannotCompile, OSError) as error:
-        cache.keep(attempt, json.dumps({"reason": str(error), "time": time.time()}).encode())
+        cache.put(attempt, json.dumps({"reason": str(error), "time": time.time()}).encode())
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

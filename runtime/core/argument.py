@@ -17,7 +17,7 @@ import numpy as np
 
 from ...dtype import DType
 from ...ggml_dtype import GgmlDType
-from ..base.error import InvalidArgument, shown, type_name
+from ..base.error import InvalidArgument, describe, type_name
 
 # A dtype, its name, or NumPy's type, dtype or name of it.
 DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[np.generic]"
@@ -102,7 +102,7 @@ def integer(op: str, name: str, value: Any) -> int:
     except TypeError:
         if value is REQUIRED:
             raise InvalidArgument(op, f"the argument {name} is missing; state it") from None
-        raise InvalidArgument(op, f"{name} must be an integer, not {shown(value)}") from None
+        raise InvalidArgument(op, f"{name} must be an integer, not {describe(value)}") from None
     if -_MOST < found < _MOST:
         return found
     raise InvalidArgument(op, f"{name} must have at most 256 bits, not {found.bit_length()}")
@@ -146,7 +146,7 @@ def integers(
         found = None
     if found is None or (count is not None and len(found) != count):
         expected = expected or f"a sequence of {'' if count is None else f'{count} '}integers"
-        raise InvalidArgument(op, f"{name} must be {expected}, not {shown(values)}")
+        raise InvalidArgument(op, f"{name} must be {expected}, not {describe(values)}")
     return found
 
 
@@ -185,7 +185,7 @@ def _elements(op: str, name: str, values: Iterable[Object], expected: str) -> tu
     try:
         found = iter(values)
     except TypeError:
-        raise InvalidArgument(op, f"{name} must be a sequence of {expected}, not {shown(values)}") from None
+        raise InvalidArgument(op, f"{name} must be a sequence of {expected}, not {describe(values)}") from None
     return tuple(found)
 
 
@@ -205,7 +205,7 @@ def boolean(op: str, name: str, value: Any) -> bool:
         return value
     if isinstance(value, np.bool_):
         return bool(value)
-    raise InvalidArgument(op, f"{name} must be True or False, not {shown(value)}")
+    raise InvalidArgument(op, f"{name} must be True or False, not {describe(value)}")
 
 
 def text(op: str, name: str, value: Any) -> str:
@@ -215,16 +215,16 @@ def text(op: str, name: str, value: Any) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgument(op, f"{name} must be UTF-8, which has no {shown(value[error.start])}") from None
+        raise InvalidArgument(op, f"{name} must be UTF-8, which has no {describe(value[error.start])}") from None
     if "\0" in value:
-        raise InvalidArgument(op, f"{name} must be without null characters, not {shown(value)}")
+        raise InvalidArgument(op, f"{name} must be without null characters, not {describe(value)}")
     return str(value)
 
 
 def texts(op: str, name: str, values: Any) -> tuple[str, ...]:
     """Return a sequence of such texts as a tuple."""
     if isinstance(values, str):
-        raise InvalidArgument(op, f"{name} must be a sequence of str, not {shown(values)}")
+        raise InvalidArgument(op, f"{name} must be a sequence of str, not {describe(values)}")
     return tuple([text(op, name, value) for value in _elements(op, name, values, "str")])
 
 
@@ -234,9 +234,9 @@ def device_label(value: Any, backends: Collection[str]) -> tuple[str, int]:
         raise wrong_type("device", "label", value, "str")
     name, colon, number = value.partition(":")
     if name not in backends:
-        raise InvalidArgument("device", f"unknown backend {shown(name)}; known are {', '.join(backends)}")
+        raise InvalidArgument("device", f"unknown backend {describe(name)}; known are {', '.join(backends)}")
     if colon and not (number.isascii() and number.isdecimal() and len(number) < 10):
-        raise InvalidArgument("device", f"{shown(value)} has no device number; write it as '{name}:0'")
+        raise InvalidArgument("device", f"{describe(value)} has no device number; write it as '{name}:0'")
     return name, int(number or 0)
 
 
@@ -260,7 +260,7 @@ def dtype(op: str, name: str, value: DTypeLike) -> DType:
     found = DType.named(meant) if isinstance(meant, str) else None
     if found is None:
         known = ", ".join(known.value for known in DType)
-        reason = f"{name} must be a DType, its name or NumPy's type of it, not {shown(value)}"
+        reason = f"{name} must be a DType, its name or NumPy's type of it, not {describe(value)}"
         raise InvalidArgument(op, f"{reason}; use one of {known}")
     return found
 
@@ -274,7 +274,7 @@ def ggml_dtype(op: str, name: str, value: GgmlDType | str) -> GgmlDType:
         with suppress(InvalidArgument):
             return GgmlDType(value)
     known = ", ".join(known.value for known in GgmlDType)
-    raise InvalidArgument(op, f"{name} must be a GgmlDType or its name, not {shown(value)}; use one of {known}")
+    raise InvalidArgument(op, f"{name} must be a GgmlDType or its name, not {describe(value)}; use one of {known}")
 
 
 def array(op: str, name: str, value: Any) -> np.ndarray[Any, Any]:

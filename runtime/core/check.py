@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ...dtype import DType
-from ..base.error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType, shown
+from ..base.error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType, describe
 from . import padding
 from .layout import Layout, distinct
 from .random import uniform_range
@@ -206,7 +206,7 @@ def require_alike_but(op: str, dim: int, shape: Shape, other: Shape) -> None:
 def pad_dims(op: str, layout: Layout, border: str, before: Sequence[int], after: Sequence[int]) -> None:
     """Check that the border exists, and that each dim has the elements that its padding takes."""
     if border not in padding.MODES:
-        raise InvalidArgument(op, f"border is {', '.join(map(repr, padding.MODES))}, not {shown(border)}")
+        raise InvalidArgument(op, f"border is {', '.join(map(repr, padding.MODES))}, not {describe(border)}")
     shape = layout.shape
     if not len(shape) == len(before) == len(after):
         reason = f"before and after have a number for each of the {len(shape)} dims, not {len(before)} and {len(after)}"
@@ -356,7 +356,7 @@ _REDUCTIONS_OF = {
 def reduction_known(op: str, storage: Typed, reduction: str) -> None:
     """Check that ranks can join elements of a dtype so."""
     if reduction not in _REDUCTIONS:
-        raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
+        raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {describe(reduction)}")
     own = _REDUCTIONS_OF.get(storage.dtype.kind, _REDUCTIONS)
     if reduction not in own:
         reason = f"the reduction of {storage.dtype} is {', '.join(own[:-1])} or {own[-1]}, not {reduction}"

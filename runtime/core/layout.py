@@ -372,7 +372,7 @@ _next_number: Final = itertools.count()
 def _number(*layout: *tuple[Shape, tuple[int, ...], int]) -> int:
     number = _numbers.get(layout)
     # Numbers are never given again: a layout that is met after the others are forgotten has another one, and new plans.
-    return _numbers.keep(layout, next(_next_number)) if number is None else number
+    return _numbers.put(layout, next(_next_number)) if number is None else number
 
 
 @lru_cache(maxsize=4096)

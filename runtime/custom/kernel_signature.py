@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from ...dtype import DType
-from ..base.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, describe
 
 # By the code that `struct` has for a type: what C calls it, several words in alphabetical order. Dtypes have names too.
 _NAMES: Final = {
@@ -108,9 +108,8 @@ def _parameter(op: str, text: str) -> Parameter:
         is_complex = known is not None and known.dtype is not None and known.dtype.is_complex
         if (known is not None and not is_complex) or (is_pointer and (is_complex or name == "void")):
             return Parameter(text, known, is_pointer)
-    reason = (
-        f"signature: {shown(text)} is no parameter that tallow knows; write {_KNOWN}, or a pointer to one or to void"
-    )
+    advice = f"write {_KNOWN}, or a pointer to one or to void"
+    reason = f"signature: {describe(text)} is no parameter that tallow knows; {advice}"
     raise InvalidArgument(op, f"{reason}, or leave the signature out and pack the parameters as one struct")
 
 

@@ -10,7 +10,7 @@ from ... import results
 from ...device import Device
 from ...dtype import DType
 from ...storage import Storage
-from ..base.error import InvalidArgument, TallowError, shown
+from ..base.error import InvalidArgument, TallowError, describe
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
@@ -44,7 +44,7 @@ def device(backend: str | None = None) -> Device:
     if backend is None:
         backend = next(name for name, kind in backends.items() if kind.device_count() > 0)
     elif backend not in backends:
-        raise InvalidArgument("device", f"backend is one of {', '.join(backends)}, not {shown(backend)}")
+        raise InvalidArgument("device", f"backend is one of {', '.join(backends)}, not {describe(backend)}")
     count = backends[backend].device_count()
     return Device.parse(f"{backend}:{init().local_rank % count}" if count > 1 else backend)
 

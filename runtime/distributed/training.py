@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from ..base.error import GradientError, InvalidArgument, shown
+from ..base.error import GradientError, InvalidArgument, describe
 from ..core import argument
 from ..gradient.backward import backward
 from ..gradient.node import Node
@@ -121,7 +121,7 @@ def _buckets(variables: Iterable[Var], most: int) -> list[_Bucket]:
 
 def _required(variable: Var) -> Var:
     if not isinstance(variable, Tensor) or not is_variable(variable):
-        raise GradientError("average_gradients", f"variables must be of class Var, not {shown(variable)}")
+        raise GradientError("average_gradients", f"variables must be of class Var, not {describe(variable)}")
     return variable
 
 

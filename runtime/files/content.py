@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, TypeAlias, TypeVar
 import numpy as np
 
 from ...dtype import Array
-from ..base.error import FileError, FileFormatError, InvalidArgument, MissingFile, MissingTensor, shown
+from ..base.error import FileError, FileFormatError, InvalidArgument, MissingFile, MissingTensor, describe
 from ..core.layout import Layout
 from ..helpers.atomic import replacing
 from ..helpers.closing import Closing
@@ -210,7 +210,7 @@ def checked_path(operation: str, path: object) -> str:
     except (TypeError, UnicodeEncodeError):
         is_path = False
     if not is_path:
-        raise InvalidArgument(operation, f"path: {shown(path)} names no file; give a str or a pathlib.Path")
+        raise InvalidArgument(operation, f"path: {describe(path)} names no file; give a str or a pathlib.Path")
     return str(name)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ...dtype import DType
-from ..base.error import FileFormatError, InvalidArgument, shown
+from ..base.error import FileFormatError, InvalidArgument, describe
 from ..core.layout import Layout
 from .content import Content, Source, checked_path, opened, translate_errors
 
@@ -63,7 +63,7 @@ def _files_of_index(operation: str, path: str) -> dict[str, list[str]]:
         for tensor, file in json.loads(text, object_pairs_hook=_without_duplicates)[_WEIGHT_MAP].items():
             # Files beside the index alone: an index is as little to be trusted as what else is downloaded.
             if not isinstance(file, str) or file != Path(file).name or "\\" in file:
-                raise ValueError(f"'{tensor}' is in {shown(file)}, which names no file beside the index")
+                raise ValueError(f"'{tensor}' is in {describe(file)}, which names no file beside the index")
             files.setdefault(str(Path(path).parent / file), []).append(tensor)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = f"path '{path}' is no index of safetensors files ({error!r}); give the files themselves"

@@ -7,7 +7,7 @@ from contextvars import Context, copy_context
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
-from ..base.error import GradientError, InvalidArgument, shown
+from ..base.error import GradientError, InvalidArgument, describe
 from ..core.drawing import Tape
 from ..core.layout import Layout
 from ..helpers.nested import leaves, mapped
@@ -77,7 +77,7 @@ def checkpoint(function: Callable[P, R]) -> Callable[P, R]:
     Tensor([2.7183, 7.3891], dtype=f32)
     """
     if not callable(function):
-        raise InvalidArgument("checkpoint", f"function must be a function, not {shown(function)}")
+        raise InvalidArgument("checkpoint", f"function must be a function, not {describe(function)}")
 
     @wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:

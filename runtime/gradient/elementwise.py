@@ -20,7 +20,7 @@ from ..tensor import Tensor
 from .node import Contributions, Node, Rule, opened, require_writable, rewritten, watched
 from .products import product_of_others
 from .recording import mode
-from .rules import overwritten, shown, widened, zeros
+from .rules import overwritten, view_of, widened, zeros
 
 NO_PARAMETERS: Final[Mapping[str, float]] = {}
 
@@ -159,7 +159,7 @@ class _Reduction(_Functor):
         layout = node.inputs[1]
         _, dims, parameters = node.saved
         key = layout.number, dims
-        count, shape, rows = _extents.get(key) or _extents.keep(key, _extent(layout, dims))
+        count, shape, rows = _extents.get(key) or _extents.put(key, _extent(layout, dims))
         if not self._derivatives:
             return
         if not count:
@@ -233,7 +233,7 @@ class _Write(_Functor):
 
     def _gradients(self, node: Node, g: Tensor) -> Iterator[tuple[int, Tensor | None]]:
         layout = node.saved[-1]
-        contributions = dict(self.contributions(node, shown(g, layout), layout.shape, NO_PARAMETERS))
+        contributions = dict(self.contributions(node, view_of(g, layout), layout.shape, NO_PARAMETERS))
         if node.takes(0):
             yield 0, overwritten(g, layout, contributions.get(0))
         if node.takes(1):

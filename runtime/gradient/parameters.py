@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from ...storage import Storage
-from ..base.error import InvalidArgument, shown, type_name
+from ..base.error import InvalidArgument, describe, type_name
 from ..core.argument import by_other_name, real
 from ..core.layout import Layout
 from ..core.optim import parts_of
@@ -101,7 +101,7 @@ def parameter_groups(
     """Give the parameters of each group by name, with its settings."""
     if isinstance(parameters, Var | str) or not isinstance(parameters, Iterable):
         raise InvalidArgument(
-            op, f"parameters are a list of Vars, a dict of them or of groups, not {shown(parameters)}"
+            op, f"parameters are a list of Vars, a dict of them or of groups, not {describe(parameters)}"
         )
     listed = parameters if isinstance(parameters, Mapping) else list(parameters)
     if not listed:
@@ -125,7 +125,7 @@ def parameter_groups(
         count += len(named)
         for name, variable in named.items():
             if not isinstance(name, str):
-                reason = f"the name of a parameter must be a str, not {shown(name)}"
+                reason = f"the name of a parameter must be a str, not {describe(name)}"
                 raise InvalidArgument(op, f"{reason}; names are keys of the state, which is saved by them")
             if not isinstance(variable, Var):
                 reason = f"parameter '{name}' must be a Var, not of type {type_name(variable)}"
@@ -156,7 +156,7 @@ def betas_setting(op: str, value: Any) -> tuple[float, float]:
     try:
         first, second = value
     except (TypeError, ValueError):
-        raise InvalidArgument(op, f"betas are two numbers such as (0.9, 0.999), not {shown(value)}") from None
+        raise InvalidArgument(op, f"betas are two numbers such as (0.9, 0.999), not {describe(value)}") from None
     betas = number_setting(op, "betas[0]", first), number_setting(op, "betas[1]", second)
     if max(betas) >= 1:
         raise InvalidArgument(op, f"betas are below 1, not {betas}: moments forget by them")

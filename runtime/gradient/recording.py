@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar, cast
 
-from ..base.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, describe
 from ..helpers.stepwise import decorated
 
 F = TypeVar("F")
@@ -111,7 +111,7 @@ class NoGrad:
             ]
             return property(read, write, delete, function.__doc__)
         if not callable(function) or isinstance(function, type):
-            reason = f"function must be a function, not {shown(function)}; decorate each method of a class"
+            reason = f"function must be a function, not {describe(function)}; decorate each method of a class"
             raise InvalidArgument("no_grad", reason)
         return decorated(function, NoGrad)
 

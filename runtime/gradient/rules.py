@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...dtype import DType
 from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Op
 from ...op import BinaryOp, MethodOp
-from ..base.error import GradientError
-from ..base.error import shown as shown_value
+from ..base.error import GradientError, describe
 from ..core import padding
 from ..core.layout import Layout
 from ..core.pool import ParamsPool, pool_of
@@ -76,7 +75,7 @@ def one_of(tensor: Tensor) -> Storage:
     return tensor._number("backward", 1)
 
 
-def shown(gradient: Tensor, layout: Layout) -> Tensor:
+def view_of(gradient: Tensor, layout: Layout) -> Tensor:
     """What a layout shows of a storage, of its gradient."""
     flat = gradient.contiguous()
     start = flat._layout.start_offset + layout.start_offset
@@ -250,7 +249,7 @@ def in_order(g: Tensor, positions: Storage, layout: Layout) -> Tensor:
 
 def put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor | None:
     """That of a storage before a scatter wrote to it: zeros where it did."""
-    inside = shown(g, layout)
+    inside = view_of(g, layout)
     return overwritten(g, layout, inside.scatter(indexes, zeros(g, indexes._layout), dim))
 
 
@@ -259,7 +258,7 @@ def last_put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor:
     order = Tensor.arange(indexes.elem_count, device=g.device).reshape(indexes.shape)
     places = indexes._new_full(layout.shape, dtype=DType.I64)
     is_there = places.scatter(indexes, order, dim).gather(indexes, dim).eq(order)
-    return is_there.where(shown(g, layout).gather(indexes, dim), 0)
+    return is_there.where(view_of(g, layout).gather(indexes, dim), 0)
 
 
 def scanned(g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool = False) -> Tensor:
@@ -444,10 +443,10 @@ def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> list[Tens
     found = given if isinstance(given, tuple) else (given,)
     if len(found) != len(operands):
         reason = f"bwd of {type(op).__name__} gives one gradient, or None, for each of {len(operands)} operands"
-        raise GradientError(op.name, f"{reason}, not {shown_value(given)}")
+        raise GradientError(op.name, f"{reason}, not {describe(given)}")
     for gradient, operand in zip(found, operands, strict=True):
         if gradient is not None and (not isinstance(gradient, Tensor) or gradient.shape != operand.shape):
-            what = gradient.shape if isinstance(gradient, Tensor) else shown_value(gradient)
+            what = gradient.shape if isinstance(gradient, Tensor) else describe(gradient)
             reason = f"bwd of {type(op).__name__} gives gradients in the shapes of the operands"
             raise GradientError(op.name, f"{reason}, {operand.shape} here, not {what}")
         if gradient is not None and gradient.device != operand.device:
@@ -463,7 +462,7 @@ def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> list[Tens
 def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout]) -> None:
     """Have a user's op change the first of some storages in place, one of which is recorded."""
     (storage, layout), (value, node) = first, opened(first[0])
-    plain = [(opened(other)[0], shown) for other, shown in others]
+    plain = [(opened(other)[0], view) for other, view in others]
     call = partial(getattr(value, f"inplace_op{1 + len(others)}"), layout)
     # A plain storage refuses what is no op.
     if not mode().records or not value.inner.dtype.is_float or not isinstance(op, UserOp):
@@ -474,10 +473,13 @@ def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout
     inputs: list[Any] = [node, None]
     saved: list[Any] = [None]
     # Copies of what the op overwrites, which its gradients are given.
-    copies = [(storage, layout), *[(other, shown) for other, shown in others if opened(other)[0] is value]]
-    copied = {shown: (other.to_dtype(shown, value.inner.dtype), shown.dense) for other, shown in copies}
-    for (other, shown), (source, _) in zip(others, plain, strict=True):
-        held, held_layout = copied[shown] if source is value else (other, shown)
+    copies = [
+        (storage, layout),
+        *[(other, view) for other, view in others if opened(other)[0] is value],
+    ]
+    copied = {view: (other.to_dtype(view, value.inner.dtype), view.dense) for other, view in copies}
+    for (other, view), (source, _) in zip(others, plain, strict=True):
+        held, held_layout = copied[view] if source is value else (other, view)
         held_value, held_node = opened(held)
         inputs += held_node, held_layout
         saved.append(watched(held_value))
@@ -492,6 +494,6 @@ def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout
 def _inplace_op(node: Node, g: Tensor) -> Contributions:
     op, layout = node.saved[-2:]
     *others, before = [node.operand(place) for place in range(1, len(node.inputs) // 2)]
-    inside, *found = of_op(op, node.left(layout), shown(g, layout), before, *others)
+    inside, *found = of_op(op, node.left(layout), view_of(g, layout), before, *others)
     yield 0, overwritten(g, layout, inside)
     yield from enumerate(found, 1)

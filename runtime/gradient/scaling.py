@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
-from ..base.error import GradientError, InvalidArgument, shown, type_name
+from ..base.error import GradientError, InvalidArgument, describe, type_name
 from ..core.argument import integer, real
 from ..core.layout import Layout
 from ..helpers.batches import batches
@@ -55,7 +55,7 @@ class LossScaler:
         self.interval = integer(op, "interval", interval)
         if self.growth < 1 or self.backoff >= 1 or self.interval < 1:
             reason = "growth is 1 or more, backoff below 1, and interval 1 or more"
-            raise InvalidArgument(op, f"{reason}, not {shown(growth)}, {shown(backoff)} and {shown(interval)}")
+            raise InvalidArgument(op, f"{reason}, not {describe(growth)}, {describe(backoff)} and {describe(interval)}")
         self._taken = 0
 
     def backward(self, loss: Tensor) -> Gradients:
@@ -94,7 +94,7 @@ class LossScaler:
 def _positive(op: str, name: str, value: float) -> float:
     number = real(op, name, value)
     if not 0 < number < math.inf:
-        raise InvalidArgument(op, f"{name} is above 0, not {shown(value)}")
+        raise InvalidArgument(op, f"{name} is above 0, not {describe(value)}")
     return number
 
 
@@ -134,7 +134,7 @@ class _Gradients:
         self._gradients = gradients
         self._each = [it if it._layout.is_contiguous else it.contiguous() for it in gradients._of.values()]
         key = tuple([part for it in self._each for part in (it._layout.number, it._storage.inner.dtype)])
-        parts = _batches.get(key) or _batches.keep(key, _batches_of(self._each))
+        parts = _batches.get(key) or _batches.put(key, _batches_of(self._each))
         self._joined = [(batch, batch.join(self._each)) for batch in parts]
 
     def norm(self) -> Tensor:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ..base.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, describe
 from ..core.argument import integer
 from .parameters import RATE, number_setting
 
@@ -61,7 +61,7 @@ def warm_up(steps: int, schedule: Schedule, start: float = 0.0) -> Schedule:
     op = "warm_up"
     count, share = _steps(op, "steps", steps), number_setting(op, "start", start)
     if not callable(schedule):
-        reason = f"schedule is a function of the step, such as constant_rate(0.1), not {shown(schedule)}"
+        reason = f"schedule is a function of the step, such as constant_rate(0.1), not {describe(schedule)}"
         raise InvalidArgument(op, reason)
 
     def rate(step: int) -> float:

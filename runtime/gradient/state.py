@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, shown
+from ..base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, describe
 from ..tensor import Tensor
 from ..tensor.base import require_tensors
 from .recording import no_grad
@@ -45,7 +45,7 @@ def _named(op: str, model: Any) -> dict[str, Tensor]:
     for path, value in _leaves("", model):
         if not isinstance(value, Tensor) or not path:
             what = f"'{path}'" if path else "the model"
-            reason = f"{what} is {shown(value)}; a model is tensors in dicts, lists and tuples"
+            reason = f"{what} is {describe(value)}; a model is tensors in dicts, lists and tuples"
             raise InvalidArgument(op, reason)
         if path in found:
             raise InvalidArgument(op, f"two tensors are called '{path}'; rename one")
@@ -71,10 +71,10 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 def require_same(op: str, own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], advice: str) -> None:
     """Check that tensors have the names, the shapes and the dtypes of others."""
     if not isinstance(tensors, Mapping):
-        raise InvalidArgument(op, f"tensors must be a dict of tensors by name, not {shown(tensors)}")
+        raise InvalidArgument(op, f"tensors must be a dict of tensors by name, not {describe(tensors)}")
     for words, names in (("lacks", own.keys() - tensors.keys()), ("has", tensors.keys() - own.keys())):
         if names:
-            reason = f"the state {words} {min(map(shown, names))}"
+            reason = f"the state {words} {min(map(describe, names))}"
             raise InvalidArgument(op, f"{reason}; {advice}")
     for name, part in own.items():
         require_tensors(op, **{name: tensors[name]})

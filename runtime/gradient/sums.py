@@ -50,7 +50,7 @@ def _way(layout: Layout, length: int) -> _Way:
 
 def _way_of(layout: Layout, length: int) -> _Way:
     key = layout.number, length
-    return ways.get(key) or ways.keep(key, _way(layout, length))
+    return ways.get(key) or ways.put(key, _way(layout, length))
 
 
 def alone(gradient: Tensor, layout: Layout, length: int) -> Tensor | None:
@@ -155,7 +155,7 @@ def _are_all(layouts: tuple[Layout, ...], length: int) -> bool:
         for layout in layouts:
             part = np.lib.stride_tricks.as_strided(shown[layout.start_offset :], layout.shape, layout.strides)
             part += 1
-        found = _wholes.keep(key, bool(shown.all()))
+        found = _wholes.put(key, bool(shown.all()))
     return found
 
 
@@ -173,7 +173,7 @@ def share_elements(first: Layout, second: Layout) -> bool:
             np.lib.stride_tricks.as_strided(elements[layout.start_offset :], layout.shape, layout.strides)
             for layout in (first, second)
         ]
-        found = _shared.keep(key, np.shares_memory(one, other))
+        found = _shared.put(key, np.shares_memory(one, other))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, Self
 
 from ...gradients.storages import RecordedStorage
 from ...storage import Storage
-from ..base.error import GradientError, InvalidArgument, ShapeMismatch, TallowError, shown
+from ..base.error import GradientError, InvalidArgument, ShapeMismatch, TallowError, describe
 from ..core.layout import Layout, layout_of
 from ..helpers.public import publish
 from ..storage.calls import RECORDED, live_batches
@@ -183,7 +183,7 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
     """
 
     if not callable(function):
-        raise InvalidArgument("value_and_grad", f"function must be a function, not {shown(function)}")
+        raise InvalidArgument("value_and_grad", f"function must be a function, not {describe(function)}")
 
     def call(*arguments: P.args, **named: P.kwargs) -> tuple[Tensor, tuple[Tensor, ...]]:
         sources: list[Tensor] = []
@@ -199,7 +199,7 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
         given = [variable(argument) for argument in arguments]
         given_by_name = {name: variable(argument) for name, argument in named.items()}
         if not variables:
-            kinds = ", ".join(shown(argument) for argument in (*arguments, *named.values())) or "nothing"
+            kinds = ", ".join(describe(argument) for argument in (*arguments, *named.values())) or "nothing"
             reason = f"no argument is a Tensor of floats, but {kinds}; give tensors as arguments of their own"
             raise InvalidArgument("value_and_grad", reason)
         it = FunctionCall("value_and_grad", sources, variables, lambda: function(*given, **given_by_name))

@@ -66,7 +66,7 @@ def gradient_of(
         if found is None and variables:
             # Where a kernel cannot write all of them, equal gradients are copied.
             found = _find(function, wanted, (), layouts, numbers, ())
-        known = _gradients.keep(key, (found,))
+        known = _gradients.put(key, (found,))
     return known[0]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeAlias, Ty
 
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
-from ..base.error import FusionError, InvalidArgument, TallowError, shown
+from ..base.error import FusionError, InvalidArgument, TallowError, describe
 from ..core import argument
 from ..core.extensions import extensions
 from ..gradient.node import opened
@@ -101,11 +101,11 @@ class _Kind:
     def find(self, numbers: Sequence[float]) -> _Traced | None:
         return self._traced.get(self._key(numbers))
 
-    def keep(self, numbers: Sequence[float], read: set[int], traced: _Traced) -> None:
+    def put(self, numbers: Sequence[float], read: set[int], traced: _Traced) -> None:
         if not read.issubset(self._read):
             self._traced = BoundedCache(_MAX_NUMBERS)
             self._read = tuple(sorted(read.union(self._read)))
-        self._traced.keep(self._key(numbers), traced)
+        self._traced.put(self._key(numbers), traced)
         self.only = None if self._read else traced
 
     def _key(self, numbers: Sequence[float]) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class Fused:
 
     def __init__(self, function: Callable[..., Any], is_precise: bool = True) -> None:
         if not callable(function):
-            raise InvalidArgument("fuse", f"function must be a function, not {shown(function)}")
+            raise InvalidArgument("fuse", f"function must be a function, not {describe(function)}")
         functools.update_wrapper(self, function)
         self._function = function
         self._is_precise = is_precise
@@ -279,7 +279,7 @@ class Fused:
         results = [result] if is_one else result
         for part in results:
             if not isinstance(part, TracedTensor):
-                what = "a tensor that is none of its arguments" if isinstance(part, Tensor) else shown(part)
+                what = "a tensor that is none of its arguments" if isinstance(part, Tensor) else describe(part)
                 self._refuse(f"it returns {what}", "return what it computes, a tensor or a tuple of tensors")
         if not results:
             self._refuse("it returns nothing", "return what it computes, a tensor or a tuple of tensors")
@@ -289,7 +289,7 @@ class Fused:
             fused = trace.function(results)
         self._check(fused)
         traced = fused, None if is_one else type(result)
-        self._kinds.setdefault(key, _Kind()).keep(numbers, trace.read, traced)
+        self._kinds.setdefault(key, _Kind()).put(numbers, trace.read, traced)
         return traced
 
     def _check(self, function: FusedFunction | StagedFunction) -> None:

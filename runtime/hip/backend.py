@@ -16,7 +16,7 @@ from ..backends.rocm_backend.hip.device import HipDevice, HipMemory
 from ..backends.rocm_backend.hip.error import HipClosed, HipError
 from ..backends.rocm_backend.hip.module import HipKernel, HipModule
 from ..backends.rocm_backend.hip.objects import HipBuffer, HipEvent, HipStream
-from ..base.error import InvalidArgument, OutOfMemory, ShapeMismatch, shown
+from ..base.error import InvalidArgument, OutOfMemory, ShapeMismatch, describe
 from ..core.argument import integer, integers, real
 from ..helpers.closing import Closing
 from .tensor import DeviceTensor, require_device, rocm_device
@@ -311,5 +311,5 @@ def _parameter(value: object) -> bytes:
         return value.address.to_bytes(ctypes.sizeof(ctypes.c_void_p), sys.byteorder)
     if isinstance(value, ctypes._SimpleCData):
         return bytes(value)
-    reason = f"{shown(value)} has no type of C; give numbers of ctypes, such as c_float(2), buffers and tensors"
+    reason = f"{describe(value)} has no type of C; give numbers of ctypes, such as c_float(2), buffers and tensors"
     raise InvalidArgument("HipBackend.launch", reason)

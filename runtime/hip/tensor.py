@@ -14,7 +14,7 @@ from ..backends.gpu_backend.driver.error import DriverError
 from ..backends.gpu_backend.ops import memory
 from ..backends.rocm_backend.hip.device import HipDevice
 from ..backends.rocm_backend.hip.objects import HipBuffer, HipStream
-from ..base.error import DeviceMismatch, InvalidArgument, ShapeMismatch, shown
+from ..base.error import DeviceMismatch, InvalidArgument, ShapeMismatch, describe
 from ..core.argument import array, integer
 from ..core.layout import Layout
 from ..core.shape import Shape
@@ -199,7 +199,7 @@ def require_device(operation: str, device: Device, *tensors: DeviceTensor) -> No
     for tensor in tensors:
         if not isinstance(tensor, DeviceTensor):
             raise InvalidArgument(
-                operation, f"{shown(tensor)} is no DeviceTensor; make one with from_tensor or from_host"
+                operation, f"{describe(tensor)} is no DeviceTensor; make one with from_tensor or from_host"
             )
         if tensor.device != device:
             raise DeviceMismatch(operation, (device.label, tensor.device.label))
@@ -229,7 +229,7 @@ def _float32(operation: str, name: str, source: Array) -> Array:
 
 def _require_aligned(operation: str, buffer: HipBuffer, offset: int) -> None:
     if not isinstance(buffer, HipBuffer):
-        raise InvalidArgument(operation, f"{shown(buffer)} is no HipBuffer; make one with HipBackend.buffer")
+        raise InvalidArgument(operation, f"{describe(buffer)} is no HipBuffer; make one with HipBackend.buffer")
     if (buffer.address + integer(operation, "offset", offset)) % _ITEMSIZE:
         reason = f"offset {offset} of {buffer!r} is at no multiple of {_ITEMSIZE} bytes"
         raise InvalidArgument(operation, f"{reason}; align the elements of f32")

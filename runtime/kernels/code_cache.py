@@ -97,7 +97,7 @@ class CodeCache:
                 self._write(entry, _head(key, code) + code)
         return load(code)
 
-    def keep(self, made_of: Sequence[str], code: bytes) -> None:
+    def put(self, made_of: Sequence[str], code: bytes) -> None:
         """Keep an entry in the place of one that may be there."""
         key = _key(made_of)
         folder = self._open(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..base.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, describe
 from .decoders import MODULES
 
 _OPERATION: Final = "ModelConfig"
@@ -80,7 +80,7 @@ class Keys:
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         if not isinstance(metadata, Mapping):
-            raise InvalidArgument(_OPERATION, f"metadata must be those of a GGUF file, not {shown(metadata)}")
+            raise InvalidArgument(_OPERATION, f"metadata must be those of a GGUF file, not {describe(metadata)}")
         self._metadata = metadata
         self._used: set[str] = set()
         architecture = metadata.get(_ARCHITECTURE)
@@ -93,11 +93,11 @@ class Keys:
             )
         kind, parts = metadata.get(_TYPE, "model"), metadata.get(_PARTS, 1)
         if not (isinstance(kind, str) and kind == "model"):
-            reason = f"key '{_TYPE}' is {shown(kind)} and not 'model'; open the file of the model itself"
+            reason = f"key '{_TYPE}' is {describe(kind)} and not 'model'; open the file of the model itself"
             raise InvalidArgument(_OPERATION, f"metadata: {reason}")
         # Files that are not split may say 0.
         if not _is_any_of(parts, (0, 1)):
-            reason = f"key '{_PARTS}' is {shown(parts)}, so this is a part of a model; join them by gguf-split --merge"
+            reason = f"key '{_PARTS}' is {describe(parts)}, so this is part of a model; join with gguf-split --merge"
             raise InvalidArgument(_OPERATION, f"metadata: {reason}")
 
     def refused(self, key: str, reason: str) -> InvalidArgument:
@@ -138,7 +138,7 @@ class Keys:
             if not name.startswith(prefix) or key in _WITHOUT_EFFECT or _is_any_of(value, neutral):
                 unused.append(name)
             elif neutral:
-                raise self.refused(key, f"is {shown(value)} and not {neutral[0]}, which cannot be run")
+                raise self.refused(key, f"is {describe(value)} and not {neutral[0]}, which cannot be run")
             else:
                 raise self.refused(key, "is used by no step of the model")
         return tuple(unused)
@@ -149,7 +149,7 @@ class Keys:
         if value is None:
             raise self.refused(key, "is missing")
         if type(value) not in kinds:
-            raise self.refused(key, f"must be {what}, not {shown(value)}")
+            raise self.refused(key, f"must be {what}, not {describe(value)}")
         return value
 
 

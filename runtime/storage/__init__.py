@@ -1,1 +1,1 @@
-"""What storages share: plans of their calls, and weights in blocks."""
+"""Shared by all storages: plans of their calls, and block-quantized weights."""

@@ -1,4 +1,4 @@
-"""What the methods of weights in blocks share: the blocks of one backend, and the storages that they make."""
+"""Methods shared by block-quantized weights: the blocks of one backend, and the storages that they return."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class QStorageBase(Calls, Generic[Blocks, Elements, Device]):
 
     @property
     def recorded(self) -> type[Self]:
-        """What takes a call over if one of its operands is recorded, or batched."""
+        """Return the class that takes over a call if an operand is recorded or batched."""
         recorded: type[Self] = extensions.batched_calls if live_batches else extensions.recorded_blocks
         return recorded
 
@@ -51,24 +51,24 @@ class QStorageBase(Calls, Generic[Blocks, Elements, Device]):
 
     @classmethod
     def from_data(cls, data: bytes | bytearray | memoryview | Array, device: Device, dtype: GgmlDType | str) -> Self:
-        """A copy of blocks as files have them, given by their bytes. Raises InvalidArgument, OutOfMemory."""
+        """Copy blocks from their bytes, in the layout of files. Raises InvalidArgument, OutOfMemory."""
         try:
-            held = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+            blocks = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         except (TypeError, ValueError):
             raise argument.wrong_type("from_data", "data", data, "bytes") from None
-        return cls._on("from_data", device, "quantized_from_data", held, dtype)
+        return cls._on("from_data", device, "quantized_from_data", blocks, dtype)
 
     @classmethod
     def _on(cls, op: str, device: object, method: str, *arguments: Any) -> Self:
-        """What a method of a device makes; errors name `op`."""
+        """Return the result of a device's method; errors name `op`."""
         if not isinstance(device, extensions.device_class):
             raise argument.wrong_type(op, "device", device, "Device")
         try:
-            made: Self = getattr(device, method)(*arguments)
+            storage: Self = getattr(device, method)(*arguments)
         except TallowError as error:
             error.rename(op)
             raise
-        return made
+        return storage
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[Any, ...]]:
         """Copy or pickle the blocks and the device, to which they return."""

@@ -43,9 +43,9 @@ BATCHED: Final = -2
 TRACED: Final = -3
 """That of what stands for a storage while a function is fused, of which the same is true."""
 live_autocasts: Final[deque[None]] = deque()
-"""As many items as there are blocks of `autocast` under way, in any thread, or that backward has to repeat."""
+"""One item for each `autocast` block in progress, in any thread, or that backward has to repeat."""
 live_batches: Final[deque[None]] = deque()
-"""As many items as there are calls of `vmap` under way, or that have left tensors of single examples behind."""
+"""One item for each `vmap` call in progress, or that left tensors of single examples."""
 MAX_JOINED: Final = 1 << 10
 """Calls that join more operands have no plan: a list that grows would leave one of each length."""
 MAX_WRITTEN: Final = 1 << 12
@@ -170,7 +170,7 @@ class Calls:
     def _attempt(self, key: Key, function: Callable[P, _Made], *arguments: P.args, **options: P.kwargs) -> Any: ...
 
     def _attempt(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Call a function that may refuse, by returning None; its plan is kept only if it does not."""
+        """Call a function that may refuse, by returning None; its plan is cached only if it does not."""
         return self._call(key, function, arguments, options, may_refuse=True)
 
     def _call(
@@ -232,7 +232,7 @@ class ElementCalls(Calls, KernelOperand):
 
     @classmethod
     def _new(cls, inner: BackendStorage) -> Self:
-        """A storage, made without the checks of `__init__`."""
+        """Return a storage without the checks of `__init__`."""
         storage = new(cls)
         storage.inner = inner
         storage.written = None

@@ -228,16 +228,18 @@ class TensorBase(KernelOperand):
         """The two results of a method of this tensor's storage, of others in the same shape, and of numbers."""
         tensors = [other for other in others if isinstance(other, TensorBase)]
         layout, *layouts, preserved = aligned("gradient", self._layout, *[other._layout for other in tensors])
-        rest = [part for other, its in zip(tensors, layouts, strict=True) for part in (other._storage, its)]
+        operands = [part for other, its in zip(tensors, layouts, strict=True) for part in (other._storage, its)]
         numbers = others[len(tensors) :]
-        return tuple([self._new(storage, preserved) for storage in method(layout, *rest, *numbers)])
+        return tuple([self._new(storage, preserved) for storage in method(layout, *operands, *numbers)])
 
-    def _joined(self, op: str, method: Callable[..., Storage], /, *others: object, **operands: Self | float) -> Self:
-        """The method `op` of this tensor's storage, with further operands by name and the other arguments."""
+    def _with_operands(
+        self, op: str, method: Callable[..., Storage], /, *others: object, **operands: Self | float
+    ) -> Self:
+        """Call the method `op` of this tensor's storage, with further operands by name and the other arguments."""
         tensors = [self._operand(op, operand, name) for name, operand in operands.items()]
         layout, *layouts, preserved = aligned(op, self._layout, *[tensor._layout for tensor in tensors])
-        rest = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
-        return self._new(method(layout, *rest, *others), preserved)
+        arguments = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
+        return self._new(method(layout, *arguments, *others), preserved)
 
     def _of_rows(
         self,
@@ -249,7 +251,7 @@ class TensorBase(KernelOperand):
         *numbers: float,
         **operands: Self | float,
     ) -> Self:
-        """The method `op` of this tensor's storage along a dim, with further operands by name, which are broadcast."""
+        """Call the method `op` of this tensor's storage along a dim, with further operands by name, all broadcast."""
         if live_autocasts:
             self, *others = extensions.widened(self, *operands.values())
             operands = dict(zip(operands, others, strict=True))
@@ -257,20 +259,20 @@ class TensorBase(KernelOperand):
             dim = argument.dim_of(op, dim, axis)
         tensors = [self._operand(op, operand, name) for name, operand in operands.items()]
         layout, *layouts = broadcast(op, self._layout, *[tensor._layout for tensor in tensors])
-        rest = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
-        return self._new(method(layout, *rest, layout.shape.dim(op, dim), *numbers), layout.dense)
+        arguments = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
+        return self._new(method(layout, *arguments, layout.shape.dim(op, dim), *numbers), layout.dense)
 
     def _of_each_row(self, numbers: Storage, dim: int) -> Self:
         """Numbers of the rows along a dim, in the compute dtype, in the dtype of this tensor."""
         shape = [size for axis, size in enumerate(self._layout.shape) if axis != dim]
         return self._new(numbers, Layout.contiguous(shape)).to_dtype(self._storage.inner.dtype)
 
-    def _padded(self, arrange: Callable[..., tuple[str, Ends]], *given: Hashable, value: complex = 0.0) -> Self:
+    def _padded(self, arrange: Callable[..., tuple[str, Ends]], *arguments: Hashable, value: complex = 0.0) -> Self:
         """Copy the tensor with dims padded, cut, rolled or reversed, as `arrange` says of the shape."""
         layout = self._layout
-        key = arrange, layout.number, given
-        found = paddings.get(key) or paddings.keep(key, padding(layout.shape, *arrange(layout.shape, *given)))
-        border, before, after, layout = found
+        key = arrange, layout.number, arguments
+        plan = paddings.get(key) or paddings.put(key, padding(layout.shape, *arrange(layout.shape, *arguments)))
+        border, before, after, layout = plan
         tensor: Self = new(self._result_class)
         tensor._storage = self._storage.pad(self._layout, border, before, after, value)
         tensor._layout = layout
@@ -374,7 +376,7 @@ class TensorBase(KernelOperand):
             (self,) = extensions.widened(self)
         layout = self._layout
         key = layout.number, dim, keepdim
-        dims, result = reductions.get(key) or reductions.keep(key, reduction(op.value, layout.shape, dim, keepdim))
+        dims, result = reductions.get(key) or reductions.put(key, reduction(op.value, layout.shape, dim, keepdim))
         tensor: Self = new(self._result_class)
         if isinstance(op, ReduceOp):
             tensor._storage = self._storage.reduce_op(op, layout, dims)
@@ -421,7 +423,7 @@ class TensorBase(KernelOperand):
             raise
 
     def _number(self, op: str, other: object, name: str = "other", dtype: DType | None = None) -> Storage:
-        """Return a storage of a number in a dtype, this tensor's, which nobody writes to since no tensor shows it.
+        """Return a storage of a number in a dtype, by default this tensor's. It is read-only: no tensor exposes it.
 
         Of floats and a complex number the dtype is that of complex numbers of such floats.
         """
@@ -442,7 +444,7 @@ class TensorBase(KernelOperand):
             number = as_number(op, other, dtype, name=name)
             storage = Device(inner.device).storage_from_slice([number], dtype)
             storage.inner.share()
-            numbers.keep(key, storage)
+            numbers.put(key, storage)
         return storage
 
 
@@ -453,12 +455,12 @@ def require_few(op: str, views: int) -> None:
 
 
 def require_tensors(op: str, **operands: object) -> None:
-    """Raise `InvalidArgument` if an operand, given by its name, is anything else, such as a list or an array."""
+    """Raise `InvalidArgument` if an operand, passed by its name, is anything else, such as a list or an array."""
     for name, operand in operands.items():
         if not isinstance(operand, TensorBase):
             # As PyTorch has it, a dim comes before indexes.
             is_dim = name == "indexes" and isinstance(operand, int)
-            fix = f"; the dim comes behind them: {op}({', '.join(operands)}, dim)" if is_dim else ""
+            fix = f"; the dim comes after them: {op}({', '.join(operands)}, dim)" if is_dim else ""
             if isinstance(operand, list | tuple) or hasattr(operand, "__dlpack__"):
                 fix = f"; convert it with Tensor({name})"
             raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type_name(operand)}{fix}")

@@ -1,4 +1,4 @@
-"""Batched storages: what `vmap` gives its function in place of one example, and stands for all of them."""
+"""Batched storages: what `vmap` passes to its function for one example, which represent all examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Level:
-    """A call of `vmap` under way, inside of how many others it is, and the number of its examples."""
+    """A call of `vmap` in progress: its nesting depth, and the number of its examples."""
 
     __slots__ = ("__weakref__", "depth", "randomness", "size")
 
@@ -53,7 +53,7 @@ class Batch:
         self.length = length
         self.level = level
         self.step = step
-        """How far the examples are apart: as many elements as one has, or 0 where all share the same."""
+        """The stride between examples, in elements: the length of one, or 0 where all share the same elements."""
 
     def owns_memory(self) -> bool:
         """Return False: nothing is written over the elements of examples."""
@@ -94,13 +94,13 @@ _layouts: Final[BoundedCache[tuple[int, int, int], Layout]] = BoundedCache(1 << 
 
 
 def stacked_layout(layout: Layout, size: int, step: int) -> Layout:
-    """What a layout of one example shows of all of them."""
+    """Return the layout of all examples, from that of one."""
     key = layout.number, size, step
-    found = _layouts.get(key)
-    if found is None:
-        found = Layout((size, *layout.shape), (step, *layout.strides), layout.start_offset)
-        _layouts.keep(key, found)
-    return found
+    stacked = _layouts.get(key)
+    if stacked is None:
+        stacked = Layout((size, *layout.shape), (step, *layout.strides), layout.start_offset)
+        _layouts.put(key, stacked)
+    return stacked
 
 
 def expanded(storage: Storage, level: Level) -> Storage:
@@ -187,7 +187,7 @@ def draw_examples(op: str, draw: Callable[[Shape], Storage], shape: Shape) -> St
     if any(level.randomness == "error" for level in around):
         raise BatchingError(
             op,
-            "vmap draws no random numbers unless it is told how; write vmap(f, randomness='different') for numbers of"
+            "vmap draws no random numbers by default; write vmap(f, randomness='different') for numbers of"
             " each example, or 'same' for one draw that all share",
         )
     own = [level for level in reversed(around) if level.randomness == "different"]

@@ -1,4 +1,4 @@
-"""New tensors of given numbers or random ones. The device is the CPU unless stated, the dtype f32."""
+"""New tensors from numbers, or of random ones. The device is the CPU unless stated, the dtype f32."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class CreationMethods(InteropMethods):
         dtype: DTypeLike | None = None,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a vector of the numbers from `start` up to but not including `stop`, `step` apart.
+        """Make a vector of the numbers from `start` up to but not including `stop`, in steps of `step`.
 
         `arange(n)` counts from 0 to n - 1. Without `dtype`, ints make it i64, floats f32. `InvalidArgument` if the step
         is 0, a number is not finite, or the integer dtype lacks one of the numbers.

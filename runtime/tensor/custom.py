@@ -77,7 +77,7 @@ class CustomMethods(TensorBase):
         return self
 
     def inplace_op2(self, second: Self, op: InplaceOp2) -> Self:
-        """Let an op of one's own change this tensor in place, given another tensor, and return the tensor.
+        """Let an op of one's own change this tensor in place, with another operand, and return the tensor.
 
         >>> class AddTo(tl.InplaceOp2):
         ...     def cpu_fwd(self, storage1, layout1, storage2, layout2):
@@ -90,7 +90,7 @@ class CustomMethods(TensorBase):
         return self
 
     def inplace_op3(self, second: Self, third: Self, op: InplaceOp3) -> Self:
-        """Let an op of one's own change this tensor in place, given two other tensors, and return the tensor.
+        """Let an op of one's own change this tensor in place, with two other operands, and return the tensor.
 
         >>> class AddProduct(tl.InplaceOp3):
         ...     def cpu_fwd(self, storage1, layout1, storage2, layout2, storage3, layout3):
@@ -102,6 +102,6 @@ class CustomMethods(TensorBase):
         self._storage.inplace_op3(self._layout, second._storage, second._layout, third._storage, third._layout, op)
         return self
 
-    def _made(self, made: tuple[Storage, Shape]) -> Self:
-        storage, shape = made
+    def _made(self, result: tuple[Storage, Shape]) -> Self:
+        storage, shape = result
         return self._new(storage, Layout.contiguous(shape))

@@ -30,7 +30,7 @@ Text = Callable[[Any], str]
 _MAX_DIGITS: Final = 1000
 """More digits than any number of a tensor has."""
 
-# Numbers are written with exponents beyond these, and where the largest is so many times the smallest.
+# Numbers beyond these are written with exponents, as are those whose ratio of largest to smallest exceeds _RATIO.
 _SMALLEST, _LARGEST, _RATIO = 1e-4, 1e8, 1e5
 
 
@@ -88,9 +88,9 @@ def shown(tensor: IndexMethods) -> str:
     The shape is there where the elements do not show it, and `is_recorded=True` for what depends on a variable.
     """
     options, name = _options, type(tensor).__name__
-    if found := [level.size for level in levels_of(tensor._storage)]:
+    if sizes := [level.size for level in levels_of(tensor._storage)]:
         # The elements of one example cannot be read.
-        return f"{name}(one example of {found[0]}, shape={tuple(tensor.shape)}, dtype={tensor.dtype.value})"
+        return f"{name}(one example of {sizes[0]}, shape={tuple(tensor.shape)}, dtype={tensor.dtype.value})"
     cut = _cut_dims(tensor, options)
     values = _edges(tensor, cut, options.edge_items)
     facts = [f"dtype={tensor.dtype.value}"]

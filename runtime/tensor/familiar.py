@@ -1,4 +1,4 @@
-"""What PyTorch has under these names, made of tallow's own methods."""
+"""PyTorch's names for compositions of tallow's own methods."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         if ahead < 0 or -1 in sizes[:ahead]:
             reason = f"{sizes} has a size for each of {self.rank} dims, and -1 only for those"
             raise ShapeMismatch("expand", (self.shape,), reason)
-        kept = [self.shape[place - ahead] if size == -1 else size for place, size in enumerate(sizes)]
-        return self.broadcast_as(kept)
+        known = [self.shape[dim - ahead] if size == -1 else size for dim, size in enumerate(sizes)]
+        return self.broadcast_as(known)
 
     @named
     def split(self, size: int | Sequence[int], dim: int = FIRST, *, axis: int | None = None) -> list[Self]:
@@ -147,7 +147,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
             dim = argument.dim_of("unbind", dim, axis)
         dim = self.shape.dim("unbind", dim)
         require_few("unbind", self.shape[dim])
-        return [self.narrow(dim, place, 1).squeeze(dim) for place in range(self.shape[dim])]
+        return [self.narrow(dim, position, 1).squeeze(dim) for position in range(self.shape[dim])]
 
     @named
     def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
@@ -156,11 +156,11 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         >>> tl.zeros((2, 3, 4)).movedim(0, -1).shape
         (3, 4, 2)
         """
-        places = []
-        for name, given in (("source", source), ("destination", destination)):
-            dims = argument.integers("movedim", name, given if isinstance(given, Sequence) else (given,))
-            places.append([self.shape.dim("movedim", dim) for dim in dims])
-        moved, ends = places
+        ends_of = []
+        for name, dims_of in (("source", source), ("destination", destination)):
+            dims = argument.integers("movedim", name, dims_of if isinstance(dims_of, Sequence) else (dims_of,))
+            ends_of.append([self.shape.dim("movedim", dim) for dim in dims])
+        moved, ends = ends_of
         if len(set(moved)) != len(moved) or len(set(ends)) != len(ends) or len(moved) != len(ends):
             reason = f"source and destination are as many dims, none of them twice, not {source} and {destination}"
             raise InvalidArgument("movedim", reason)
@@ -240,7 +240,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return bool((close | (near & (size < math.inf))).all())
 
     def round(self, decimals: int = 0) -> Self:
-        """The nearest number with so many decimals, halves away from zero; with -2 decimals the nearest hundred.
+        """Round to a number of decimals, halves away from zero; with -2 decimals the nearest hundred.
 
         `UnsupportedDType` for integers and decimals below 0.
 
@@ -256,7 +256,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return self._preserved(self._storage.round_to(self._layout.ordered, numerator, denominator))
 
     def round_to(self, decimals: int) -> Self:
-        """Round to so many decimals: `round`.
+        """Round to a number of decimals: `round`.
 
         >>> tl.Tensor([3.14159]).round_to(2)
         Tensor([3.14], dtype=f32)
@@ -264,7 +264,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return self.round(decimals)
 
     def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
-        """Put numbers in the place of NaN and of both infinities, which without one become the largest of the dtype.
+        """Replace NaN by a number and of both infinities, which without one become the largest of the dtype.
 
         Integers, which have neither, are copied.
 
@@ -332,10 +332,10 @@ def _power_of_ten(exponent: int) -> float:
     return 10.0 ** max(exponent, 0) if exponent <= 308 else math.inf
 
 
-def _bound(name: str, given: float | None, otherwise: float) -> float:
-    if given is None:
+def _bound(name: str, bound: float | None, otherwise: float) -> float:
+    if bound is None:
         return otherwise
-    return given if isinstance(given, NumberLike) else argument.number("clamp", name, given)
+    return bound if isinstance(bound, NumberLike) else argument.number("clamp", name, bound)
 
 
 def _whole(name: str, bound: float, rounded: Callable[[float], int]) -> float:

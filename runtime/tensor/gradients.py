@@ -10,7 +10,7 @@ from .batch import detached
 
 
 class GradientMethods(TensorBase):
-    """Gradients: what an op makes of a `Var`, or of what came of one, knows how it was made."""
+    """Gradients: the result of an op on a `Var`, or on a tensor computed from one, records the op."""
 
     __slots__ = ()
 

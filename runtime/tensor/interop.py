@@ -108,10 +108,10 @@ class InteropMethods(LogicMethods):
             return cls._copied(source, None, device_of(device))
         _require_plain("from_numpy", array)
         try:
-            found = np.asarray(array)
+            elements = np.asarray(array)
         except (TypeError, ValueError) as error:
             raise InvalidArgument("from_numpy", f"array is none of NumPy's: {error}; use Tensor() for lists") from error
-        return cls._of_array("from_numpy", found, device_of(device))
+        return cls._of_array("from_numpy", elements, device_of(device))
 
     @classmethod
     def _foreign(cls, op: str, source: Any) -> Self:
@@ -228,7 +228,7 @@ class InteropMethods(LogicMethods):
 
         `x.to("cpu")`, `x.to("f16")`, `x.to("cpu", "f16")`: one argument may be a device, its label, or a dtype. The
         narrower of the two dtypes is moved. From one GPU to another of the same backend the elements go by the driver's
-        shortest way, and neither the host nor either device waits for more than it needs; between other devices they go
+        shortest path, and neither the host nor either device waits longer than it must; between other devices they go
         through the host.
 
         >>> x = tl.Tensor([1.5, 2.5])
@@ -325,10 +325,10 @@ class InteropMethods(LogicMethods):
             raise InvalidArgument("from_dlpack", f"{reason}; use Tensor() for what is none")
         try:
             kind, ordinal = source.__dlpack_device__()
-            place = int(kind), int(ordinal)
-            chosen = Device.of_dlpack(*place) if device is None else device_of(device)
-            if chosen.dlpack != place:
-                reason = f"source is on device {place} of DLPack, and {chosen.label} is {chosen.dlpack}"
+            identity = int(kind), int(ordinal)
+            chosen = Device.of_dlpack(*identity) if device is None else device_of(device)
+            if chosen.dlpack != identity:
+                reason = f"source is on device {identity} of DLPack, and {chosen.label} is {chosen.dlpack}"
                 raise InvalidArgument("from_dlpack", f"{reason}; move it, or leave device out")
             inner, layout = chosen.inner.from_dlpack(source)
         except TallowError:

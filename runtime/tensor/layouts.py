@@ -36,7 +36,7 @@ class Padding(NamedTuple):
 
 
 Ends: TypeAlias = Iterable[tuple[int, int, int]]
-"""Dims, and how many elements are new in front of and behind those of each: see `Storage.pad`."""
+"""Dims, and how many elements are added before and after those of each: see `Storage.pad`."""
 
 paddings: Final[BoundedCache[tuple[Any, ...], Padding]] = BoundedCache(1 << 12)
 """Results of `padding`, by the function that arranges it, the number of the layout and what the function takes."""
@@ -62,7 +62,7 @@ def broadcast(op: str, *layouts: Layout) -> tuple[Layout, ...]:
     """Stretch layouts to one shape by NumPy's rules; `ShapeMismatch` where there is none."""
     key = tuple(map(_number_of, layouts))
     stretched = _broadcasts.get(key)
-    return _broadcasts.keep(key, _stretched(op, layouts)) if stretched is None else stretched
+    return _broadcasts.put(key, _stretched(op, layouts)) if stretched is None else stretched
 
 
 def _stretched(op: str, layouts: Sequence[Layout]) -> tuple[Layout, ...]:
@@ -91,5 +91,5 @@ def aligned(op: str, *layouts: Layout) -> tuple[Layout, ...]:
             preserved = stretched[0].dense._permuted(inverse(order))
         else:
             preserved = stretched[0].dense
-        result = aligned_layouts.keep(key, (*stretched, preserved))
+        result = aligned_layouts.put(key, (*stretched, preserved))
     return result

@@ -86,7 +86,7 @@ def _by_foreign_name(words: Mapping[str, str], *, of_tensors: bool) -> dict[str,
             is_ours = f"Tensor.{theirs}" in EQUIVALENTS
             if not (is_ours and (of_tensors or is_method)):
                 candidates.setdefault(theirs, []).append((is_method, theirs != name, word))
-    return {theirs: min(found)[2] for theirs, found in candidates.items()} | dict(words)
+    return {theirs: min(matches)[2] for theirs, matches in candidates.items()} | dict(words)
 
 
 # By the names of other libraries, what to use: an expression, or only a name, of which `as_call` makes one.
@@ -100,13 +100,13 @@ def as_call(word: str, value: object) -> str:
     if not word.replace(".", "").isidentifier() or not callable(value) or is_enum:
         return word
     parameters = [each for each in inspect.signature(value).parameters.values() if each.name != "self"]
-    places = [each for each in parameters if each.kind is not each.KEYWORD_ONLY and each.annotation != "Never"]
-    needed = [each.name for each in places if each.default in (each.empty, REQUIRED)]
-    return f"{word}({', '.join(needed or [each.name for each in places][:2])})"
+    positional = [each for each in parameters if each.kind is not each.KEYWORD_ONLY and each.annotation != "Never"]
+    needed = [each.name for each in positional if each.default in (each.empty, REQUIRED)]
+    return f"{word}({', '.join(needed or [each.name for each in positional][:2])})"
 
 
 def of_the_package(name: str, package: Any) -> str | None:
-    """What to use in place of a name that the package does not have; None where nothing does the same."""
+    """Return what to use instead of a name that the package does not have; None where nothing does the same."""
     word = OF_THE_PACKAGE.get(name)
     if word is not None:
         return _shown(word, package)
@@ -142,18 +142,18 @@ def refuse_of_the_package(name: str, package: Any) -> NoReturn:
     refuse(f"module '{package.__name__}'", name, package, of_the_package(name, package))
 
 
-def refuse(owner: str, name: str, found: object, word: str | None) -> NoReturn:
-    """Raise the AttributeError for a name that `found` does not have; `word` is what does the same."""
+def refuse(owner: str, name: str, instance: object, word: str | None) -> NoReturn:
+    """Raise the AttributeError for a name that `instance` does not have; `word` is what does the same."""
     # With the name and the object, Python itself looks for a name that is spelled alike.
-    mend = "" if word is None else f"; use {word}"
-    raise AttributeError(f"{owner} has no attribute '{name}'{mend}", name=name, obj=found)
+    fix = "" if word is None else f"; use {word}"
+    raise AttributeError(f"{owner} has no attribute '{name}'{fix}", name=name, obj=instance)
 
 
 class Elsewhere:
     """A name of other libraries as an attribute of a class: to look at it is the AttributeError that names our word.
 
-    With a method `__getattr__` Python would look up every attribute of the class the slow way, which takes a third of a
-    small call.
+    With a method `__getattr__` Python would look up every attribute of the class by the slow path, a third of a
+    small call's time.
     """
 
     __slots__ = ("_name", "_owner", "_word")

@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 
 from ...device import Device
 from ...dtype import Array, DType
-from ..base.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, describe
 from ..core import argument
 
 _EXPECTED = "a Tensor or a Python number"
-# From here on NumPy may have rounded an integer, where it made floats of integers that no type of its own has all of.
+# Beyond this NumPy may have rounded integers: it stores those that no integer type holds as floats.
 _INEXACT = np.float64(2**53)
 
 # What is done about a number that the dtype of a tensor lacks.
@@ -32,42 +32,42 @@ def default_dtype(*numbers: object) -> DType:
 
 
 class NumberLike:
-    """What stands for a number while a function is traced."""
+    """A proxy for a number while a function is traced."""
 
     __slots__ = ()
 
 
-def as_number(op: str, value: object, dtype: DType, mend: str = CONVERT, name: str = "other") -> complex:
+def as_number(op: str, value: object, dtype: DType, fix: str = CONVERT, name: str = "other") -> complex:
     """Return the number that `value` is in a tensor of `dtype`: an int for integers and bool, for complex
     dtypes any number, else a float.
 
-    `InvalidArgument` if it is no number, or one that the dtype does not have; `mend` says how to get a wider or a
+    `InvalidArgument` if it is no number, or one that the dtype does not have; `fix` says how to get a wider or a
     floating-point dtype.
     """
     if dtype.is_complex:
         return argument.complex_number(op, name, value, _EXPECTED)
     if isinstance(value, complex | np.complexfloating):
         reason = f"{value} is complex, but the tensor's dtype is {dtype.value}"
-        raise InvalidArgument(op, f"{reason}; {mend.format('complex')}")
+        raise InvalidArgument(op, f"{reason}; {fix.format('complex')}")
     if dtype.is_integer:
-        return _integer(op, argument.number(op, name, value, _EXPECTED), dtype, mend)
+        return _integer(op, argument.number(op, name, value, _EXPECTED), dtype, fix)
     if dtype.kind == "bool":
         number = argument.number(op, name, value, _EXPECTED)
         if number not in (0, 1):
             reason = f"{number} is neither True nor False, but the tensor's dtype is bool"
-            raise InvalidArgument(op, f"{reason}; {mend.format('wider')}")
+            raise InvalidArgument(op, f"{reason}; {fix.format('wider')}")
         return int(number)
     return argument.real(op, name, value, _EXPECTED)
 
 
-def _integer(op: str, number: float, dtype: DType, mend: str) -> int:
+def _integer(op: str, number: float, dtype: DType, fix: str) -> int:
     if isinstance(number, float) and not number.is_integer():
         reason = f"{number} is not an integer, but the tensor's dtype is {dtype.value}"
-        raise InvalidArgument(op, f"{reason}; {mend.format('floating-point')}")
+        raise InvalidArgument(op, f"{reason}; {fix.format('floating-point')}")
     limits = np.iinfo(dtype.numpy)
     if not limits.min <= number <= limits.max:
         reason = f"{number} is outside the range of {dtype.value}, {limits.min} to {limits.max}"
-        raise InvalidArgument(op, f"{reason}; {mend.format('wider')}")
+        raise InvalidArgument(op, f"{reason}; {fix.format('wider')}")
     return int(number)
 
 
@@ -120,7 +120,7 @@ def _dtype_of(numbers: Array) -> DType:
 def _known(numbers: Array) -> Array:
     for number in numbers.flat:
         if not isinstance(number, int | float | np.integer | np.floating):
-            reason = f"{shown(number)} is no number; data must be nested lists of integers and floats"
+            reason = f"{describe(number)} is no number; data must be nested lists of integers and floats"
             raise InvalidArgument("tensor", reason)
     return numbers
 

@@ -25,7 +25,7 @@ class _Typed(Protocol):
 T = TypeVar("T", bound=_Typed)
 
 DTYPE_ERRORS: Final = (DTypeMismatch, UnsupportedDType)
-"""What a storage raises where operands differ in dtype. It may lack that of the first one alone."""
+"""The errors of storages whose operands differ in dtype, one of which the op may not support."""
 
 # From the narrowest to the widest, as NumPy orders them: a dtype fits one of its own kind or of a later one.
 KINDS: Final = ("bool", "unsigned", "signed", "float", "complex")

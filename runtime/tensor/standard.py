@@ -1,4 +1,4 @@
-"""What the array API standard asks of arrays, beyond what tensors have anyway."""
+"""The array API standard's requirements on arrays, beyond the methods that tensors have anyway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn, Self
 import numpy as np
 
 from ...device import Device
-from ..base.error import InvalidArgument, UnsupportedDType, UnsupportedOperand, shown
+from ..base.error import InvalidArgument, UnsupportedDType, UnsupportedOperand, describe
 from ..core.extensions import extensions
 from .interop import InteropMethods
 
@@ -63,7 +63,7 @@ class StandardMethods(InteropMethods):
         # Arrays are equal to nothing.
         if not isinstance(api_version, str | None) or api_version not in _VERSIONS:
             versions = ", ".join(version for version in _VERSIONS if version)
-            reason = f"there is no api_version {shown(api_version)}; the versions are {versions}"
+            reason = f"there is no api_version {describe(api_version)}; the versions are {versions}"
             raise InvalidArgument("array_namespace", reason)
         namespace: ModuleType = extensions.array_api("placed").namespace(self.device)
         return namespace

@@ -12,7 +12,7 @@ from ..base.error import (
     InvalidArgument,
     ShapeMismatch,
     TallowError,
-    shown,
+    describe,
 )
 from ..base.unpicklable import Unpicklable
 from ..core import argument
@@ -31,7 +31,7 @@ from .network.pooling import PoolingMethods
 
 
 class TensorType(type):
-    """The class of the class Tensor, whose `dir` leaves out names that only say what to use in their place."""
+    """The metaclass of Tensor, whose `dir` hides names that exist only to name their replacement."""
 
     def __dir__(cls) -> list[str]:
         return [name for name in super().__dir__() if not isinstance(vars(Tensor).get(name), names.Elsewhere)]
@@ -72,9 +72,9 @@ class Tensor(
         """Work out the gradients of this tensor, of one element, for every `Var` that it depends on.
 
         `grads = loss.backward()` gives them: `grads[w]` is that of w. Of a tensor of more elements it gives the
-        gradients of `(x * gradient).sum()`; the gradient has the shape of the tensor. What the gradients need is let go
-        of as soon as it has been used; `keep` keeps it for a second time. With `create_graph` the gradients are
-        recorded too, so that they have gradients themselves; that keeps it too.
+        gradients of `(x * gradient).sum()`; the gradient has the shape of the tensor. Tensors that the gradients need
+        are released as soon as they have been used; `keep` retains them for a second call. With `create_graph` the
+        gradients are recorded too, so that they have gradients themselves; this retains the tensors too.
 
         `GradientError` for a tensor that depends on no `Var`, the second time without `keep`, and where something that
         a gradient needs was overwritten. `ShapeMismatch` for more than one element without a gradient.
@@ -135,27 +135,29 @@ class Gradients(Unpicklable):
 
     def __init__(self, of: Mapping[Any, Tensor]) -> None:
         if type(of) is not dict and not isinstance(of, Mapping):
-            raise InvalidArgument("Gradients", f"of must be a mapping, not {shown(of)}; x.backward() gives gradients")
+            raise InvalidArgument(
+                "Gradients", f"of must be a mapping, not {describe(of)}; x.backward() gives gradients"
+            )
         self._of: dict[Any, Tensor] = of if type(of) is dict else dict(of)
 
     def get(self, variable: Tensor) -> Tensor | None:
         """Return the gradient of a variable; None of one on which the result does not depend."""
         node = _variable_node(variable)
-        found = self._of.get(node)
-        if found is None:
+        gradient = self._of.get(node)
+        if gradient is None:
             return None
-        if found.shape != variable.shape:
-            # What is written to it shall be found the next time, also where a reshape takes a copy.
-            found = self._of[node] = found.reshape(variable.shape)
-        return found
+        if gradient.shape != variable.shape:
+            # Writes to it shall be visible to later lookups, also where a reshape takes a copy.
+            gradient = self._of[node] = gradient.reshape(variable.shape)
+        return gradient
 
     def __getitem__(self, variable: Tensor) -> Tensor:
         """Return the gradient of a variable; GradientError for one on which the result does not depend."""
-        found = self.get(variable)
-        if found is None:
+        gradient = self.get(variable)
+        if gradient is None:
             reason = f"the result does not depend on this Var of shape {variable.shape}"
             raise GradientError("grads", f"{reason}, or does so by ops without a gradient; grads.get(w) gives None")
-        return found
+        return gradient
 
     def __setitem__(self, variable: Tensor, gradient: Tensor) -> None:
         """Set the gradient of a variable, as `grads[w] += other` and `grads[w] = clipped` do."""
@@ -190,7 +192,7 @@ def _variable_node(variable: Any) -> Any:
     is_recorded = isinstance(variable, TensorBase) and variable._storage.is_recorded
     node: Any = variable._storage.inner if is_recorded else None
     if node is None or node.rule is not None:
-        raise GradientError("grads", f"variable must be a Var, whose gradient was asked for, not {shown(variable)}")
+        raise GradientError("grads", f"variable must be a Var, whose gradient was asked for, not {describe(variable)}")
     is_whole = variable._layout.is_contiguous and variable.elem_count == node.length
     if variable._layout.number != node.saved[0].number if node.saved else not is_whole:
         raise GradientError("grads", "variable must be a Var, not a view of it; take the view of the gradient")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base.error import InvalidArgument, MissingPackage, shown
+from ..base.error import InvalidArgument, MissingPackage, describe
 from ..core import argument
 from ..helpers.installed import installed
 from .chat import render_chat
@@ -59,7 +59,7 @@ class Tokenizer:
         from .model import adds_space, begins_with_bos, build, bytes_of
 
         if not isinstance(metadata, Mapping):
-            raise InvalidArgument(_OPERATION, f"metadata must be those of a GGUF file, not {shown(metadata)}")
+            raise InvalidArgument(_OPERATION, f"metadata must be those of a GGUF file, not {describe(metadata)}")
         vocabulary = Vocabulary(_OPERATION, metadata)
         self._tokenizer: tokenizers.Tokenizer = build(vocabulary)
         self._turn = threading.Lock()

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from ..base.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, describe
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Vocabulary:
         if value is None:
             return None
         if type(value) is not kind:
-            raise self.refused(key, f"must be of type {kind.__name__}, not {shown(value)}")
+            raise self.refused(key, f"must be of type {kind.__name__}, not {describe(value)}")
         return value
 
     def required(self, key: str, kind: type[T]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.error import BatchingError, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
+from ..base.error import BatchingError, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, describe
 from ..core import argument
 from ..gradient.recording import mode, recorded
 from ..gradient.variable import FunctionCall, Var
@@ -110,7 +110,7 @@ def hessian(function: Callable[..., Tensor], argnums: int | tuple[int, ...] = 0)
 
 def _require_function(op: str, function: object) -> None:
     if not callable(function):
-        raise InvalidArgument(op, f"function must be a function, not {shown(function)}")
+        raise InvalidArgument(op, f"function must be a function, not {describe(function)}")
 
 
 def _tensors(op: str, name: str, value: Any) -> tuple[Tensor, ...]:
@@ -120,7 +120,7 @@ def _tensors(op: str, name: str, value: Any) -> tuple[Tensor, ...]:
 def _numbers(op: str, argnums: Any) -> tuple[int, ...]:
     numbers = (argnums,) if type(argnums) is int else argnums
     if not isinstance(numbers, tuple) or not numbers or not all(type(each) is int for each in numbers):
-        raise InvalidArgument(op, f"argnums is a number of an argument, or a tuple of these, not {shown(argnums)}")
+        raise InvalidArgument(op, f"argnums is a number of an argument, or a tuple of these, not {describe(argnums)}")
     return numbers
 
 
@@ -131,7 +131,7 @@ def _call(
     given, chosen = list(arguments), list(numbers)
     for number in chosen:
         if not -len(given) <= number < len(given) or not isinstance(given[number], Tensor):
-            what = shown(given[number]) if -len(given) <= number < len(given) else "missing"
+            what = describe(given[number]) if -len(given) <= number < len(given) else "missing"
             raise InvalidArgument(op, f"argument {number} is a tensor, whose derivatives are asked for, not {what}")
     sources = [given[number] for number in chosen]
     variables = [Var(source) for source in sources]

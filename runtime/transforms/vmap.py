@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ...batching import BATCHING as BATCHING
-from ..base.error import BatchingError, InvalidArgument, ShapeMismatch, shown
+from ..base.error import BatchingError, InvalidArgument, ShapeMismatch, describe
 from ..core.layout import Layout
 from ..helpers.nested import leaves, mapped
 from ..storage.calls import RECORDED
@@ -39,9 +39,9 @@ def vmap(function: Callable[P, R], in_dims: Any = 0, out_dims: Any = 0, randomne
     Tensor([21., 43.], dtype=f32)
     """
     if not callable(function):
-        raise InvalidArgument("vmap", f"function must be a function, not {shown(function)}")
+        raise InvalidArgument("vmap", f"function must be a function, not {describe(function)}")
     if randomness not in _RANDOMNESS:
-        raise InvalidArgument("vmap", f"randomness is one of {', '.join(_RANDOMNESS)}, not {shown(randomness)}")
+        raise InvalidArgument("vmap", f"randomness is one of {', '.join(_RANDOMNESS)}, not {describe(randomness)}")
     _require_dims("in_dims", in_dims)
     _require_dims("out_dims", out_dims)
 
@@ -74,7 +74,7 @@ def _require_dims(name: str, dims: Any) -> None:
         for each in dims.values() if isinstance(dims, Mapping) else dims:
             _require_dims(name, each)
     elif dims is not None and type(dims) is not int:
-        reason = f"{name} is an integer or None, or nested lists, tuples and dicts of these, not {shown(dims)}"
+        reason = f"{name} is an integer or None, or nested lists, tuples and dicts of these, not {describe(dims)}"
         raise InvalidArgument("vmap", reason)
 
 
@@ -88,11 +88,11 @@ def _pairs(values: Any, dims: Any) -> Iterator[tuple[Any, int | None]]:
         own = list(dims) if isinstance(dims, list | tuple) and len(dims) == len(items) else None
     else:
         if dims is not None and type(dims) is not int:
-            raise InvalidArgument("vmap", f"a dim is an integer or None, not {shown(dims)}")
+            raise InvalidArgument("vmap", f"a dim is an integer or None, not {describe(dims)}")
         yield values, dims
         return
     if own is None and dims is not None and type(dims) is not int:
-        reason = f"dims are an integer, None, or nested as the values are, not {shown(dims)} for {shown(values)}"
+        reason = f"dims are an integer, None, or nested as the values are, not {describe(dims)} for {describe(values)}"
         raise InvalidArgument("vmap", reason)
     for item, dim in zip(items, own or [dims] * len(items), strict=True):
         yield from _pairs(item, dim)
@@ -127,7 +127,7 @@ def _example(x: Any, dim: int | None, level: Level) -> Any:
 def _joined(x: Any, dim: int | None, level: Level) -> Any:
     """The results of all examples, of which one was given."""
     if not isinstance(x, Tensor):
-        raise BatchingError("vmap", f"the function gives tensors, also in lists, tuples and dicts, not {shown(x)}")
+        raise BatchingError("vmap", f"the function gives tensors, also in lists, tuples and dicts, not {describe(x)}")
     storage: Any = x._storage
     if storage.inner.kind == RECORDED and depth_of(storage) > 2 * level.depth:
         # How it was computed of variables of this call ends with it.

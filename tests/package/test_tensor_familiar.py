@@ -314,7 +314,7 @@ def test_a_dtype_is_equal_to_its_names() -> None:
 def test_wrong_calls_name_the_fix(device: Device) -> None:
     x, indexes = Tensor([[1.0, 2.0]], device=device), Tensor([[0]], device=device)
     for message, call in {
-        r"^gather: indexes must be a Tensor, not of type int; the dim comes behind them: gather\(indexes, dim\)": (
+        r"^gather: indexes must be a Tensor, not of type int; the dim comes after them: gather\(indexes, dim\)": (
             lambda: x.gather(0, indexes)
         ),
         "^tensor: nested lists have different lengths; make them of one length": lambda: Tensor([[1], [1, 2]]),
@@ -337,7 +337,7 @@ def test_only_methods_with_a_dim_say_where_it_comes() -> None:
             try:
                 getattr(x.copy(), name)(0, *[x] * others)
             except Exception as error:
-                if "the dim comes behind" in str(error):
+                if "the dim comes after" in str(error):
                     saying.add(name)
                     assert "dim" in inspect.signature(getattr(Tensor, name)).parameters, error
     assert {"gather", "scatter_add", "index_select"} <= saying

@@ -338,7 +338,7 @@ def _called(words: Words, functor: Functor, arguments: tuple[str, ...], stretche
         return f"{first}._gradient({words.gradients[functor.name]}, {', '.join(others)})"
     operands = (f"{name}={tensor}" for name, tensor in zip(functor.operands[1:], others, strict=True))
     method = f"{first}._storage.{functor.name}"
-    return f"{first}._joined({', '.join([quoted(functor.name), method, *numbers, *operands])})"
+    return f"{first}._with_operands({', '.join([quoted(functor.name), method, *numbers, *operands])})"
 
 
 def _text(node: Node, numbers: set[str], words: Words, chooser: str | None = None) -> str:

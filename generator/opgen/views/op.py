@@ -317,7 +317,7 @@ def tensor_methods(spec: Spec) -> View:
             numbers = [name for name in front.arguments if name not in stored]
             operands = [f"{name}={name}" for name in front.arguments if name in stored]
             arguments = ", ".join([quoted(front.name), f"self._storage.{method.name}", *numbers, *operands])
-            body = f"return self._joined({arguments})"
+            body = f"return self._with_operands({arguments})"
         else:
             storage = f"self._storage.{method.name}({', '.join(['self._layout', *front.arguments])})"
             body = f"return self._like({storage})"

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
-from ...base.error import InvalidArgument, shown
+from ...base.error import InvalidArgument, describe
 from ...core.layout import Layout
 from ...host import array, dlpack
 from ..array_backend.blocks import QArrayStorage
@@ -32,7 +32,7 @@ def _flat(array: Any, dtype: np.dtype[Any], length: int | None, *, writable: boo
 
 def _described(array: Any) -> str:
     if not isinstance(array, np.ndarray):
-        return shown(array)
+        return describe(array)
     flags = array.flags
     lacks = {"read-only": flags.writeable, "strided": flags.c_contiguous, "misaligned": flags.aligned}
     facts = [fact for fact, is_right in lacks.items() if not is_right]

@@ -12,7 +12,7 @@ from sys import byteorder
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from ....dtype import DType
-from ...base.error import CompilationFailed, DeviceMismatch, GradientError, InvalidArgument, shown
+from ...base.error import CompilationFailed, DeviceMismatch, GradientError, InvalidArgument, describe
 from ...core import argument
 from ...core.extensions import extensions
 from ...custom.kernel_signature import Parameter, parameters
@@ -100,7 +100,7 @@ class UserKernels:
 
     def _checked(self, name: str, module: str, source: str, options: Sequence[str], signature: str | None) -> _Key:
         if not (name := argument.text("compile", "name", name)).isidentifier():
-            raise InvalidArgument("compile", f"name must be that of a function, not {shown(name)}")
+            raise InvalidArgument("compile", f"name must be that of a function, not {describe(name)}")
         return (
             name,
             argument.text("compile", "module", module),
@@ -329,7 +329,7 @@ class GpuKernel(Kernel):
                 try:
                     return index(value)
                 except TypeError:
-                    raise InvalidArgument(op, f"{name} must be {expected}, not {shown(value)}") from None
+                    raise InvalidArgument(op, f"{name} must be {expected}, not {describe(value)}") from None
             if getattr(value, "is_recorded", False):
                 reason = f"{name} is recorded, and what a kernel does with it is not; give it x.detach()"
                 raise GradientError(op, reason)
@@ -348,8 +348,8 @@ class GpuKernel(Kernel):
     def _struct_conversion(self, size: int, *, is_exact: bool) -> Callable[[Any], Any] | None:
         def packed(value: Any) -> bytes:
             if not isinstance(value, bytes | bytearray):
-                reason = f"the struct must be bytes, not {shown(value)}; a kernel of other parameters needs a signature"
-                raise InvalidArgument(self._op, reason)
+                reason = f"the struct must be bytes, not {describe(value)}"
+                raise InvalidArgument(self._op, f"{reason}; a kernel of other parameters needs a signature")
             if len(value) > size or (is_exact and len(value) != size):
                 raise InvalidArgument(
                     self._op, f"the struct has {'' if is_exact else 'at most '}{size} bytes, not {len(value)}"
@@ -372,7 +372,7 @@ class GpuKernel(Kernel):
     def _three(self, name: str, sizes: Size) -> Dim3:
         given = argument.integers(self._op, name, sizes if isinstance(sizes, Iterable) else (sizes,))
         if not 1 <= len(given) <= 3:
-            raise InvalidArgument(self._op, f"{name} must be one to three integers, not {shown(sizes)}")
+            raise InvalidArgument(self._op, f"{name} must be one to three integers, not {describe(sizes)}")
         x, y, z = (*given, 1, 1)[:3]
         return x, y, z
 
@@ -393,11 +393,11 @@ class GpuKernel(Kernel):
             try:
                 struct.pack(f"={code}", value)
             except OverflowError:
-                return InvalidArgument(self._op, f"{name} holds no number as large as {shown(value)}")
+                return InvalidArgument(self._op, f"{name} holds no number as large as {describe(value)}")
             except struct.error:
                 number, bits = argument.integer(self._op, name, value), 8 * parameter.size
                 least, end = (-(1 << bits - 1), 1 << bits - 1) if code.islower() else (0, 1 << bits)
-                return InvalidArgument(self._op, f"{name} must be from {least} to {end - 1}, not {shown(number)}")
+                return InvalidArgument(self._op, f"{name} must be from {least} to {end - 1}, not {describe(number)}")
         raise AssertionError("struct packs each of the arguments")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ....ggml_dtype import GgmlDType
-from ...base.error import InvalidArgument, shown
+from ...base.error import InvalidArgument, describe
 from ...core.shape import MAX_ELEMENTS
 from ..content import Content
 from .metadata import KIND, SIZE, Reader, Value
@@ -67,7 +67,7 @@ def alignment_of(metadata: Mapping[str, object]) -> int:
     """At multiples of how many bytes tensors begin; ValueError where the metadata say what cannot be."""
     alignment = metadata.get(ALIGNMENT, 32)
     if type(alignment) is not int or not 0 < alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
-        raise ValueError(f"is {shown(alignment)}, and must be a power of two up to {_LARGEST_ALIGNMENT}")
+        raise ValueError(f"is {describe(alignment)}, and must be a power of two up to {_LARGEST_ALIGNMENT}")
     return alignment
 
 

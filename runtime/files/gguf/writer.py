@@ -11,7 +11,7 @@ import numpy as np
 
 from ....dtype import Array
 from ....ggml_dtype import GgmlDType
-from ...base.error import InvalidArgument, shown, type_name
+from ...base.error import InvalidArgument, describe, type_name
 from ...core import argument
 from ...quantized import QTensor
 from ...tensor import Tensor
@@ -62,7 +62,7 @@ def save_gguf(
     """
     name = checked_path(_OPERATION, path)
     if argument.integer(_OPERATION, "version", version) not in VERSIONS:
-        raise InvalidArgument(_OPERATION, f"version must be {' or '.join(map(str, VERSIONS))}, not {shown(version)}")
+        raise InvalidArgument(_OPERATION, f"version must be {' or '.join(map(str, VERSIONS))}, not {describe(version)}")
     values = _checked("metadata", {} if metadata is None else metadata)
     try:
         alignment = alignment_of(values)
@@ -103,7 +103,7 @@ def _text(what: str, text: object) -> bytes:
             return SIZE.pack(len(encoded)) + encoded
     except UnicodeEncodeError:
         pass
-    raise InvalidArgument(_OPERATION, f"{what} must be a str that UTF-8 can hold, not {shown(text)}")
+    raise InvalidArgument(_OPERATION, f"{what} must be a str that UTF-8 can hold, not {describe(text)}")
 
 
 def _planned(tensors: Mapping[str, object], alignment: int) -> Iterator[_Planned]:
@@ -174,7 +174,7 @@ def _numbers(what: str, value: object) -> Array:
         np.asarray(value) if isinstance(value, bool | int | float | list | tuple | np.generic | np.ndarray) else None
     )
     if found is None or found.dtype.kind not in "biuf":
-        reason = f"{what} must be a bool, a number, a str, or an array of one of them, not {shown(value)}"
+        reason = f"{what} must be a bool, a number, a str, or an array of one of them, not {describe(value)}"
         raise InvalidArgument(_OPERATION, reason)
     if not isinstance(value, np.generic | np.ndarray) and found.dtype.kind != "b":
         with np.errstate(over="ignore"):

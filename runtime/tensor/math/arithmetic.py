@@ -50,7 +50,7 @@ OPERANDS: Final[tuple[type, ...]] = (*_COMPARED, list, tuple)
 
 
 class ArithmeticMethods(ReductionMethods, ViewMethods):
-    """Operators and what is made of several ops."""
+    """Operators and compositions of several ops."""
 
     __slots__ = ()
 
@@ -245,8 +245,8 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
             chosen, other = on_false._operand("where", on_true, "on_true"), on_false
         elif isinstance(on_true, np.ndarray) or isinstance(on_false, np.ndarray):
             values = on_true, on_false
-            given: list[Any] = [self._of_host("where", it) if isinstance(it, np.ndarray) else it for it in values]
-            return self.where(*given)
+            operands: list[Any] = [self._of_host("where", it) if isinstance(it, np.ndarray) else it for it in values]
+            return self.where(*operands)
         else:
             dtype = default_dtype(on_true, on_false)
             chosen = self._operand("where", on_true, "on_true", dtype)
@@ -279,8 +279,8 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         """
         return self._filled("zero_", 0)
 
-    def _filled(self, op: str, value: complex, mend: str = CONVERT) -> Self:
+    def _filled(self, op: str, value: complex, fix: str = CONVERT) -> Self:
         if type(value) is not float or not self._storage.inner.dtype.is_float:
-            value = as_number(op, argument.complex_number(op, "value", value), self.dtype, mend)
+            value = as_number(op, argument.complex_number(op, "value", value), self.dtype, fix)
         self._storage.const_set(value, self._layout)
         return self

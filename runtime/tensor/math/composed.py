@@ -1,4 +1,4 @@
-"""Methods that are made of others, so that every backend has them."""
+"""Methods composed of others, so that every backend has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Self
 
 from ....device import Device
 from ....dtype import DType
-from ...base.error import InvalidArgument, UnsupportedDType, shown
+from ...base.error import InvalidArgument, UnsupportedDType, describe
 from ...core import argument
 from ...core.argument import FIRST, LAST, DTypeLike
 from ...core.layout import Layout
@@ -55,12 +55,12 @@ class ComposedMethods(PaddingMethods):
         return self._triangle("triu", diagonal, is_upper=True)
 
     def _triangle(self, op: str, diagonal: int, *, is_upper: bool) -> Self:
-        place = argument.integer(op, "diagonal", diagonal)
+        offset = argument.integer(op, "diagonal", diagonal)
         if self.rank >= 2:
             rows, columns = self.shape[-2:]
             # Beyond the corners a diagonal is as good as at one.
-            place = min(max(place, -rows), columns)
-        return self.from_storage(self.storage.triangle(self.layout, place, is_upper), self.shape)
+            offset = min(max(offset, -rows), columns)
+        return self.from_storage(self.storage.triangle(self.layout, offset, is_upper), self.shape)
 
     @named
     def repeat(self, *times: int | Sequence[int]) -> Self:
@@ -75,8 +75,8 @@ class ComposedMethods(PaddingMethods):
         Tensor([[1, 2, 1, 2],
                 [1, 2, 1, 2]], dtype=i64)
         """
-        given = times[0] if len(times) == 1 and isinstance(times[0], Sequence) else times
-        counts = argument.integers("repeat", "times", given)
+        repeats = times[0] if len(times) == 1 and isinstance(times[0], Sequence) else times
+        counts = argument.integers("repeat", "times", repeats)
         if len(counts) < self.rank or any(count < 0 for count in counts):
             reason = f"times has a number of 0 or more for each of {self.rank} dims, not {counts}"
             raise InvalidArgument("repeat", reason)
@@ -123,8 +123,8 @@ class ComposedMethods(PaddingMethods):
         """
         if axis is not None:
             dims = (argument.by_other_name("flip", "dims", dims or None, "axis", axis),)
-        given = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) and isinstance(dims[0], Sequence) else dims
-        return self._reversed(argument.integers("flip", "dims", given))
+        axes = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) and isinstance(dims[0], Sequence) else dims
+        return self._reversed(argument.integers("flip", "dims", axes))
 
     @named
     def diff(
@@ -153,17 +153,17 @@ class ComposedMethods(PaddingMethods):
         count = argument.integer("diff", "n", n)
         if count < 0:
             raise InvalidArgument("diff", f"n is 0 or more, not {count}")
-        joined = [part for part in (prepend, self, append) if part is not None]
+        parts = [part for part in (prepend, self, append) if part is not None]
         require_tensors(
             "diff", **{name: part for name, part in (("prepend", prepend), ("append", append)) if part is not None}
         )
-        whole = cat(joined, dim) if len(joined) > 1 else self
+        tensor = cat(parts, dim) if len(parts) > 1 else self
         # Differences of differences are rounded once. Masks have none, whatever integers compute them.
-        result = whole.to_dtype(whole.dtype.compute) if count > 1 and whole.dtype.is_inexact else whole
-        for _ in range(min(count, whole.shape[dim])):
+        result = tensor.to_dtype(tensor.dtype.compute) if count > 1 and tensor.dtype.is_inexact else tensor
+        for _ in range(min(count, tensor.shape[dim])):
             left = result.shape[dim] - 1
             result = result.narrow(dim, 1, left).sub(result.narrow(dim, 0, left))
-        return self.copy() if result is self else result.to_dtype(whole.dtype)
+        return self.copy() if result is self else result.to_dtype(tensor.dtype)
 
     @named
     def argsort(self, dim: int = LAST, descending: bool = False, *, axis: int | None = None) -> Self:
@@ -191,8 +191,8 @@ class ComposedMethods(PaddingMethods):
 
     def _first_in_order(self, dim: int, descending: bool, count: int) -> tuple[Self, Self]:
         lines = self._lines(dim)
-        made = lines._storage.sort(lines._layout, descending, count)
-        elements, positions = [lines._new(storage, _of_the_first(lines.shape, count)) for storage in made]
+        sorted_lines = lines._storage.sort(lines._layout, descending, count)
+        elements, positions = [lines._new(storage, _of_the_first(lines.shape, count)) for storage in sorted_lines]
         return elements.to_dtype(self.dtype)._with_lines(dim), positions._with_lines(dim)
 
     @named
@@ -246,7 +246,7 @@ class ComposedMethods(PaddingMethods):
         2
         """
         if argument.text("searchsorted", "side", side) not in ("left", "right"):
-            raise InvalidArgument("searchsorted", f"side is 'left' or 'right', not {shown(side)}")
+            raise InvalidArgument("searchsorted", f"side is 'left' or 'right', not {describe(side)}")
         wanted = self._operand("searchsorted", values, "values")
         try:
             return wanted._like(
@@ -316,5 +316,5 @@ class ComposedMethods(PaddingMethods):
 
 @lru_cache(maxsize=256)
 def _of_the_first(lines: Shape, count: int) -> Layout:
-    """The layout of so many positions of each line."""
+    """Return the layout of the first `count` positions of each line."""
     return Layout.contiguous((*lines[:-1], count))

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from ...base.error import InvalidArgument, ShapeMismatch, shown
+from ...base.error import InvalidArgument, ShapeMismatch, describe
 from ...core import argument
 from ...core.argument import LAST, PAIR
 from ...core.extensions import extensions
@@ -113,7 +113,7 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
         return left.unsqueeze(-2).matmul(right.unsqueeze(-1)).squeeze(-1).squeeze(-1)
 
     def _with_last(self, op: str, dim: int) -> Self:
-        """The tensor with one of its dims behind all others."""
+        """Move one of the dims to the end."""
         dim = self.shape.dim(op, dim)
         return self.permute(*[other for other in range(self.rank) if other != dim], dim)
 
@@ -127,7 +127,7 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
     ) -> Self:
         """Sum up products along several dims of two tensors: a number of the last and the first ones, or pairs by name.
 
-        The result has the other dims of this tensor, and behind them those of `other`.
+        The result has the other dims of this tensor, followed by those of `other`.
 
         >>> tl.ones((2, 3, 4)).tensordot(tl.ones((3, 4, 5)), dims=2).shape
         (2, 5)
@@ -136,11 +136,11 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
         if axes is not None:
             dims = argument.by_other_name("tensordot", "dims", dims, "axes", axes)
         left, right = _paired(self.shape, other.shape, dims)
-        kept = [dim for dim in range(self.rank) if dim not in left]
+        free = [dim for dim in range(self.rank) if dim not in left]
         others = [dim for dim in range(other.rank) if dim not in right]
         length = math.prod(self.shape[dim] for dim in left)
-        rows, columns = [self.shape[dim] for dim in kept], [other.shape[dim] for dim in others]
-        lhs = self.permute(*kept, *left).reshape(math.prod(rows), length)
+        rows, columns = [self.shape[dim] for dim in free], [other.shape[dim] for dim in others]
+        lhs = self.permute(*free, *left).reshape(math.prod(rows), length)
         rhs = other.permute(*right, *others).reshape(length, math.prod(columns))
         return lhs.matmul(rhs).reshape(*rows, *columns)
 
@@ -159,43 +159,45 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
     def _term(self, labels: _Labels, sizes: Mapping[str, int]) -> tuple[Self, _Labels]:
         """The tensor with each label once, and without those along which it is stretched."""
         tensor, once = self._diagonal(labels)
-        kept = [dim for dim, label in enumerate(once) if tensor.shape[dim] == sizes[label]]
-        return tensor.reshape([tensor.shape[dim] for dim in kept]), tuple([once[dim] for dim in kept])
+        dims = [dim for dim, label in enumerate(once) if tensor.shape[dim] == sizes[label]]
+        return tensor.reshape([tensor.shape[dim] for dim in dims]), tuple([once[dim] for dim in dims])
 
-    def _without(self, labels: _Labels, kept: Collection[str]) -> tuple[Self, _Labels]:
-        """The sums over all labels that are not kept."""
-        summed = [dim for dim, label in enumerate(labels) if label not in kept]
+    def _without(self, labels: _Labels, remaining: Collection[str]) -> tuple[Self, _Labels]:
+        """Sum over all labels that do not remain."""
+        summed = [dim for dim, label in enumerate(labels) if label not in remaining]
         if not summed:
             return self, labels
         dtype = self.dtype
-        return self.sum(summed).to_dtype(dtype), tuple([label for label in labels if label in kept])
+        return self.sum(summed).to_dtype(dtype), tuple([label for label in labels if label in remaining])
 
-    def _contracted(self, labels: _Labels, other: Self, others: _Labels, kept: Collection[str]) -> tuple[Self, _Labels]:
-        """The sums of products of two tensors over all labels that are not kept."""
-        lhs, labels = self._without(labels, {*kept, *others})
-        rhs, others = other._without(others, {*kept, *labels})
+    def _contracted(
+        self, labels: _Labels, other: Self, others: _Labels, remaining: Collection[str]
+    ) -> tuple[Self, _Labels]:
+        """Sum the products of two tensors over all labels that do not remain."""
+        lhs, labels = self._without(labels, {*remaining, *others})
+        rhs, others = other._without(others, {*remaining, *labels})
         left = [label for label in labels if label not in others]
         right = [label for label in others if label not in labels]
-        both = [label for label in labels if label in others and label in kept]
-        inner = [label for label in labels if label in others and label not in kept]
+        both = [label for label in labels if label in others and label in remaining]
+        inner = [label for label in labels if label in others and label not in remaining]
         sizes = dict(zip((*labels, *others), (*lhs.shape, *rhs.shape), strict=True))
         parts = [math.prod([sizes[label] for label in part]) for part in (both, left, right, inner)]
         batch, rows, columns, length = parts
         lhs = lhs.permute([labels.index(label) for label in (*both, *left, *inner)]).reshape(batch, rows, length)
         rhs = rhs.permute([others.index(label) for label in (*both, *inner, *right)]).reshape(batch, length, columns)
-        made = (*both, *left, *right)
+        result = (*both, *left, *right)
         product = lhs.matmul(rhs) if inner else lhs.mul(rhs)
-        return product.reshape([sizes[label] for label in made]), made
+        return product.reshape([sizes[label] for label in result]), result
 
 
 class _Plan(NamedTuple):
-    """What an equation says of tensors of some shapes."""
+    """The contraction of an equation for tensors of some shapes."""
 
     terms: tuple[_Labels, ...]
     result: _Labels
     sizes: dict[str, int]
     path: tuple[tuple[int, ...], ...]
-    """Which of the tensors that are left are multiplied at each step; their product comes behind the others."""
+    """The terms to multiply at each step, by their positions; their product is appended to the remaining terms."""
     is_one_product: bool
     """Whether one op makes it all."""
 
@@ -215,22 +217,22 @@ def einsum(equation: str, *operands: T) -> T:
     >>> tl.einsum("ii->", x).item()
     5.0
     """
-    require_tensors("einsum", **{f"operands[{place}]": operand for place, operand in enumerate(operands)})
+    require_tensors("einsum", **{f"operands[{number}]": operand for number, operand in enumerate(operands)})
     if live_autocasts:
         operands = extensions.narrowed(*operands)
     plan = _planned(argument.text("einsum", "equation", equation), tuple([operand.shape for operand in operands]))
     dtype = common_dtype("einsum", *[operand.dtype for operand in operands])
     # Sums of sums and products of products are rounded once.
     wide = dtype if plan.is_one_product else dtype.compute
-    given = [operand.to_dtype(wide) for operand in operands]
-    terms = [operand._term(labels, plan.sizes) for operand, labels in zip(given, plan.terms, strict=True)]
-    for places in plan.path:
-        first, *others = [terms[place] for place in places]
-        terms = [term for place, term in enumerate(terms) if place not in places]
+    widened = [operand.to_dtype(wide) for operand in operands]
+    terms = [operand._term(labels, plan.sizes) for operand, labels in zip(widened, plan.terms, strict=True)]
+    for positions in plan.path:
+        first, *others = [terms[number] for number in positions]
+        terms = [term for position, term in enumerate(terms) if position not in positions]
         for number, other in enumerate(others, 1):
             waiting = [labels for _, labels in (*terms, *others[number:])]
-            kept = set(plan.result).union(*waiting)
-            first = first[0]._contracted(first[1], *other, kept)
+            remaining = set(plan.result).union(*waiting)
+            first = first[0]._contracted(first[1], *other, remaining)
         terms.append(first)
     tensor, labels = terms[0][0]._without(terms[0][1], plan.result)
     result = tensor.permute([labels.index(label) for label in plan.result])
@@ -244,7 +246,7 @@ def _planned(equation: str, shapes: tuple[Shape, ...]) -> _Plan:
         # Arrays of these shapes without memory: only the sizes count.
         path, _ = np.einsum_path(equation, *[np.broadcast_to(0.0, shape) for shape in shapes], optimize="greedy")
     except ValueError as error:
-        reason = f"{error}; the equation is {shown(equation)}, of shapes {', '.join(map(str, shapes)) or 'none'}"
+        reason = f"{error}; the equation is {describe(equation)}, of shapes {', '.join(map(str, shapes)) or 'none'}"
         raise InvalidArgument("einsum", reason) from None
     sources, arrow, target = equation.replace(" ", "").partition("->")
     parts = sources.split(",")
@@ -266,18 +268,20 @@ def _planned(equation: str, shapes: tuple[Shape, ...]) -> _Plan:
 
 
 def _labels(part: str, dims: int) -> _Labels:
-    """The labels of a term, in which so many dims of `...` are numbered from the last one on."""
-    before, dots, behind = part.partition("...")
-    return (*before, *[str(number) for number in reversed(range(dims if dots else 0))], *behind)
+    """Return the labels of a term; the dims of `...`, `dims` many, are numbered from the last one on."""
+    before, dots, after = part.partition("...")
+    return (*before, *[str(number) for number in reversed(range(dims if dots else 0))], *after)
 
 
 def _paired(left: Shape, right: Shape, dims: int | tuple[Sequence[int], Sequence[int]]) -> tuple[list[int], list[int]]:
     """The dims of two shapes that are summed up together."""
     if isinstance(dims, Sequence):
-        given = [dim if isinstance(dim, Sequence) else (dim,) for dim in dims]
-        if len(given) != 2:
-            raise InvalidArgument("tensordot", f"dims is a number of dims, or a pair of their lists, not {shown(dims)}")
-        pairs = [argument.integers("tensordot", "dims", part) for part in given]
+        pair = [dim if isinstance(dim, Sequence) else (dim,) for dim in dims]
+        if len(pair) != 2:
+            raise InvalidArgument(
+                "tensordot", f"dims is a number of dims, or a pair of their lists, not {describe(dims)}"
+            )
+        pairs = [argument.integers("tensordot", "dims", part) for part in pair]
         named = [
             [shape.dim("tensordot", dim) for dim in part] for shape, part in zip((left, right), pairs, strict=True)
         ]

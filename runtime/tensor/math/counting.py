@@ -30,7 +30,7 @@ class CountingMethods(ComposedMethods):
 
         Each NaN is different from all others. Complex numbers are in the order of their real parts, and of their
         imaginary parts where these are equal. If asked for, in this order and in i64: the position of the first of each
-        in row-major order; the place of each element in the result, in the shape of the tensor; and how many there are
+        in row-major order; the index of each element in the result, in the shape of the tensor; and how many there are
         of each. The host waits for the number of different elements.
 
         >>> tl.Tensor([3, 1, 3]).unique()
@@ -54,19 +54,19 @@ class CountingMethods(ComposedMethods):
         else:
             order = flat.argsort()
         ordered = flat.gather(order, 0)
-        # By the number of its element in the result, each place in order.
+        # For each element, the number of its value in the result.
         steps = ordered[1:].ne(ordered[:-1]).to_dtype(DType.I64)
         numbers = cat([self.zeros(min(length, 1), dtype=DType.I64, device=self.device), steps]).cumsum(0)
         count = int(numbers[-1].item()) + 1 if length else 0
         starts = numbers.searchsorted(self.arange(count, device=self.device))
-        made = [ordered.index_select(starts, 0)]
+        results = [ordered.index_select(starts, 0)]
         if wants[0]:
-            made.append(order.index_select(starts, 0).to_dtype(DType.I64))
+            results.append(order.index_select(starts, 0).to_dtype(DType.I64))
         if wants[1]:
-            made.append(numbers.zeros_like().scatter_(order, numbers, 0).reshape(self.shape))
+            results.append(numbers.zeros_like().scatter_(order, numbers, 0).reshape(self.shape))
         if wants[2]:
-            made.append(starts.diff(append=self.full(1, length, device=self.device)))
-        return tuple(made) if any(wants) else made[0]
+            results.append(starts.diff(append=self.full(1, length, device=self.device)))
+        return tuple(results) if any(wants) else results[0]
 
     @named
     def nonzero(self) -> Self:
@@ -84,15 +84,15 @@ class CountingMethods(ComposedMethods):
         flags = self.ne(0).flatten() if self.dtype.kind != "bool" else self.flatten()
         numbers = flags.cumsum(0)
         count = int(numbers[-1].item()) if self.elem_count else 0
-        # What is 0 has no place: the largest index is that of no row.
-        places = flags.where(numbers - 1, 2**63 - 1)
-        found = self.zeros(count, dtype=DType.I64, device=self.device)
+        # An element that is 0 has no row: its index is out of range.
+        rows = flags.where(numbers - 1, 2**63 - 1)
+        positions = self.zeros(count, dtype=DType.I64, device=self.device)
         if count:
-            found.scatter_(places, self.arange(self.elem_count, device=self.device), 0)
+            positions.scatter_(rows, self.arange(self.elem_count, device=self.device), 0)
         columns = []
         for size in reversed(self.shape):
-            columns.append(found.remainder(size))
-            found = found.floor_divide(size)
+            columns.append(positions.remainder(size))
+            positions = positions.floor_divide(size)
         if not columns:
             return self.zeros((count, 0), dtype=DType.I64, device=self.device)
         return stack(columns[::-1], 1)
@@ -108,8 +108,8 @@ class CountingMethods(ComposedMethods):
         Tensor([3, 4, 5, 6], dtype=i64)
         """
         require_tensors("masked_select", mask=mask)
-        tensor, places = broadcast("masked_select", self._layout, mask._layout)
-        chosen: Self = self._view(tensor)[mask._view(places)]
+        tensor, selected = broadcast("masked_select", self._layout, mask._layout)
+        chosen: Self = self._view(tensor)[mask._view(selected)]
         return chosen
 
     @named

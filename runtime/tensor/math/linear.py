@@ -61,7 +61,7 @@ class LinearMethods(ViewMethods):
             self, weight, bias = extensions.narrowed(self, weight, bias)
         storage, layout, weight_layout = self._storage, self._layout, weight._layout
         key = layout.number, weight_layout.number
-        rows, made = _linears.get(key) or _linears.keep(key, _linear(layout, weight_layout))
+        rows, result = _linears.get(key) or _linears.put(key, _linear(layout, weight_layout))
         if rows is None:
             *outer, inner = layout.shape
             rows, storage = Layout.contiguous((math.prod(outer), inner)), self.copy()._storage
@@ -76,7 +76,7 @@ class LinearMethods(ViewMethods):
         except DTYPE_ERRORS as error:
             operands = promote(error, self, weight, *([] if bias is None else [bias]))
         else:
-            tensor._layout = made
+            tensor._layout = result
             return tensor
         return operands[0].linear(*operands[1:])
 
@@ -89,7 +89,7 @@ class LinearMethods(ViewMethods):
             self, other = narrowed
         left, right = self._layout, other._layout
         key = left.number, right.number
-        bmnk, lhs, rhs, layout = _products.get(key) or _products.keep(key, _product(left, right))
+        bmnk, lhs, rhs, layout = _products.get(key) or _products.put(key, _product(left, right))
         tensor: Self = new(self._result_class)
         try:
             tensor._storage = self._storage.matmul(other._storage, bmnk, lhs, rhs)
@@ -120,7 +120,7 @@ _products: BoundedCache[tuple[int, int], _Product] = BoundedCache(1 << 12)
 
 
 def _product(left: Layout, right: Layout) -> _Product:
-    """What a storage is told of a product: b, m, n and k, the operands with dims of matrices, and the result."""
+    """Return the arguments of `Storage.matmul`: b, m, n and k, the operands as batches of matrices, and the layout."""
     shapes = left.shape, right.shape
     if not shapes[0] or not shapes[1]:
         raise ShapeMismatch("matmul", shapes, "an operand has rank 0; multiply with * instead")

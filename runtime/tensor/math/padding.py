@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, TypeAlias
 
-from ...base.error import InvalidArgument, shown
+from ...base.error import InvalidArgument, describe
 from ...core import argument
 from ...core.argument import REQUIRED
 from ...core.check import require_enough
@@ -50,7 +50,7 @@ class PaddingMethods(IndexMethods):
                 [6, 4, 5, 6, 4]], dtype=i64)
         """
         if argument.text("pad", "mode", mode) not in MODES:
-            raise InvalidArgument("pad", f"mode is {', '.join(map(repr, MODES))}, not {shown(mode)}")
+            raise InvalidArgument("pad", f"mode is {', '.join(map(repr, MODES))}, not {describe(mode)}")
         if mode != "constant" and value != 0:
             raise InvalidArgument("pad", f"only mode 'constant' takes a value, not {mode!r}")
         pairs = _pairs(padding)
@@ -107,7 +107,7 @@ def _padded_dims(shape: Shape, op: str, mode: str, first: int, pairs: Pairs) -> 
 def _pairs(padding: Sequence[Sequence[int]]) -> Pairs:
     form = "a pair of integers for each of the last dims, such as [(1, 1), (0, 2)]"
     if isinstance(padding, str) or not isinstance(padding, Sequence):
-        raise InvalidArgument("pad", f"padding must be {form}, not {shown(padding)}")
+        raise InvalidArgument("pad", f"padding must be {form}, not {describe(padding)}")
     pairs = []
     for pair in padding:
         before, after = argument.integers("pad", "padding", pair, 2, form)

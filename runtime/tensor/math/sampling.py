@@ -132,7 +132,7 @@ class SamplingMethods(ComposedMethods):
         # No sum overflows, and no weight is so small that its share is rounded away.
         weights, has_weight = weights.div(largest), weights.gt(0)
         if not with_replacement:
-            # 1 - u is above 0. NaN comes last, also behind infinite waits.
+            # 1 - u is above 0. NaN comes last, also after infinite waits.
             waits = weights.rand_like().neg().log1p().neg().div(weights)
             return has_weight.where(waits, math.nan).topk(drawn, largest=False)[1].to_dtype(DType.I64)
         ends = weights.cumsum(-1)

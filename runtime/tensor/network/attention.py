@@ -35,16 +35,15 @@ class AttentionMethods(TensorBase):
     ) -> Self:
         """Attend from these queries (.., heads, n, size) to keys and values (.., key heads, m, size).
 
-        The result is softmax(self @ key^T * scale + mask) @ value, of shape (.., heads, n, size); the scores never
-        exist as a whole. At most one dim comes before the heads, and it broadcasts, as does the mask to (.., heads, n,
+        The result is softmax(self @ key^T * scale + mask) @ value, of shape (.., heads, n, size); the scores are never
+        stored at once. At most one dim comes before the heads, and it broadcasts, as does the mask to (.., heads, n,
         m). Of a mask of bool, True is a key that is seen; it is not for f8e4m3, which has no infinity. The key heads
         divide the heads: each serves several in a row. `scale` is 1 / sqrt(size) where it is None. `lengths`, one
-        integer or one for each batch, on the device of the rest, say how many keys are there: a cache may have room for
-        more, which is not read. With `causal`, query i sees key j where j <= i + (length - n). A query that sees
+        integer or one for each batch, on the device of the other operands, say how many keys are valid: a cache may
+        hold more, which are not read. With `causal`, query i sees key j where j <= i + (length - n). A query that sees
         nothing gives 0. bf16 and f16 have f32 scores and sums. GPUs may round their weights to 16 bits before they
         multiply values: this changes a result by at most one unit in the last place of the sum of the magnitudes of its
-        terms. `ShapeMismatch` where shapes do not fit; `InvalidIndex` for a length that is negative or more than there
-        is room for.
+        terms. `ShapeMismatch` where shapes do not fit; `InvalidIndex` for a length that is negative or above m.
 
         >>> query = key = value = tl.randn((1, 8, 16, 64))
         >>> query.scaled_dot_product_attention(key, value, causal=True).shape
@@ -66,10 +65,10 @@ class AttentionMethods(TensorBase):
         query_layout, key_layout, value_layout = self._layout, key._layout, value._layout
         mask_number = None if mask_layout is None else mask_layout.number
         numbers = query_layout.number, key_layout.number, value_layout.number, mask_number
-        found = _attentions.get(numbers)
-        if found is None:
-            found = _attentions.keep(numbers, _attention(query_layout, key_layout, value_layout, mask_layout))
-        query_layout, key_layout, value_layout, mask_layout, layout, usual_scale = found
+        arguments = _attentions.get(numbers)
+        if arguments is None:
+            arguments = _attentions.put(numbers, _attention(query_layout, key_layout, value_layout, mask_layout))
+        query_layout, key_layout, value_layout, mask_layout, layout, usual_scale = arguments
         try:
             storage = self._storage.scaled_dot_product_attention(
                 query_layout,
@@ -97,7 +96,7 @@ class AttentionMethods(TensorBase):
         return query.scaled_dot_product_attention(key, value, mask, causal=causal, scale=scale, lengths=lengths)
 
     def _added_where_seen(self, seen: Self) -> Self:
-        """What is added to scores: 0 where a key is seen, elsewhere -infinity."""
+        """Return the term that is added to scores: 0 where a key is seen, elsewhere -infinity."""
         layout, repeated = seen._layout, seen._layout.repeated
         numbers = self._number(_OP, 0), repeated, self._number(_OP, -math.inf), repeated
         return self._new(seen._storage.where_cond(layout, *numbers), layout.dense)
@@ -110,25 +109,25 @@ _attentions: BoundedCache[tuple[int | None, ...], _Attention] = BoundedCache(1 <
 
 
 def _attention(query: Layout, key: Layout, value: Layout, mask: Layout | None) -> _Attention:
-    """The layouts of the operands, with all four dims, that of the result, and the scale where none is given."""
+    """Return the operands' layouts with all four dims, the result's layout, and the default scale."""
     layouts = query, key, value
     shapes = tuple(layout.shape for layout in layouts)
     if any(not 2 <= layout.rank <= 4 for layout in layouts):
         raise ShapeMismatch(_OP, shapes, "queries, keys and values are (heads, n, size), with at most one dim before")
     if key.shape != value.shape:
         raise ShapeMismatch(_OP, shapes, "keys and values must have one shape; reshape one of them")
-    whole = [_with_rank_4(layout) for layout in layouts]
-    (batch,) = Shape.broadcast(_OP, *(Shape._trusted(layout.shape[:1]) for layout in whole[:2]))
-    whole = [layout.broadcast_as((batch, *layout.shape[1:])) for layout in whole]
-    heads, queries, size = whole[0].shape[1:]
+    operands = [_with_rank_4(layout) for layout in layouts]
+    (batch,) = Shape.broadcast(_OP, *(Shape._trusted(layout.shape[:1]) for layout in operands[:2]))
+    operands = [layout.broadcast_as((batch, *layout.shape[1:])) for layout in operands]
+    heads, queries, size = operands[0].shape[1:]
     result = Layout.contiguous((batch, heads, queries, size) if max(query.rank, key.rank) == 4 else query.shape)
     if mask is not None:
         try:
-            mask = mask.broadcast_as((batch, heads, queries, whole[1].shape[2]))
+            mask = mask.broadcast_as((batch, heads, queries, operands[1].shape[2]))
         except ShapeMismatch as error:
             error.rename(_OP)
             raise
-    return whole[0], whole[1], whole[2], mask, result, 1 / math.sqrt(max(size, 1))
+    return operands[0], operands[1], operands[2], mask, result, 1 / math.sqrt(max(size, 1))
 
 
 def _with_rank_4(layout: Layout) -> Layout:

@@ -30,7 +30,7 @@ Padding: TypeAlias = int | str | Sequence[Any]
 
 # No scale, no residual and no activation.
 _NOTHING: Final = None, None, None
-# The arguments beside the operands, as errors name them.
+# The arguments other than operands, as errors name them.
 _STEPS: Final = "padding", "stride", "dilation", "the number of groups", "output_padding"
 
 
@@ -58,9 +58,9 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
         both ends, or (left, right), or "valid" for none, or "same" for a result as long as the input, which needs a
         stride of 1. With groups, each part of the input channels is convolved with its part of the kernels.
 
-        The result is activation(convolution * scale + bias + residual), of what is given. `scale` (c_out) and `bias`
-        are the affine of an inference batch norm, which may be f32 for short floats. `residual` has the shape of the
-        result, and `activation` is the name of an op such as "relu". It is one op, in f32 and rounded once.
+        The result is activation(convolution * scale + bias + residual), of those that are passed. `scale` (c_out) and
+        `bias` are the affine of an inference batch norm, which may be f32 for short floats. `residual` has the shape of
+        the result, and `activation` is the name of an op such as "relu". It is one op, in f32 and rounded once.
 
         >>> x, kernel = tl.Tensor([[[1.0, 2.0, 3.0, 4.0]]]), tl.Tensor([[[1.0, -1.0]]])
         >>> x.conv1d(kernel)
@@ -250,10 +250,10 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
     ) -> Self:
         """activation(convolution * scale + bias + residual), rounded once."""
         operands = {"scale": scale, "bias": bias, "residual": residual}
-        given = {name: it for name, it in operands.items() if it is not None}
-        require_tensors(op, **given)
+        present = {name: it for name, it in operands.items() if it is not None}
+        require_tensors(op, **present)
         dtype, channels = common_dtype(op, self.dtype, kernel.dtype), layout.shape[1]
-        for name, operand in given.items():
+        for name, operand in present.items():
             # Like weights of norms, the affine of short floats may be of f32.
             if name == "residual" or scale is None or operand.dtype is not dtype.compute:
                 dtype = common_dtype(op, dtype, operand.dtype)
@@ -261,7 +261,7 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
                 reason = f"the {name} is a vector of {channels} elements, one for each channel of the result"
                 raise ShapeMismatch(op, (self.shape, operand.shape), reason)
         wide = dtype.compute
-        if output_padding is None and (dtype.is_float or {*given} != {"bias"} or activation is not None):
+        if output_padding is None and (dtype.is_float or {*present} != {"bias"} or activation is not None):
             tail: list[Any] = []
             for name, it in operands.items():
                 if it is not None:
@@ -348,7 +348,7 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
     ) -> Self:
         """Interpolate (b, c, h, w) to (b, c, height, width) as PyTorch's interpolate(mode="bicubic") does.
 
-        The arguments are those of `upsample_bilinear2d`. Each element is made of the sixteen around its place; results
+        The arguments are those of `upsample_bilinear2d`. Each element is computed from the sixteen nearest; results
         may lie outside the range of the source. Floating-point dtypes only.
 
         >>> tl.Tensor([[[[0.0, 1.0]]]]).upsample_bicubic2d(1, 4)
@@ -361,7 +361,7 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
         key = find, self._layout.number, *sizes
         layout = _layouts.get(key)
         if layout is None:
-            layout = _layouts.keep(key, Layout.contiguous(find(self, *sizes).shape))
+            layout = _layouts.put(key, Layout.contiguous(find(self, *sizes).shape))
         return self._new(storage, layout)
 
 
@@ -406,12 +406,12 @@ def _convolution(
     front = tuple(before for before, _ in pads)
     if is_transposed:
         more = _steps(op, "output_padding", output_padding, dims, 0)
-        found = [transposed_size(op, *numbers, extra) for numbers, extra in zip(each, more, strict=True)]
-        result = (shape[0], kernel[1] * groups, *found)
+        spatial = [transposed_size(op, *numbers, extra) for numbers, extra in zip(each, more, strict=True)]
+        result = (shape[0], kernel[1] * groups, *spatial)
         params = ParamsConvolution(result, kernel, sizes, front, strides, dilations, groups, channels_last)
         return params, layout_of(result, params.channels_last)
-    found = [convolved_size(op, *numbers) for numbers in each]
-    params = ParamsConvolution(shape, kernel, found, front, strides, dilations, groups, channels_last)
+    spatial = [convolved_size(op, *numbers) for numbers in each]
+    params = ParamsConvolution(shape, kernel, spatial, front, strides, dilations, groups, channels_last)
     return params, layout_of(params.out_dims, params.channels_last)
 
 

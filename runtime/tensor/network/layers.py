@@ -1,4 +1,4 @@
-"""Layers of networks that are made of several elementwise ops."""
+"""Layers of networks that are compositions of elementwise ops."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ class LayerMethods(NormalizationMethods):
             raise UnsupportedDType("dropout", self.dtype, self.device.backend, reason, conversion(self.dtype, FLOAT))
         if share == 1:
             return self.zeros_like()
-        kept = self.rand(self.shape, device=self.device).ge(share)
-        return kept.where(self.affine(1 / (1 - share), 0.0), 0)
+        mask = self.rand(self.shape, device=self.device).ge(share)
+        return mask.where(self.affine(1 / (1 - share), 0.0), 0)

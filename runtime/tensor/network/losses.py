@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Self, TypeVar
 
 from ....tensor_ops import BERNOULLI_LOSS, KL_DIVERGENCE, KL_DIVERGENCE_OF_LOGS, LOGISTIC_LOSS, SQUARED_DIFFERENCE
-from ...base.error import InvalidArgument, ShapeMismatch, shown
+from ...base.error import InvalidArgument, ShapeMismatch, describe
 from ...core import argument
 from ...core.extensions import extensions
 from ...core.layout import Layout
@@ -186,7 +186,7 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
     def _of_classes(
         self, op: str, targets: Self, ignore_index: int, reduction: str, weight: Self | None, *numbers: float
     ) -> Self:
-        """Return the losses that an op of rows gives at targets, joined."""
+        """Return the reduced losses of an op of rows at targets."""
         if not isinstance(targets, TensorBase):
             require_tensors(op, targets=targets)
         if type(reduction) is not str or reduction not in _REDUCTIONS:
@@ -202,18 +202,18 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
             vector = weight._storage, weight._layout
         dim, layout = min(len(x._layout.shape), 2) - 1, targets._layout.dense
         rows = *vector, targets._storage, targets._layout, dim, ignore_index
-        made, counts, *_ = getattr(x._storage, op)(x._layout, *rows, *numbers)
-        losses, counted = self._new(made, layout), self._new(counts, layout)
+        storage, counts, *_ = getattr(x._storage, op)(x._layout, *rows, *numbers)
+        losses, counted = self._new(storage, layout), self._new(counts, layout)
         if reduction == "mean" and weight is not None and weight._storage.is_wrapped:
             # What rows count for has no gradient, and the weights of targets have.
             ones = x._new_full((), -1.0).broadcast_as(x.shape)
             counted = self._new(ones._storage.nll_loss(ones._layout, *rows)[0], layout)
-            joined = losses._reduced(reduction, counted)
+            loss = losses._reduced(reduction, counted)
         elif reduction == "mean":
-            joined = losses._mean_of_counted(counted)
+            loss = losses._mean_of_counted(counted)
         else:
-            joined = losses._reduced(reduction, counted)
-        return joined.to_dtype(x._storage.inner.dtype)
+            loss = losses._reduced(reduction, counted)
+        return loss.to_dtype(x._storage.inner.dtype)
 
     def _reduced(self, reduction: str, weights: Self) -> Self:
         """Return the losses, their sum, or that over the sum of the weights."""
@@ -258,16 +258,16 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         dtype = common_dtype(op, self.dtype, target.dtype)
         is_rounded = dtype.is_float and (reduction != "none" or not is_one_op)
         wide = dtype.compute if is_rounded else dtype
-        joined = losses(self.to_dtype(wide), target.to_dtype(wide))
+        loss = losses(self.to_dtype(wide), target.to_dtype(wide))
         if reduction == "mean":
-            joined = joined.mean()
+            loss = loss.mean()
         elif reduction != "none":
-            joined = joined.sum()
+            loss = loss.sum()
         if reduction == "batchmean":
-            joined = joined / self.shape[0]
-        return joined.to_dtype(dtype) if is_rounded else joined
+            loss = loss / self.shape[0]
+        return loss.to_dtype(dtype) if is_rounded else loss
 
 
 def _require_reduction(op: str, reduction: str, known: Sequence[str]) -> None:
     if argument.text(op, "reduction", reduction) not in known:
-        raise InvalidArgument(op, f"reduction is one of {', '.join(known)}, not {shown(reduction)}")
+        raise InvalidArgument(op, f"reduction is one of {', '.join(known)}, not {describe(reduction)}")

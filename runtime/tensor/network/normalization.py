@@ -40,9 +40,9 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
         """Normalise each channel of (b, c, ..): (x - mean) / sqrt(variance + eps) * weight + bias, of vectors (c).
 
         In training mean and variance are those of the batch, the variance the biased one, and the running ones, if
-        given, take a share `momentum` of them, in place, of the unbiased variance; a batch with at most one element for
-        each channel leaves them. Else they are the running ones. bf16 and f16 are computed in f32 and rounded once, and
-        so are running ones of 16 bits; their weight and bias may be f32. The result is channels last if x is.
+        passed, take a share `momentum` of them, in place, of the unbiased variance; a batch with at most one element
+        for each channel leaves them. Else they are the running ones. bf16 and f16 are computed in f32 and rounded once,
+        and so are running ones of 16 bits; their weight and bias may be f32. The result is channels last if x is.
 
         >>> x = tl.Tensor([[1.0, 10.0], [3.0, 30.0]])
         >>> x.batch_norm(training=True)
@@ -76,8 +76,8 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
         centre, centre_layout, spread, spread_layout = x._vectors(op, running_mean, running_var)
         assert centre is not None and centre_layout is not None and spread is not None and spread_layout is not None
         affine = *x._vectors(op, weight, bias), view.dim, epsilon
-        made = x._storage.normalize_channels(view.layout, centre, centre_layout, spread, spread_layout, *affine)
-        return x._shown(made, view.result)
+        storage = x._storage.normalize_channels(view.layout, centre, centre_layout, spread, spread_layout, *affine)
+        return x._shown(storage, view.result)
 
     @named
     def group_norm(self, groups: int, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5) -> Self:
@@ -123,17 +123,17 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
         if not self.shape[1]:
             return self.zeros_like(), self._shaped(self._storage, (0,)), self._shaped(self._storage, (0,))
         vectors = x._vectors(op, weight, bias)
-        made = x._storage.normalize_groups(view.layout, *vectors, groups, view.dim, whole_batch, eps)
+        storages = x._storage.normalize_groups(view.layout, *vectors, groups, view.dim, whole_batch, eps)
         layout = Layout.contiguous((groups if whole_batch else view.layout.shape[0] * groups,))
-        mean, var = [self._shown(storage, layout).detach() for storage in made[1:]]
-        return self._shown(made[0], view.result), mean, var
+        mean, var = [self._shown(storage, layout).detach() for storage in storages[1:]]
+        return self._shown(storages[0], view.result), mean, var
 
     def _shown(self, storage: Storage, layout: Layout) -> Self:
         result: Self = self._result_class._new(storage, layout)
         return result
 
     def _normalized_by_ops(self, mean: Self, var: Self, weight: Self | None, bias: Self | None, eps: float) -> Self:
-        """The same bits as elementwise ops compute them, which a fused function is made of."""
+        """Normalize by elementwise ops, to the same bits; fused functions are composed of these."""
         compute = self.dtype.compute
 
         def channels(vector: Self) -> Self:
@@ -189,18 +189,18 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
         return *parts(op, "operand", first), *parts(op, "operand", second)
 
     def _as_channels(self, rank: int) -> Self:
-        """A vector with its elements along dim 1 of so many."""
+        """View a vector along dim 1 of `rank` dims."""
         return self.reshape(1, -1, *[1] * (rank - 2))
 
     def _channels(self, whole_batch: bool) -> tuple[Self, _View]:
-        """The tensor, copied where its elements lie in no other way, and how storage methods see it."""
+        """Return the tensor, copied if its elements lie otherwise, and the layout that storage methods take."""
         key = self._layout.number, whole_batch
         view = _views.get(key)
         if view is None:
             view = _View.of(self._layout, whole_batch)
             if view is None:
                 return self.contiguous()._channels(whole_batch)
-            _views.keep(key, view)
+            _views.put(key, view)
         return self, view
 
 

@@ -1,4 +1,4 @@
-"""What the layers of networks compute besides products and convolutions."""
+"""Ops of network layers other than products and convolutions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=IndexMethods)
 
 
 class NetworkOpMethods(IndexMethods):
-    """Softmax and what is made of it, normalisation, and rotary embeddings."""
+    """Softmax and its compositions, normalisation, and rotary embeddings."""
 
     __slots__ = ()
 
@@ -100,9 +100,9 @@ class NetworkOpMethods(IndexMethods):
         Tensor([-0.3012, 0.9900, 1.3818, 1.0099], dtype=f32)
         """
         require_tensors("rope", cos=cos, sin=sin)
-        place = positions if isinstance(positions, TensorBase) else self._position(cos, positions)
+        indexes = positions if isinstance(positions, TensorBase) else self._position(cos, positions)
         tables = cos._storage, cos._layout, sin._storage, sin._layout
-        storage = self._storage.rope(self._layout, *tables, place._storage, place._layout, interleaved)
+        storage = self._storage.rope(self._layout, *tables, indexes._storage, indexes._layout, interleaved)
         return self._like(storage)
 
     def _position(self, cos: Self, position: int) -> Self:
@@ -136,7 +136,7 @@ class NetworkOpMethods(IndexMethods):
 
 
 def _converted(normed: T | tuple[T, T], dtype: DType) -> T | tuple[T, T]:
-    """Convert the result of a norm, and the sum that it is made of where there is a residual."""
+    """Convert the result of a norm, and the sum that it normalizes if there is a residual."""
     if isinstance(normed, tuple):
         return normed[0].to_dtype(dtype), normed[1].to_dtype(dtype)
     return normed.to_dtype(dtype)

@@ -62,9 +62,9 @@ class PoolingMethods(CreationMethods):
     ) -> Self:
         """Take the largest element of windows of lines (b, c, l); NaN wins.
 
-        The elements of a window are `dilation` apart. The sizes are those of `avg_pool1d` with windows of dilation *
-        (kernel_size - 1) + 1 elements. The padding is below all elements and takes no gradient; elements that are equal
-        share theirs.
+        The elements of a window are at steps of `dilation`. The sizes are those of `avg_pool1d` with windows of
+        dilation * (kernel_size - 1) + 1 elements. The padding is below all elements and takes no gradient; elements
+        that are equal share theirs.
 
         >>> tl.arange(5.0).reshape(1, 1, 5).max_pool1d(2)
         Tensor([[[1., 3.]]], dtype=f32)
@@ -282,7 +282,7 @@ def _pool(
     if max(shape) > LONGEST_STEP:
         params = ParamsPool(shape, counts, window, padding, stride, dilation, count_include_pad)
     else:
-        # All else is checked. The step behind a single window may be of any length.
+        # All else is checked. The step after a single window may have any length.
         paces = tuple([step if count > 1 else 1 for step, count in zip(stride, counts, strict=True)])
         params = ParamsPool._make(
             (tuple(shape), tuple(counts), window, padding, paces, dilation, count_include_pad, False)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...base.error import InvalidArgument, ShapeMismatch, shown
+from ...base.error import InvalidArgument, ShapeMismatch, describe
 from ...core import argument
 from ...core.extensions import extensions
 from ...core.layout import Layout
@@ -176,7 +176,7 @@ class _Layers:
         for name in weights:
             match = _NAME.fullmatch(name) if isinstance(name, str) else None
             if match is None:
-                reason = f"weights are named weight_ih_l0, weight_hh_l0, bias_ih_l0 and so on, not {shown(name)}"
+                reason = f"weights are named weight_ih_l0, weight_hh_l0, bias_ih_l0 and so on, not {describe(name)}"
                 raise InvalidArgument(op, f"{reason}; select those of this layer")
             numbers.add(int(match[3]))
             reversed_ = reversed_ or match[4] is not None
@@ -229,7 +229,9 @@ class _Layers:
         if not isinstance(lengths, Tensor):
             numbers = argument.integers(op, "lengths", lengths)
             if any(not 0 <= number <= count for number in numbers):
-                raise InvalidArgument(op, f"lengths are from 0 to {count}, the number of steps, not {shown(numbers)}")
+                raise InvalidArgument(
+                    op, f"lengths are from 0 to {count}, the number of steps, not {describe(numbers)}"
+                )
             return Tensor(list(numbers), dtype="i64", device=x.device)
         # Selecting from all valid lengths converts the dtype, and checks the range without waiting for the device.
         return Tensor.arange(count + 1, device=x.device).index_select(lengths, 0)

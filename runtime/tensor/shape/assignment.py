@@ -101,8 +101,8 @@ class AssignmentMethods(ComposedMethods):
     def _assignable(self, value: Any) -> Self:
         """Return what an index is set to as a tensor; lists take the dtype of this one."""
         if isinstance(value, list | tuple):
-            made: Self = self._result_class(value, self.dtype, self.device)
-            return made
+            tensor: Self = self._result_class(value, self.dtype, self.device)
+            return tensor
         return self._operand("index", value, "value")
 
     def _set_selected(self, items: tuple[Any, ...], value: Self) -> None:
@@ -110,8 +110,8 @@ class AssignmentMethods(ComposedMethods):
         mask: Any = items[0]
         is_mask = len(items) == 1 and isinstance(mask, TensorBase) and mask.dtype.kind == "bool"
         if is_mask and not value.rank and mask.shape == self.shape[: mask.rank]:
-            places = mask.reshape(*mask.shape, *[1] * (self.rank - mask.rank))
-            self._assigned("index", places.where(value, self))
+            selected = mask.reshape(*mask.shape, *[1] * (self.rank - mask.rank))
+            self._assigned("index", selected.where(value, self))
         else:
             backward: list[int] = []
             if any(map(is_backward, items)):
@@ -155,7 +155,7 @@ class AssignmentMethods(ComposedMethods):
         Tensor([2.0, 2.5], dtype=f32)
         """
         if self.dtype.is_integer:
-            reason = f"{self.dtype.value} has no room for quotients, which are f32"
+            reason = f"{self.dtype.value} cannot hold quotients, which are f32"
             raise InvalidArgument("div_", f"{reason}; make a new tensor with x / y, or round down with x //= y")
         return self._changed("div_", BinaryOp.DIV, other)
 

@@ -1,4 +1,4 @@
-"""Elements chosen by their place: basic indexing, and ops that take tensors of indexes."""
+"""Elements selected by index: basic indexing, and ops that take tensors of indexes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ..promotion import DTYPE_ERRORS, common_dtype, fits, fitted, promote, refus
 from .selection import indexed_dims, integer_index, selection, spelled_out, with_arrays
 
 Index = SupportsIndex | slice | EllipsisType | None
-"""What chooses a view of a tensor."""
+"""An index that selects a view of a tensor."""
 Choice = TensorBase | Sequence[Any] | Array
-"""What chooses elements that are copied: indexes, or a mask."""
+"""An index that selects elements to copy: indexes, or a mask."""
 
 _WHOLE = slice(None)
 
@@ -71,7 +71,7 @@ class IndexMethods(CreationMethods):
 
         Slices with negative steps make a copy instead, and so do tensors, arrays of NumPy's and lists: those of
         integers are indexes, which broadcast, and of which those below 0 count from the end; those of bool are masks of
-        as many dims as they have. For a tensor that is a mask the host waits for the number of its places that are
+        as many dims as they have. For a tensor that is a mask the host waits for the number of its elements that are
         True.
         """
         items = index if isinstance(index, tuple) else (index,)
@@ -132,7 +132,7 @@ class IndexMethods(CreationMethods):
         key = layout.number, rows.number, dim
         selected = _selected.get(key)
         if selected is None:
-            selected = _selected.keep(key, Layout.contiguous(results.index_select(self, indexes, dim).shape))
+            selected = _selected.put(key, Layout.contiguous(results.index_select(self, indexes, dim).shape))
         return self._new(storage, selected)
 
     @named
@@ -165,7 +165,7 @@ class IndexMethods(CreationMethods):
         if count < 0:
             raise InvalidArgument("one_hot", f"the number of classes is 0 or more, not {count}")
         key = self._layout.number, count
-        shape, rows, ones = _one_hot.get(key) or _one_hot.keep(key, _one_hot_layouts(self._layout, count))
+        shape, rows, ones = _one_hot.get(key) or _one_hot.put(key, _one_hot_layouts(self._layout, count))
         result = self._new_full(shape, 0, dtype)
         one, layout = result._number("one_hot", 1), result._layout
         return result._written(
@@ -303,7 +303,7 @@ _views: BoundedCache[tuple[object, ...], Layout] = BoundedCache(1 << 14)
 
 
 def _key(layout: Layout, items: tuple[object, ...]) -> tuple[object, ...] | None:
-    """By what the view is kept that an index of Python's own integers chooses; None for any other index."""
+    """Return the cache key of the view that an index of Python integers selects; None for any other index."""
     key: list[object] = [layout.number]
     for item in items:
         kind = type(item)
@@ -331,7 +331,7 @@ def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
     if view is None:
         view = _indexed(layout, items)
         if key is not None:
-            _views.keep(key, view)
+            _views.put(key, view)
     return view
 
 
@@ -359,22 +359,22 @@ def forward(layout: Layout, items: tuple[Any, ...]) -> tuple[tuple[Any, ...], li
 
     Dims that tensors and integers index are not counted among those of the result.
     """
-    found: list[Any] = []
+    result: list[Any] = []
     dims: list[int] = []
-    source = place = 0
+    source = dim = 0
     for item in spelled_out(items, layout.rank):
         if is_backward(item):
             rows = range(*_slice_of_integers(item).indices(layout.shape[source]))
             item = slice(rows[-1], rows[0] + 1, -rows.step) if rows else slice(0, 0)
-            dims.append(place)
-        found.append(item)
+            dims.append(dim)
+        result.append(item)
         source += indexed_dims(item)
-        place += item is None or isinstance(item, slice)
+        dim += item is None or isinstance(item, slice)
     for position, item in enumerate(items):
         if item is Ellipsis:
             # It stands for no dim any more, but still separates tensors.
-            found.insert(position, item)
-    return tuple(found), dims
+            result.insert(position, item)
+    return tuple(result), dims
 
 
 def _slice_of_integers(item: slice) -> slice:

@@ -1,4 +1,4 @@
-"""Several tensors made one."""
+"""Concatenation and stacking: several tensors become one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ T = TypeVar("T", bound=ViewMethods)
 
 
 class _Join(NamedTuple):
-    """What `Storage.cat` is given beside storages, and the layout of the result."""
+    """The arguments of `Storage.cat` other than storages, and the layout of the result."""
 
     dim: int
     first: Layout
     others: tuple[Layout, ...]
-    made: Layout
+    result: Layout
 
 
 # More elements of a tensor take longer to copy twice, as groups do, than a call without a plan.
@@ -92,9 +92,9 @@ def _join_along(
                 return grouped
             join: _Join | None = arrange([tensor._layout for tensor in tensors], dim)
         else:
-            join = _joins.get(found := tuple(key))
+            join = _joins.get(join_key := tuple(key))
         if join is None:
-            join = _joins.keep(found, arrange([tensor._layout for tensor in tensors], dim))
+            join = _joins.put(join_key, arrange([tensor._layout for tensor in tensors], dim))
         storage = first.cat(join.first, tuple(storages), join.others, join.dim)
     except TallowError as error:
         error.rename(op)
@@ -102,7 +102,7 @@ def _join_along(
             raise
         tensors = promote(error, *tensors)
     else:
-        return tensors[0]._new(storage, join.made)
+        return tensors[0]._new(storage, join.result)
     return _join_along(op, arrange, tensors, dim, None)
 
 
@@ -114,7 +114,7 @@ def _join_groups(op: str, arrange: Callable[[list[Layout], int], _Join], tensors
     kinds = {tensor._storage.inner.kind for tensor in tensors}
     if (len(kinds) > 1 or RECORDED in kinds) and len({tensor.dtype for tensor in tensors}) > 1:
         return None
-    # An error names these shapes rather than those of joined groups.
+    # An error names these shapes rather than those of the groups.
     join = arrange(list(layouts.values()), dim)
     groups = [tensors[begin : begin + MAX_JOINED] for begin in range(0, len(tensors), MAX_JOINED)]
     return _join_along("cat", _along, [_join_along(op, arrange, group, dim, None) for group in groups], join.dim, None)

@@ -1,4 +1,4 @@
-"""Elements at other places: rolled, repeated, in windows, chosen along a dim, and on grids."""
+"""Rearranged elements: rolled, repeated, in windows, selected along a dim, and on grids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Self, TypeVar
 
 from ....dtype import DType
-from ...base.error import InvalidArgument, ShapeMismatch, shown
+from ...base.error import InvalidArgument, ShapeMismatch, describe
 from ...core import argument
 from ...core.argument import REQUIRED
 from ...core.layout import Layout
@@ -30,7 +30,7 @@ def _rolled(shape: Shape, steps: tuple[int, ...], dims: tuple[int, ...]) -> tupl
 
 
 class RearrangingMethods(CountingMethods):
-    """Elements at other places."""
+    """Rearranged elements."""
 
     __slots__ = ()
 
@@ -96,12 +96,12 @@ class RearrangingMethods(CountingMethods):
         count = argument.integer("repeat_interleave", "repeats", repeats)
         if count < 0:
             raise InvalidArgument("repeat_interleave", f"repeats is 0 or more, not {count}")
-        before, size, behind = self.shape[:dim], self.shape[dim], self.shape[dim + 1 :]
-        repeated = self.unsqueeze(dim + 1).broadcast_as(*before, size, count, *behind)
-        return repeated.copy().reshape(*before, size * count, *behind)
+        before, size, after = self.shape[:dim], self.shape[dim], self.shape[dim + 1 :]
+        repeated = self.unsqueeze(dim + 1).broadcast_as(*before, size, count, *after)
+        return repeated.copy().reshape(*before, size * count, *after)
 
     def _repeated_each(self, repeats: Self, dim: int) -> Self:
-        """Each place along a dim as often as a vector says."""
+        """Repeat each element along a dim as often as a vector says."""
         if repeats.shape not in ((self.shape[dim],), (1,)) or not repeats.dtype.is_integer:
             reason = f"repeats is an integer, or a vector of {self.shape[dim]} of them"
             raise ShapeMismatch("repeat_interleave", (self.shape, repeats.shape), reason)
@@ -118,7 +118,7 @@ class RearrangingMethods(CountingMethods):
     def unfold(
         self, dim: int = REQUIRED, size: int = REQUIRED, step: int = REQUIRED, *, axis: int | None = None
     ) -> Self:
-        """View the sliding windows of `size` elements along a dim, `step` apart, as a new last dim.
+        """View the sliding windows of `size` elements along a dim, at steps of `step`, as a new last dim.
 
         `dim` has (n - size) // step + 1 windows, which share elements where they overlap.
 
@@ -133,7 +133,7 @@ class RearrangingMethods(CountingMethods):
         length, size = self.shape[dim], argument.integer("unfold", "size", size)
         step = argument.integer("unfold", "step", step)
         if not 0 <= size <= length or step < 1:
-            reason = f"a window has 0 to {length} places, and a step is 1 or more, not size {size} and step {step}"
+            reason = f"a window has 0 to {length} elements, and a step is 1 or more, not size {size} and step {step}"
             raise InvalidArgument("unfold", reason)
         layout = self._layout
         sizes, strides = [*layout.shape], [*layout.strides]
@@ -182,11 +182,11 @@ def meshgrid(*tensors: T | Sequence[T], indexing: str = "ij") -> list[T]:
     Tensor([[0, 1, 2],
             [0, 1, 2]], dtype=i64)
     """
-    given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], TensorBase) else tensors
-    vectors: list[T] = list(given) if isinstance(given, Iterable) else [given]  # type: ignore[arg-type]
-    require_tensors("meshgrid", **{f"tensors[{place}]": vector for place, vector in enumerate(vectors)})
+    items = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], TensorBase) else tensors
+    vectors: list[T] = list(items) if isinstance(items, Iterable) else [items]  # type: ignore[arg-type]
+    require_tensors("meshgrid", **{f"tensors[{number}]": vector for number, vector in enumerate(vectors)})
     if argument.text("meshgrid", "indexing", indexing) not in ("ij", "xy"):
-        raise InvalidArgument("meshgrid", f"indexing is 'ij' or 'xy', not {shown(indexing)}")
+        raise InvalidArgument("meshgrid", f"indexing is 'ij' or 'xy', not {describe(indexing)}")
     for vector in vectors:
         if vector.rank > 1:
             raise ShapeMismatch(
@@ -196,9 +196,9 @@ def meshgrid(*tensors: T | Sequence[T], indexing: str = "ij") -> list[T]:
     order = [*range(len(lines))]
     if indexing == "xy" and len(lines) > 1:
         order[:2] = 1, 0
-    shape = [lines[place].shape[0] for place in order]
+    shape = [lines[axis].shape[0] for axis in order]
     along = [
-        line.reshape(*[1] * order.index(place), -1, *[1] * (len(order) - order.index(place) - 1))
-        for place, line in enumerate(lines)
+        line.reshape(*[1] * order.index(axis), -1, *[1] * (len(order) - order.index(axis) - 1))
+        for axis, line in enumerate(lines)
     ]
     return [line.broadcast_as(shape) for line in along]

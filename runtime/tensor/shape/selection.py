@@ -29,7 +29,7 @@ _NO_INDEX: Final = (
 
 
 class Selection(NamedTuple):
-    """What an index with tensors or arrays in it chooses of a tensor."""
+    """The elements that an index with tensors or arrays in it selects."""
 
     view: Any
     """The part that its slices choose, with the dims that its tensors index in front."""
@@ -38,9 +38,9 @@ class Selection(NamedTuple):
     counted: int
     """How many of the dims of `view` are indexed."""
     shape: tuple[int, ...]
-    """The shape that the tensors of the index broadcast to, which takes the place of the dims that they index."""
-    place: int
-    """Where in the result that shape stands."""
+    """The shape that the tensors of the index broadcast to; it replaces the dims that they index."""
+    position: int
+    """The dim of the result at which that shape begins."""
     parts: list[tuple[Any, int]]
     """The tensors of the index, each with the size of the dim that it indexes."""
 
@@ -59,8 +59,8 @@ class Selection(NamedTuple):
         chosen = rows.reshape(*self.shape, *self.merged[1:])
         ahead = len(self.shape)
         others = range(ahead, chosen.rank)
-        order = [*others[: self.place], *range(ahead), *others[self.place :]]
-        return chosen.permute(order) if self.place else chosen
+        order = [*others[: self.position], *range(ahead), *others[self.position :]]
+        return chosen.permute(order) if self.position else chosen
 
     def refuse(self, error: InvalidIndex) -> NoReturn:
         """Raise the error about one of `rows` as that about the index that the user wrote."""
@@ -76,19 +76,19 @@ class Selection(NamedTuple):
 
         The tensor is taken from the end in the dims `backward` of those that slices choose.
         """
-        rest = self.merged[1:]
-        ahead, place = len(self.shape), self.place
-        shape = *rest[:place], *self.shape, *rest[place:]
+        sizes = self.merged[1:]
+        ahead, start = len(self.shape), self.position
+        shape = *sizes[:start], *self.shape, *sizes[start:]
         source = without_leading(value, len(shape)).broadcast_as(shape)
-        source = source._reversed([dim if dim < place else dim + ahead for dim in backward])
-        source = source.permute([*range(place, place + ahead), *range(place), *range(place + ahead, source.rank)])
-        source = source.reshape(self.rows.elem_count, *rest)
+        source = source._reversed([dim if dim < start else dim + ahead for dim in backward])
+        source = source.permute([*range(start, start + ahead), *range(start), *range(start + ahead, source.rank)])
+        source = source.reshape(self.rows.elem_count, *sizes)
         layout = self.view.layout.reshape(self.merged)
         try:
             if layout is not None:
                 self.view._view(layout).index_copy_(self.rows, source, 0)
             else:
-                # No strides step through dims that lie apart as through one.
+                # No strides step through dims that are not adjacent as through one.
                 copy = self.view.reshape(self.merged).index_copy_(self.rows, source, 0)
                 self.view.copy_(copy.reshape(self.view.shape))
         except InvalidIndex as error:
@@ -171,18 +171,18 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
             basic.append(_WHOLE)
             dim += 1
     view = tensor[tuple(basic)]
-    dims = [place for place, _ in chosen]
+    dims = [dim for dim, _ in chosen]
     shape = _common_shape([part.shape for _, part in chosen if not isinstance(part, int)])
     kinds = {type(part) for _, part in chosen}
     if np.ndarray in kinds and not kinds <= {np.ndarray, int}:
-        chosen = [(place, _on_device_of(tensor, part)) for place, part in chosen]
+        chosen = [(dim, _on_device_of(tensor, part)) for dim, part in chosen]
     rows: Any = 0
     outside = None
-    for place, part in chosen:
-        size = view.shape[place]
+    for dim, part in chosen:
+        size = view.shape[dim]
         rows = rows * size + part
         if len(chosen) > 1 and not isinstance(part, int | np.ndarray):
-            # As a part of a sum it could stand for another place.
+            # As a term of a sum it could alias another index.
             wrong = (part < 0) | (part >= size)
             outside = wrong if outside is None else outside | wrong
     if outside is not None:
@@ -191,11 +191,9 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
         rows = tensor.from_numpy(np.broadcast_to(rows, shape), tensor.device)
     rows = rows.broadcast_as(shape)
     # As in NumPy, `...` separates indexes even where it stands for no dim.
-    advanced = [
-        place for place, item in enumerate(items) if not (item is None or isinstance(item, slice | EllipsisType))
-    ]
+    advanced = [dim for dim, item in enumerate(items) if not (item is None or isinstance(item, slice | EllipsisType))]
     adjacent = advanced[-1] - advanced[0] < len(advanced)
-    order = [*dims, *[place for place in range(view.rank) if place not in dims]]
+    order = [*dims, *[dim for dim in range(view.rank) if dim not in dims]]
     parts = [(part, view.shape[dim]) for dim, part in chosen if isinstance(part, TensorBase)]
     return Selection(view.permute(order), rows.flatten(), len(dims), shape, dims[0] if adjacent else 0, parts)
 
@@ -211,20 +209,20 @@ def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        reason = "tensors of indexes broadcast to one shape, and masks have as many places that are True"
+        reason = "tensors of indexes broadcast to one shape, and masks have as many True elements"
         raise IndexMismatch("index", tuple(map(Shape, shapes)), reason) from None
 
 
 def spelled_out(items: Sequence[Any], rank: int) -> list[Any]:
     """Replace `...` by the slices that it stands for, or put them at the end; a mask indexes as many dims as it has."""
-    places = [place for place, item in enumerate(items) if item is Ellipsis]
-    if len(places) > 1:
+    dots = [position for position, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
         raise InvalidArgument("index", "an index has at most one '...'; write ':' for the other dims")
     named = sum(indexed_dims(item) for item in items if item is not Ellipsis)
     if named > rank:
         raise InvalidDim("index", f"{named} indexes are too many for a tensor of rank {rank}; drop some")
-    place = places[0] if places else len(items)
-    return [*items[:place], *[_WHOLE] * (rank - named), *items[place + 1 :]]
+    position = dots[0] if dots else len(items)
+    return [*items[:position], *[_WHOLE] * (rank - named), *items[position + 1 :]]
 
 
 def indexed_dims(item: Any) -> int:
@@ -248,7 +246,7 @@ def _on_device_of(tensor: Any, part: Any) -> Any:
 
 
 def _places(tensor: Any, dim: int, mask: Any) -> list[Any]:
-    """Return the places where a mask of some dims is True, a vector for each of these dims."""
+    """Return the indexes at which a mask of some dims is True, a vector for each of these dims."""
     if not mask.ndim:
         # It indexes a new dim, which it keeps or drops.
         mask = mask.reshape(1)

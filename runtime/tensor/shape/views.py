@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Self
 
 from ...base.bounded_cache import BoundedCache
-from ...base.error import InvalidArgument, ShapeMismatch, shown
+from ...base.error import InvalidArgument, ShapeMismatch, describe
 from ...core.argument import REQUIRED, dim_of, integers
 from ...core.check import distinct_positions
 from ...core.layout import Layout, channels_last_order, inverse
@@ -14,7 +14,7 @@ from ...core.shape import Shape
 from ...storage.calls import new
 from ..base import TensorBase
 
-# By the method, the number of the layout that is viewed, and the integers that were given.
+# By the method, the number of the layout that is viewed, and the integer arguments.
 _views: Final[BoundedCache[tuple[object, ...], Layout]] = BoundedCache(1 << 15)
 
 
@@ -38,7 +38,7 @@ class ViewMethods(TensorBase):
             if type(integer) is not int:
                 return self._view(method(self._layout, *integers))
         key = method, self._layout.number, *integers
-        return self._view(_views.get(key) or _views.keep(key, method(self._layout, *integers)))
+        return self._view(_views.get(key) or _views.put(key, method(self._layout, *integers)))
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """Return the elements, in row-major order, in another shape. One size may be -1 and follows from the others.
@@ -67,7 +67,7 @@ class ViewMethods(TensorBase):
         if layout is None:
             return self._new(self.copy()._storage, Layout.contiguous(target))
         if key is not None:
-            _views.keep(key, layout)
+            _views.put(key, layout)
         return self._view(layout)
 
     def _completed(self, sizes: tuple[int, ...]) -> Shape:
@@ -116,7 +116,7 @@ class ViewMethods(TensorBase):
         """
         order = _integers("permute", "dims", dims)
         key = "permute", self._layout.number, order
-        return self._view(_views.get(key) or _views.keep(key, self._layout.permute(order)))
+        return self._view(_views.get(key) or _views.put(key, self._layout.permute(order)))
 
     @property
     def T(self) -> Self:  # noqa: N802
@@ -129,7 +129,7 @@ class ViewMethods(TensorBase):
                 [3, 6]], dtype=i64)
         """
         key = "T", self._layout.number
-        return self._view(_views.get(key) or _views.keep(key, self._layout.permute(range(self.rank - 1, -1, -1))))
+        return self._view(_views.get(key) or _views.put(key, self._layout.permute(range(self.rank - 1, -1, -1))))
 
     @property
     def mT(self) -> Self:  # noqa: N802
@@ -228,7 +228,7 @@ class ViewMethods(TensorBase):
         """
         sizes = _integers("broadcast_as", "shape", shape)
         key = "broadcast_as", self._layout.number, sizes
-        return self._view(_views.get(key) or _views.keep(key, self._layout.broadcast_as(sizes)))
+        return self._view(_views.get(key) or _views.put(key, self._layout.broadcast_as(sizes)))
 
     def contiguous(self, memory_format: str = "contiguous") -> Self:
         """Return the tensor itself if it is contiguous in row-major order, else a contiguous copy.
@@ -245,7 +245,7 @@ class ViewMethods(TensorBase):
         if memory_format == "contiguous":
             return self if self._layout.is_contiguous else self.copy()
         if memory_format != "channels_last":
-            reason = f"memory_format is 'contiguous' or 'channels_last', not {shown(memory_format)}"
+            reason = f"memory_format is 'contiguous' or 'channels_last', not {describe(memory_format)}"
             raise InvalidArgument("contiguous", reason)
         if not 3 <= self.rank <= 5:
             reason = "channels last are (b, c, ..) of 3 to 5 dims; reshape or unsqueeze them first"
@@ -270,5 +270,5 @@ def _integers(op: str, name: str, items: tuple[Any, ...]) -> tuple[int, ...]:
     """Return the integers that a call named, one by one or in one sequence."""
     if len(items) == 1 and type(items[0]) is Shape:
         return items[0]
-    given = items[0] if len(items) == 1 and isinstance(items[0], Iterable) else items
-    return integers(op, name, given, expected="integers one by one or in one sequence")
+    integers_of = items[0] if len(items) == 1 and isinstance(items[0], Iterable) else items
+    return integers(op, name, integers_of, expected="integers one by one or in one sequence")

@@ -128,7 +128,7 @@ class CuBlasLt(StreamLibrary):
         with self._lock, self._device.activated():
             if key in self._plans:
                 return self._plans[key]
-            return self._plans.keep(key, self._new_plan(*key))
+            return self._plans.put(key, self._new_plan(*key))
 
     def _new_plan(
         self, dtype: DType, mnk: tuple[int, int, int], lhs: tuple[bool, int], rhs: tuple[bool, int]

@@ -96,7 +96,7 @@ class Pool(ABC):
     def more(self, nbytes: int) -> tuple[Blocks, int]:
         """The blocks that serve a request, and one of them, new where none is free."""
         size = self._size(nbytes)
-        blocks = self.by_request.keep(nbytes, self.blocks_of(size))
+        blocks = self.by_request.put(nbytes, self.blocks_of(size))
         if size == 0:
             return blocks, NULL
         with self._lock:
