@@ -139,6 +139,40 @@ def test_convolutions(
     check(x.to_dtype(dtype).conv_transpose2d(w.to_dtype(dtype), **steps), x.conv_transpose2d(w, **steps))
 
 
+# Batch, channels, sizes, channels of the result and stride: few and many rows, and too many terms for kernels alone.
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 5, (7,), 3, 1),
+        (2, 70, (1, 1), 40, 1),
+        (12, 33, (1, 1), 9, 1),
+        (3, 20, (9, 10), 2, 2),
+        (2, 64, (40, 40), 65, 1),
+    ],
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_convolutions_of_one_element_are_products(
+    sizes: tuple[int, int, tuple[int, ...], int, int], dtype: tl.DType
+) -> None:
+    batches, inner, dims, outer, stride = sizes
+    x, w, bias = integers(batches, inner, *dims), integers(outer, inner, *[1] * len(dims)), integers(outer)
+    columns = x[:, :, *[slice(None, None, stride)] * len(dims)]
+    expected = (w.reshape(outer, inner) @ columns.flatten(2)).reshape(batches, outer, *columns.shape[2:])
+    last = [0, *range(2, x.rank), 1]
+    images = {
+        "row-major": x.to_dtype(dtype),
+        "channels last": x.permute(last).contiguous().permute(0, x.rank - 1, *range(1, x.rank - 1)).to_dtype(dtype),
+        "reversed": x.transpose(0, -1).contiguous().transpose(0, -1).to_dtype(dtype),
+        "one of several": tl.stack([x, x + 1], -1).to_dtype(dtype)[..., 0],
+    }
+    for image in images.values():
+        for kernel in (w.to_dtype(dtype), w.transpose(0, 1).contiguous().transpose(0, 1).to_dtype(dtype)):
+            convolve = getattr(image, f"conv{len(dims)}d")
+            check(convolve(kernel, stride=stride), expected)
+            biased = convolve(kernel, stride=stride, bias=bias.to_dtype(dtype))
+            check(biased, expected + bias.reshape(-1, *[1] * len(dims)))
+
+
 @pytest.mark.parametrize("operand", ["x", "g"])
 def test_gradients_of_kernels_of_infinities(operand: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the rows of a tile zeros take the place of the gradient."""

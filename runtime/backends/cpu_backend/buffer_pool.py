@@ -27,6 +27,9 @@ _places: Final = cycle(range(0, _PAGE, 9 * _LINE))
 # The most bytes that are kept: of the machine's memory one part in eight, between these bounds. A step of training
 # frees all that its backward needed, and the next one wants it again.
 _FEWEST_KEPT, _MAX_KEPT = 1 << 28, 1 << 32
+# Memory of up to so many bytes may be in the cache, and serves smaller results too as long as only a few pieces were
+# released after it.
+_CACHED, _LOOKED_AT, _MOST_NEWEST = 1 << 22, 8, 64
 
 
 class Released:
@@ -42,9 +45,19 @@ class Released:
         self._memory: dict[int, Array] = {}
         # The keys of the memory of each size, the newest last.
         self._keys: defaultdict[int, list[int]] = defaultdict(list)
+        # The keys of the memory that was released last, the newest last.
+        self._newest: list[int] = []
 
     def take(self, nbytes: int) -> Array | None:
-        """Memory of so many bytes, if there is any: what was released last may still be in the cache."""
+        """Memory of so many bytes or some more, if there is any: what was released last may still be in the cache."""
+        if nbytes <= _CACHED:
+            for key in reversed(self._newest[-_LOOKED_AT:]):
+                memory = self._memory.get(key)
+                if memory is not None and nbytes <= memory.nbytes <= _CACHED and self._memory.pop(key, None) is memory:
+                    self._held -= memory.nbytes
+                    with suppress(ValueError):
+                        self._keys[memory.nbytes].remove(key)
+                    return memory
         keys = self._keys[nbytes]
         while keys:
             try:
@@ -65,6 +78,9 @@ class Released:
         key, nbytes = id(memory), memory.nbytes
         self._memory[key] = memory
         self._keys[nbytes].append(key)
+        self._newest.append(key)
+        if len(self._newest) > _MOST_NEWEST:
+            del self._newest[:-_LOOKED_AT]
         self._held += nbytes
         if self._held > self._most:
             self._let_go()

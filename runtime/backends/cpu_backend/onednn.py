@@ -172,10 +172,10 @@ class Onednn:
             if Onednn.is_forked:
                 return False
             threads = get_threads()
-            if threads not in made:
-                made[threads] = self._compiled(problem)
-            compiled = made[threads]
-            assert compiled is not None, "what threads do not change"
+            compiled = made.get(threads)
+            if compiled is None:
+                compiled = made[threads] = self._compiled(problem)
+                assert compiled is not None, "what threads do not change"
             compiled.run(threads, addresses)
             return True
 
@@ -193,9 +193,6 @@ class Onednn:
     def threads(self, count: int) -> Iterator[None]:
         """Let OpenMP have so many threads for what this thread calls."""
         before = self.library.omp_get_max_threads()
-        if before == count:
-            yield
-            return
         self.library.omp_set_num_threads(count)
         try:
             yield
@@ -347,8 +344,12 @@ class _Compiled:
             workspace = self._free.pop()
         except IndexError:
             workspace = _Workspace(self._onednn, self._steps, self._layouts, self._given)
-        with self._onednn.threads(threads):
+        # Most often OpenMP has them already.
+        if self._library.omp_get_max_threads() == threads:
             workspace.run(addresses)
+        else:
+            with self._onednn.threads(threads):
+                workspace.run(addresses)
         self._free.append(workspace)
 
     def __del__(self) -> None:
@@ -383,11 +384,12 @@ class _Workspace:
 
     def run(self, addresses: Sequence[int]) -> None:
         """Execute all steps."""
+        place = self._library.dnnl_memory_set_data_handle
         for memory, address in zip(self._given, addresses, strict=True):
-            self._library.dnnl_memory_set_data_handle(memory, address)
+            place(memory, address)
+        execute = self._library.dnnl_primitive_execute
         for call in self._calls:
-            status = self._library.dnnl_primitive_execute(*call)
-            if status:
+            if status := execute(*call):
                 raise _Failure("dnnl_primitive_execute", status)
 
     def __del__(self) -> None:

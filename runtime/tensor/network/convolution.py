@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any, Final, Self, TypeAlias
 
 from .... import results
@@ -20,7 +19,7 @@ from ...core.layout import Layout, channels_last_order, inverse, layout_of
 from ...core.shape import Shape
 from ...core.tensor_type import TensorType
 from ...storage.calls import live_autocasts
-from ..base import parts, require_tensors
+from ..base import TensorBase, require_tensors
 from ..create import CreationMethods
 from ..math.linear import LinearMethods
 from ..promotion import DTYPE_ERRORS, common_dtype, promote
@@ -213,17 +212,23 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
         output_padding: int | Sequence[int] | None = None,
     ) -> Self:
         """A convolution, or with an output padding a transposed one, and a bias for each channel of the result."""
-        require_tensors(op, kernel=kernel)
+        if not isinstance(kernel, TensorBase):
+            require_tensors(op, kernel=kernel)
+        scale, residual, activation = epilogue
         if live_autocasts:
-            scale, residual, activation = epilogue
             self, kernel, bias, residual = extensions.narrowed(self, kernel, bias, residual)
-            epilogue = scale, residual, activation
-        steps = [
-            value if type(value) is int or value is None else _plain(op, name, value)
-            for name, value in zip(_STEPS, (padding, stride, dilation, groups, output_padding), strict=True)
-        ]
-        params, layout = _convolution(op, self.shape, kernel.shape, self._layout.is_channels_last, *steps)
-        if bias is None and all(part is None for part in epilogue):
+        steps = padding, stride, dilation, groups, output_padding
+        # What is known by the integer 1 is not for 1.0.
+        are_plain = type(padding) is type(stride) is type(dilation) is type(groups) is int
+        if not are_plain or (output_padding is not None and type(output_padding) is not int):
+            steps = _plain_steps(op, steps)
+        key = op, self._layout.number, kernel._layout.number, *steps
+        known = _convolutions.get(key)
+        if known is None:
+            is_channels_last = self._layout.is_channels_last
+            known = _convolutions.keep(key, _convolution(op, self.shape, kernel.shape, is_channels_last, *steps))
+        params, layout = known
+        if bias is None and scale is None and residual is None and activation is None:
             try:
                 return self._convolved_alone(kernel, params, layout, output_padding)
             except DTYPE_ERRORS as error:
@@ -231,7 +236,9 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
                 x, kernel = promote(error, self, kernel)
             return x._convolved_alone(kernel, params, layout, output_padding)
         try:
-            return self._convolved_with_epilogue(op, kernel, bias, *epilogue, params, layout, output_padding)
+            return self._convolved_with_epilogue(
+                op, kernel, bias, scale, residual, activation, params, layout, output_padding
+            )
         except TallowError as error:
             error.rename(op)
             raise
@@ -249,24 +256,30 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
         output_padding: int | Sequence[int] | None,
     ) -> Self:
         """activation(convolution * scale + bias + residual), rounded once."""
-        operands = {"scale": scale, "bias": bias, "residual": residual}
-        present = {name: it for name, it in operands.items() if it is not None}
-        require_tensors(op, **present)
-        dtype, channels = common_dtype(op, self.dtype, kernel.dtype), layout.shape[1]
-        for name, operand in present.items():
+        operands = ("scale", scale), ("bias", bias), ("residual", residual)
+        dtype, channels = self.dtype, layout.shape[1]
+        if kernel.dtype is not dtype:
+            dtype = common_dtype(op, dtype, kernel.dtype)
+        for name, operand in operands:
+            if operand is None:
+                continue
+            if not isinstance(operand, TensorBase):
+                require_tensors(op, **{name: operand})
+            own = operand.dtype
             # Like weights of norms, the affine of short floats may be of f32.
-            if name == "residual" or scale is None or operand.dtype is not dtype.compute:
-                dtype = common_dtype(op, dtype, operand.dtype)
+            if own is not dtype and (name == "residual" or scale is None or own is not dtype.compute):
+                dtype = common_dtype(op, dtype, own)
             if name != "residual" and operand.shape != (channels,):
                 reason = f"the {name} is a vector of {channels} elements, one for each channel of the result"
                 raise ShapeMismatch(op, (self.shape, operand.shape), reason)
         wide = dtype.compute
-        if output_padding is None and (dtype.is_float or {*present} != {"bias"} or activation is not None):
+        has_only_bias = scale is None and residual is None and activation is None
+        if output_padding is None and (dtype.is_float or not has_only_bias):
             tail: list[Any] = []
-            for name, it in operands.items():
-                if it is not None:
-                    it = it.to_dtype(dtype if name == "residual" or it.dtype is dtype else wide)
-                tail += parts(op, name, it)
+            for name, operand in operands:
+                if operand is not None and operand.dtype is not dtype:
+                    operand = operand.to_dtype(dtype if name == "residual" else wide)
+                tail += (None, None) if operand is None else (operand._storage, operand._layout)
             self, kernel = self.to_dtype(dtype), kernel.to_dtype(dtype)
             fuse: Any = self._storage.fused_convolution
             return self._new(fuse(self._layout, kernel._storage, kernel._layout, *tail, activation, params), layout)
@@ -367,6 +380,8 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
 
 # Of results: by what finds their types, the number of the operand's layout, and other arguments.
 _layouts: BoundedCache[tuple[object, ...], Layout] = BoundedCache(1 << 12)
+# Of convolutions: by the method, the numbers of the operands' layouts, and the other arguments.
+_convolutions: BoundedCache[tuple[object, ...], tuple[ParamsConvolution, Layout]] = BoundedCache(1 << 12)
 
 
 def _plain(op: str, name: str, value: Any) -> Any:
@@ -380,7 +395,12 @@ def _plain(op: str, name: str, value: Any) -> Any:
     return integer(op, name, value)
 
 
-@lru_cache(maxsize=1024)
+def _plain_steps(op: str, steps: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(
+        [None if value is None else _plain(op, name, value) for name, value in zip(_STEPS, steps, strict=True)]
+    )
+
+
 def _convolution(
     op: str,
     shape: Shape,

@@ -175,7 +175,7 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
                 reason = f"{name} is a vector of {shape[1]} elements, one for each channel"
                 raise ShapeMismatch(op, (shape, sizes), reason)
             # Running statistics may have any dtype: they are converted, and rounded where they are written.
-            if own is not dtype and own is not dtype.compute and name in ("weight", "bias"):
+            if own is not dtype and name in ("weight", "bias") and own is not dtype.compute:
                 raise DTypeMismatch(op, (dtype, own))
 
     def _vectors(
@@ -183,6 +183,8 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
     ) -> tuple[Storage | None, Layout | None, Storage | None, Layout | None]:
         """The storages and layouts of vectors in one dtype, the tensor's or its compute dtype."""
         dtype = self._storage.inner.dtype
+        if first is not None and second is not None and first.dtype is dtype and second.dtype is dtype:
+            return first._storage, first._layout, second._storage, second._layout
         dtypes = [vector._storage.inner.dtype for vector in (first, second) if vector is not None]
         if dtypes and (dtypes[0] is not dtypes[-1] or (dtypes[0] is not dtype and dtypes[0] is not dtype.compute)):
             first, second = [None if it is None else it.to_dtype(dtype.compute) for it in (first, second)]

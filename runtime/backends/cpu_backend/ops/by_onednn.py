@@ -23,6 +23,7 @@ from . import conv, native_conv, native_matmul
 from . import matmul as matrices
 from .native import copied
 from .native_conv import are_finite
+from .pointwise import Product
 
 # Of fewer products tallow's own kernels are the quicker ones, as they are called with less ado; they multiply matrices
 # of f32 nearly as quickly.
@@ -34,6 +35,17 @@ def matmul(
     build: ProgramBuilder, onednn: Onednn, lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]
 ) -> Buffer | None:
     """As `matmul.matmul`; None where oneDNN has no quick way."""
+    return _multiply(build, onednn, lhs, rhs, bmnk, _otherwise(native_matmul.matmul, matrices.matmul, lhs, rhs, bmnk))
+
+
+def _multiply(
+    build: ProgramBuilder,
+    onednn: Onednn,
+    lhs: Operand,
+    rhs: Operand,
+    bmnk: tuple[int, int, int, int],
+    otherwise: partial[Results],
+) -> Buffer | None:
     outer = lhs.shape[:-2]
     if rhs.shape[:-2] != outer or _loses_subnormals(lhs.dtype, bmnk[1]):
         return None
@@ -41,7 +53,6 @@ def matmul(
     if sides[0] is None or sides[1] is None:
         return None
     problem = Problem("matmul", lhs.dtype, sides[0], sides[1], Memory.dense((*outer, bmnk[1], bmnk[2])))
-    otherwise = _otherwise(native_matmul.matmul, matrices.matmul, lhs, rhs, bmnk)
     return _solve(build, onednn, problem, [lhs, rhs], math.prod(bmnk), _few_of(lhs.dtype), otherwise)
 
 
@@ -106,6 +117,9 @@ def _forward(
     params: ParamsConvolution,
     otherwise: partial[Results],
 ) -> Buffer | None:
+    product = Product.of(build, x, kernel, params)
+    if product is not None:
+        return None if product.has_few_rows else _multiply(build, onednn, *product, otherwise)
     images = params.as_images
     memories = _images(x, images), _kernels(kernel.layout, images), _result(images, images.out_dims)
     result = _convolve(build, onednn, "convolution", x, kernel, memories, images, otherwise, _FEW_PRODUCTS)

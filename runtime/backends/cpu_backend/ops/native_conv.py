@@ -26,6 +26,7 @@ from ....program.values import Address, Buffer, Constant, Operand, along_channel
 from ..values import PRODUCTS, RUN_PARTS, THREADS
 from . import conv
 from .native import contiguous, launch_map
+from .pointwise import Product
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -95,6 +96,9 @@ def convolve(
 ) -> Buffer | None:
     """As `conv.convolve`; None where NumPy does it."""
     params = params.general
+    product = Product.of(build, x, kernel, params)
+    if product is not None:
+        return product.by_kernels(build, kernels)
     if params.is_empty or len(params.sizes) > 2:
         return None
     weights = contiguous(build, kernel)
