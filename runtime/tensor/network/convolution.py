@@ -226,7 +226,7 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
         known = _convolutions.get(key)
         if known is None:
             is_channels_last = self._layout.is_channels_last
-            known = _convolutions.keep(key, _convolution(op, self.shape, kernel.shape, is_channels_last, *steps))
+            known = _convolutions.put(key, _convolution(op, self.shape, kernel.shape, is_channels_last, *steps))
         params, layout = known
         if bias is None and scale is None and residual is None and activation is None:
             try:
