@@ -121,8 +121,8 @@ def _of_gradient(kind: FunctorKind, functor: Functor) -> Gradient:
     ]
     numbers = [f"{name!r}: {name}" for name in functor.parameters]
     dim = "len(layout.shape) - 1" if functor.last_dim else "dim"
-    asked = [f"asked={_tuple(f'of_{name}' for name in functor.totals)}"] if functor.totals else []
-    arguments = ", ".join([op.member, f"{{{', '.join(tensors)}}}", dim, f"{{{', '.join(numbers)}}}", *asked])
+    wanted = [f"wanted={_tuple(f'of_{name}' for name in functor.totals)}"] if functor.totals else []
+    arguments = ", ".join([op.member, f"{{{', '.join(tensors)}}}", dim, f"{{{', '.join(numbers)}}}", *wanted])
     chosen = "" if len(functor.results) > 1 else "[0]"
     call = Expression(f"rules.row_by_ops({arguments}){chosen}", functor.location)
     return Gradient(None, {"self": call}, None, None, {}, functor.location)

@@ -10,23 +10,23 @@ from ..storage.calls import live_autocasts, live_batches
 from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
 from ..tensor.batch import copy_per_example, levels_of
-from .node import opened
+from .node import unwrap
 from .recording import Mode, mode, set_mode
 from .rules import one_of
-from .walk import NOBODY, Walk, Watch
+from .walk import NO_WATCH, Walk, Watch
 
 
 def backward(
-    tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: bool, watch: Watch = NOBODY
+    tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: bool, watch: Watch = NO_WATCH
 ) -> Gradients:
-    """What `Tensor.backward` does."""
+    """Implement `Tensor.backward`."""
     if live_autocasts and extensions.is_cast():
         with extensions.without_autocast():
             return backward(tensor, gradient, keep, create_graph, watch)
     op = "backward"
     if gradient is not None:
         require_tensors(op, gradient=gradient)
-    root = opened(tensor._storage)[1]
+    root = unwrap(tensor._storage)[1]
     if root is None:
         raise GradientError(
             op,
@@ -36,7 +36,7 @@ def backward(
     if gradient is None:
         count = tensor._layout.shape.elem_count
         if count != 1:
-            reason = f"the gradient of {count} elements must be given"
+            reason = f"the gradient of {count} elements is required"
             raise ShapeMismatch(op, (tensor.shape,), f"{reason}; write x.sum().backward(), or x.backward(gradient)")
         gradient = Tensor._new(one_of(tensor), tensor._layout.dense)
         if live_batches:
@@ -49,7 +49,7 @@ def backward(
         if live_batches and {*levels_of(tensor._storage)} - {*levels_of(gradient._storage)}:
             gradient = copy_per_example(gradient, tensor)
         if not create_graph:
-            gradient = Tensor._new(opened(gradient._storage)[0], gradient._layout)
+            gradient = Tensor._new(unwrap(gradient._storage)[0], gradient._layout)
     before = mode()
     try:
         set_mode(_MODES[create_graph, keep])

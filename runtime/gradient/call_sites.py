@@ -8,11 +8,11 @@ from types import CodeType, FrameType
 from typing import Final, Protocol, TypeAlias
 
 CallSite: TypeAlias = tuple[CodeType, int]
-"""A user's code and the instruction in it that calls the package. The line is found when an error shows it."""
+"""A user's code and the instruction in it that calls the package. The line is looked up when an error shows it."""
 
 
 class Hint(Protocol):
-    """Something that is called by way of the package, nearly always through as many frames as the last time."""
+    """A caller into the package, nearly always through as many frames as the last time."""
 
     depth: int
     """How many frames further out the user's code was, counted from the function that asks; 1 before the first time.
@@ -36,8 +36,8 @@ latest: Final[list[tuple[CodeType | None, dict[int, CallSite]]]] = [(None, {})]
 def call_site(hint: Hint) -> CallSite:
     """Return the innermost call of the package by code outside of it.
 
-    Walking the stack takes longer than recording a call. So the frame that `hint` tells is looked at first; it is the
-    right one if its instruction is known to call the package.
+    Walking the stack takes longer than recording a call. So the frame at the depth of `hint` is looked at first; it is
+    the right one if its instruction is known to call the package.
     """
     try:
         frame = frame_at(hint.depth)
@@ -48,14 +48,14 @@ def call_site(hint: Hint) -> CallSite:
 
 
 def find(hint: Hint, guess: FrameType, innermost: FrameType) -> CallSite:
-    """Return the call site that is found from a guess, if it is known already, or else from the innermost frame."""
+    """Return the call site from a guess, if it is known already, or else from the innermost frame."""
     frame, steps = user_frame(guess)
     site = _known(frame)
     if site is None:
         frame, hint.depth = user_frame(innermost)
         site = _learn(frame.f_code, frame.f_lasti)
     elif hint.depth == 1 or not next(_found) % _SELDOM:
-        # A guess that is not far enough out is mended in a few steps, one that is too far out is not.
+        # A guess that is not far enough out is corrected in a few steps, one that is too far out is not.
         hint.depth += steps
     return site
 

@@ -13,7 +13,7 @@ from ..core.layout import Layout
 from ..helpers.nested import leaves, mapped
 from ..storage.calls import ElementCalls
 from ..tensor import Tensor
-from .node import Contributions, Node, Use, next_number, opened, record_each, rule, watched
+from .node import Contributions, Node, Use, next_number, record_each, rule, tracked, unwrap
 from .recording import mode, set_mode
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class _Segment(NamedTuple):
     draws: Tape
     layouts: Sequence[Layout]
     """Those of the results that are recorded."""
-    places: Sequence[int]
-    """Where among the leaves of what the function returns these results are."""
+    positions: Sequence[int]
+    """The positions of these results among the leaves of what the function returns."""
     read: Sequence[Storage]
-    """What the function read that was there before, and that must not be overwritten."""
+    """Storages that existed before the function read them, and that must not be overwritten."""
 
     def again(self) -> list[Tensor]:
         """Compute the results once more, with the same random numbers, and record how."""
@@ -48,8 +48,8 @@ class _Segment(NamedTuple):
                 return list(leaves(self.run()))
 
         # A context is entered once at a time, and walks of several threads may come by here.
-        found = self.context.copy().run(run)
-        results: list[Any] = [found[place] if place < len(found) else None for place in self.places]
+        again = self.context.copy().run(run)
+        results: list[Any] = [again[position] if position < len(again) else None for position in self.positions]
         shapes = [it.shape if isinstance(it, Tensor) else None for it in results]
         if shapes != [layout.shape for layout in self.layouts]:
             reason = f"gives results of other shapes in backward, {shapes}, than before"
@@ -86,28 +86,28 @@ def checkpoint(function: Callable[P, R]) -> Callable[P, R]:
         context, draws, start = copy_context(), Tape(), next_number()
         with draws.running():
             results = function(*arguments, **named)
-        made = [
-            (place, it) for place, it in enumerate(leaves(results)) if isinstance(it, Tensor) and _number(it) > start
+        new = [
+            (number, it) for number, it in enumerate(leaves(results)) if isinstance(it, Tensor) and _number(it) > start
         ]
-        if not made:
+        if not new:
             return results
-        before, read = _sources([opened(it._storage)[1] for _, it in made], start)
-        read += [opened(it._storage)[0] for it in leaves((arguments, named)) if isinstance(it, Tensor)]
+        before, read = _sources([unwrap(it._storage)[1] for _, it in new], start)
+        read += [unwrap(it._storage)[0] for it in leaves((arguments, named)) if isinstance(it, Tensor)]
         segment = _Segment(
             lambda: function(*arguments, **named),
             context,
             draws,
-            [it._layout for _, it in made],
-            [place for place, _ in made],
-            [watched(it) for it in read],
+            [it._layout for _, it in new],
+            [position for position, _ in new],
+            [tracked(it) for it in read],
         )
         inputs = [part for node in before for part in (node, None)]
-        values = [opened(it._storage)[0] for _, it in made]
+        values = [unwrap(it._storage)[0] for _, it in new]
         recorded = iter(record_each(values, _checkpoint, tuple(inputs), (segment,)))
-        places = iter(range(len(list(leaves(results)))))
-        chosen = set(segment.places)
+        numbers = iter(range(len(list(leaves(results)))))
+        chosen = set(segment.positions)
         copied: R = mapped(
-            lambda it: Tensor._new(next(recorded), it._layout) if next(places) in chosen else it, results
+            lambda it: Tensor._new(next(recorded), it._layout) if next(numbers) in chosen else it, results
         )
         return copied
 
@@ -115,8 +115,8 @@ def checkpoint(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _number(tensor: Tensor) -> int:
-    """When the call was made that a tensor came of; -1 of one that is not recorded."""
-    node = opened(tensor._storage)[1]
+    """The number of the call that computed a tensor; -1 if it is not recorded."""
+    node = unwrap(tensor._storage)[1]
     return -1 if node is None else node.number
 
 
@@ -127,12 +127,12 @@ def _sources(results: Sequence[Node | None], start: int) -> tuple[list[Node], li
     read: dict[int, Any] = {}
     while waiting:
         node = waiting.pop()
-        for place, source in enumerate(node.inputs[::2]):
+        for index, source in enumerate(node.inputs[::2]):
             if source is None:
                 continue
             if source.number < start:
                 before[source] = None
-                value = node.saved[place] if place < len(node.saved) else None
+                value = node.saved[index] if index < len(node.saved) else None
                 if isinstance(value, ElementCalls):
                     read[id(value)] = value
             elif source not in seen:
@@ -146,7 +146,7 @@ def _checkpoint(node: Node, gradients: Any) -> Contributions:
     segment: _Segment = node.saved[0]
     for value in segment.read:
         node.require_unchanged(value)
-    for place, result in enumerate(segment.again()):
-        gradient, source = gradients.get(place), opened(result._storage)[1]
+    for position, result in enumerate(segment.again()):
+        gradient, source = gradients.get(position), unwrap(result._storage)[1]
         if gradient is not None and source is not None:
             yield Use(source, None), gradient

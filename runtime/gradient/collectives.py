@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _called(g: Tensor, method: str, shape: Sequence[int], *arguments: object) -> Tensor:
-    """What a call of all ranks makes of a gradient."""
+    """Call all ranks with a gradient, and return the result."""
     storage = getattr(g._storage, method)(g._layout, *arguments)
     return Tensor._new(storage, Layout.contiguous(shape))
 

@@ -38,8 +38,8 @@ def _convolved(
 ) -> Tensor:
     """A convolution, or a gradient of one, which is channels last if `like` is."""
     params = params._replace(channels_last=like._layout.is_channels_last)
-    made = getattr(x._storage, method)(x._layout, other._storage, other._layout, params)
-    return x._new(made, layout_of(shape, params.channels_last))
+    storage = getattr(x._storage, method)(x._layout, other._storage, other._layout, params)
+    return x._new(storage, layout_of(shape, params.channels_last))
 
 
 def fused_convolution(
@@ -89,5 +89,5 @@ def _fused(
     parts: list[Any] = [part for each in (scale, bias, residual) for part in parts_of("convolution", "operand", each)]
     params = params._replace(channels_last=x._layout.is_channels_last)
     fuse: Any = x._storage.fused_convolution
-    made = fuse(x._layout, kernel._storage, kernel._layout, *parts, None, params)
-    return x._new(made, layout_of(params.out_dims, params.channels_last))
+    storage = fuse(x._layout, kernel._storage, kernel._layout, *parts, None, params)
+    return x._new(storage, layout_of(params.out_dims, params.channels_last))

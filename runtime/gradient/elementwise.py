@@ -17,7 +17,7 @@ from ..core.layout import Layout
 from ..core.result_shapes import reduced
 from ..core.shape import Shape
 from ..tensor import Tensor
-from .node import Contributions, Node, Rule, opened, require_writable, rewritten, watched
+from .node import Contributions, Node, Rule, require_writable, rewritten, tracked, unwrap
 from .products import product_of_others
 from .recording import mode
 from .rules import overwritten, view_of, widened, zeros
@@ -28,35 +28,35 @@ NO_PARAMETERS: Final[Mapping[str, float]] = {}
 class _Functor(Rule):
     """The gradients of an op, each with what it needs."""
 
-    __slots__ = ("_derivatives", "_joint", "_only", "_operands", "keeps_result", "keeps_x", "kept", "needs_site")
+    __slots__ = ("_derivatives", "_joint", "_only", "_operands", "keeps_result", "keeps_x", "needs_site", "saves")
 
     def __init__(self, op: Op, derivatives: Mapping[str, Derivative | None]) -> None:
         super().__init__(op.value, self._gradients)
-        self._operands = {name: place for place, name in enumerate(derivatives)}
-        self._derivatives = [(place, it) for place, it in enumerate(derivatives.values()) if it is not None]
+        self._operands = {name: position for position, name in enumerate(derivatives)}
+        self._derivatives = [(position, it) for position, it in enumerate(derivatives.values()) if it is not None]
         self._joint = JOINT_DERIVATIVES.get(op)
         self._only = self._derivatives[0] if len(derivatives) == 1 and self._derivatives else None
         needs = [() if it is None else it.takes for it in derivatives.values()]
         self.keeps_x, self.keeps_result = "x" in needs[0], "result" in needs[0]
-        """What the gradient of the first operand needs."""
+        """Whether the gradient of the first operand needs its elements, and the result's."""
         self.needs_site = self.keeps_x or self.keeps_result
-        self.kept = self._kept_by(needs)
-        """Which operands are needed, whether the result is, and whether any is: by which gradients are asked for.
+        self.saves = self._saves_by(needs)
+        """Which operands are saved, whether the result is, and whether any is, by which operands need gradients.
 
-        `kept[1][0]` is for that of the first operand of two; to look into a tuple takes less time than into a dict.
+        `saves[1][0]` is for the gradient of the first operand of two; indexing a tuple is faster than a dict.
         """
 
-    def _kept_by(self, needs: Sequence[tuple[str, ...]], *asked: bool) -> Any:
-        if len(asked) == len(needs):
-            if self._joint is not None and all(asked[place] for place, _ in self._derivatives):
-                return self._find_kept([self._joint.takes])
-            return self._find_kept(itertools.compress(needs, asked))
-        return tuple([self._kept_by(needs, *asked, is_asked) for is_asked in (False, True)])
+    def _saves_by(self, needs: Sequence[tuple[str, ...]], *wanted: bool) -> Any:
+        if len(wanted) == len(needs):
+            if self._joint is not None and all(wanted[position] for position, _ in self._derivatives):
+                return self._saves_for([self._joint.takes])
+            return self._saves_for(itertools.compress(needs, wanted))
+        return tuple([self._saves_by(needs, *wanted, is_wanted) for is_wanted in (False, True)])
 
-    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
+    def _saves_for(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
         needed = {name for names in needs for name in names}
-        kept = [name in needed for name in (*self._operands, "result")]
-        return *kept, any(kept)
+        saves = [name in needed for name in (*self._operands, "result")]
+        return *saves, any(saves)
 
     def _gradients(self, node: Node, g: Tensor) -> Contributions:
         shape = node.inputs[1].shape
@@ -64,32 +64,32 @@ class _Functor(Rule):
             g = g.reshape(shape)
         if self._only is None:
             return self.contributions(node, g, shape, node.saved[-1])
-        # Of one operand, in place: a generator takes as long as the rest.
-        place, (takes, function) = self._only
-        return ((place, function(g, *[self._part(node, name, shape, node.saved[-1]) for name in takes])),)
+        # Of one operand, without a generator: that would double the time.
+        position, (takes, function) = self._only
+        return ((position, function(g, *[self._part(node, name, shape, node.saved[-1]) for name in takes])),)
 
     def contributions(
-        self, node: Node, g: Tensor, shape: Shape, given: Mapping[str, Any]
+        self, node: Node, g: Tensor, shape: Shape, parameters: Mapping[str, Any]
     ) -> Iterator[tuple[int, Tensor | None]]:
-        """The gradients, where `given` are parameters and the like; `shape` is that of the result."""
+        """Yield the gradients of the operands by position; `shape` is that of the result."""
         inputs = node.inputs
         if self._joint is not None:
             (first, _), (second, _) = self._derivatives
             if inputs[2 * first] is not None and inputs[2 * second] is not None:
                 takes, function = self._joint
-                both = function(g, *[self._part(node, name, shape, given) for name in takes])
+                both = function(g, *[self._part(node, name, shape, parameters) for name in takes])
                 yield from zip((first, second), both, strict=True)
                 return
-        for place, (takes, function) in self._derivatives:
-            if inputs[2 * place] is not None:
-                parts = [self._part(node, name, shape, given) for name in takes] if takes else ()
-                yield place, function(g, *parts)
+        for position, (takes, function) in self._derivatives:
+            if inputs[2 * position] is not None:
+                parts = [self._part(node, name, shape, parameters) for name in takes] if takes else ()
+                yield position, function(g, *parts)
 
-    def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
-        place = self._operands.get(name)
-        if place is not None:
-            return node.operand(place)
-        return node.made(shape) if name == "result" else given[name]
+    def _part(self, node: Node, name: str, shape: Shape, parameters: Mapping[str, Any]) -> Any:
+        position = self._operands.get(name)
+        if position is not None:
+            return node.operand(position)
+        return node.result_as(shape) if name == "result" else parameters[name]
 
 
 class _Cast(_Functor):
@@ -187,17 +187,17 @@ class _Reduction(_Functor):
         is_fast = length <= _MAX_WIDE_ROW or dtype is not dtype.compute
         return op if op is not None and dtype in op.dtypes and is_fast else None
 
-    def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
+    def _part(self, node: Node, name: str, shape: Shape, parameters: Mapping[str, Any]) -> Any:
         if name == "x":
             return widened(node.operand(0))
         if name != "result":
-            return given[name]
-        result = node.made(shape)
+            return parameters[name]
+        result = node.result_as(shape)
         if result.dtype is result.dtype.compute:
             return result
         # It was rounded, and may have overflowed.
-        _, dims, parameters = node.saved
-        return widened(node.operand(0))._reduce(self._op, dims, True, None, None, *parameters.values())
+        _, dims, saved = node.saved
+        return widened(node.operand(0))._reduce(self._op, dims, True, None, None, *saved.values())
 
 
 class _Product(_Reduction):
@@ -226,8 +226,8 @@ class _Write(_Functor):
         super().__init__(op, derivatives)
         self._op = op
 
-    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
-        x, y, result, _ = super()._find_kept(needs)
+    def _saves_for(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
+        x, y, result, _ = super()._saves_for(needs)
         # The result is worked out once more: what was written may be overwritten.
         return x or result, y or result
 
@@ -239,10 +239,10 @@ class _Write(_Functor):
         if node.takes(1):
             yield 1, contributions.get(1)
 
-    def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
+    def _part(self, node: Node, name: str, shape: Shape, parameters: Mapping[str, Any]) -> Any:
         if name == "result":
             return node.operand(2)._binary(self._op, node.operand(1))
-        return node.operand(2) if name == "x" else super()._part(node, name, shape, given)
+        return node.operand(2) if name == "x" else super()._part(node, name, shape, parameters)
 
 
 def _class_of(op: Op) -> type[_Functor]:
@@ -266,26 +266,26 @@ _WRITES: Final[Mapping[Op, _Write]] = {
 
 
 def set_rules() -> None:
-    """Have each op that has gradients say how it is recorded, which is found quicker there than in a table."""
+    """Store in each op that has gradients how it is recorded: an attribute is faster to look up than a table."""
     for op, functor in _FUNCTORS.items():
         op.rule = functor
 
 
 def changed(storage: Storage, op: BinaryOp, layout: Layout, source: Storage, source_layout: Layout) -> None:
-    """Write what an op makes of elements and of those of a source to the former, one of which is recorded."""
-    value, node = opened(storage)
-    source_value, source_node = opened(source)
+    """Write an op of elements and of those of a source to the former, one of which is recorded."""
+    value, node = unwrap(storage)
+    source_value, source_node = unwrap(source)
     require_writable(op.value, node)
     write = _WRITES.get(op)
     if write is None or not mode().records:
         value.binary_assign(op, layout, source_value, source_layout)
         return
-    keeps_x, keeps_source = write.kept[node is not None][source_node is not None]
+    keeps_x, keeps_source = write.saves[node is not None][source_node is not None]
     if keeps_source and source_value is value:
         # It is overwritten.
         source, source_layout = source.to_dtype(source_layout, source_value.dtype), source_layout.dense
-        source_value, source_node = opened(source)
-    before, before_node = opened(storage.to_dtype(layout, value.dtype)) if keeps_x else (None, None)
+        source_value, source_node = unwrap(source)
+    before, before_node = unwrap(storage.to_dtype(layout, value.dtype)) if keeps_x else (None, None)
     value.binary_assign(op, layout, source_value, source_layout)
-    saved = None, watched(source_value) if keeps_source else None, before, layout
+    saved = None, tracked(source_value) if keeps_source else None, before, layout
     rewritten(storage, write, (node, None, source_node, source_layout, before_node, layout.dense), saved)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...tensor_ops import DIV
 from ..core.layout import Layout
 from ..tensor import Tensor
-from .node import Contributions, Node, opened, record, rule
+from .node import Contributions, Node, record, rule, unwrap
 from .recording import mode
 from .rules import one_of
 
@@ -20,10 +20,10 @@ _ONE: Final = Layout.contiguous(())
 
 def moved(tensor: Any, target: Device) -> Any:
     """A recorded tensor on another device: its gradient moves back."""
-    plain, node = opened(tensor._storage)
-    made = Tensor._new(plain, tensor._layout)._moved(target)
-    storage = record(made._storage, _to, (node, tensor._layout), (None, plain.device), None, False)
-    return Tensor._new(storage, made._layout)
+    plain, node = unwrap(tensor._storage)
+    moved = Tensor._new(plain, tensor._layout)._moved(target)
+    storage = record(moved._storage, _to, (node, tensor._layout), (None, plain.device), None, False)
+    return Tensor._new(storage, moved._layout)
 
 
 @rule

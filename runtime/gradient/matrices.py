@@ -56,9 +56,9 @@ def _minors(x: Tensor) -> Tensor:
     rows = chosen.reshape(*x.shape[:-2], size, size - 1, size, size - 1)
     first = x.rank - 2
     minors = rows.permute([*batch, first, first + 2, first + 1, first + 3]).contiguous()
-    found = Tensor._new(minors._storage.det(minors._layout), Layout.contiguous(results.det(minors).shape))
+    determinants = Tensor._new(minors._storage.det(minors._layout), Layout.contiguous(results.det(minors).shape))
     signs = 1 - 2 * (np.indices((size, size)).sum(0) % 2)
-    return found * Tensor(signs, dtype=x.dtype, device=x.device)
+    return determinants * Tensor(signs, dtype=x.dtype, device=x.device)
 
 
 def solved(x: Tensor, values: Tensor) -> Tensor:

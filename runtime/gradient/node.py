@@ -27,7 +27,7 @@ Contribution: TypeAlias = "Tensor | Callable[[Tensor | None], Tensor] | None"
 
 
 class Use(NamedTuple):
-    """What a layout shows of the storage that a node stands for."""
+    """The part of a node's storage that a layout covers."""
 
     node: Node
     layout: Layout | None
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 Contributions: TypeAlias = Iterable[tuple[int | Use, "Contribution | Part"]]
-"""The gradients of operands, each with the operand's place, or of what was computed again in place of operands."""
+"""Gradients of operands, each with the operand's position or, if it was recomputed, with a `Use` of a node."""
 
 
 class Rule:
@@ -74,7 +74,7 @@ _numbers: Final = itertools.count()
 
 
 class Node:
-    """A recorded call, or a variable, which no call made; it is the `inner` of the storage that the call gave.
+    """A recorded call, or a variable (which no call returned); it is the `inner` of the storage that the call returned.
 
     A gradient is that of a storage, all of whose elements are counted in their order: views of it share it.
     """
@@ -96,28 +96,29 @@ class Node:
     device: BackendDevice
     dtype: DType
     length: int
-    """The number of elements of the storage that the call made, or wrote to."""
+    """The number of elements of the storage that the call returned, or wrote to."""
     number: int
     """Higher than those of all nodes that it depends on."""
     rule: Rule | None
     """None of a variable."""
     inputs: tuple[Any, ...]
-    """Two items for each operand: the node that made it, None if it has no gradient; and the layout of what the call
-    read of its storage, None for all of it and for an operand that was left out. One tuple takes less time than two."""
+    """Two items for each operand: the node that returned it, None if it has no gradient; and the layout of what the
+    call
+    read of its storage, None for all of it and for an operand that was omitted. One tuple is faster than two."""
     saved: tuple[Any, ...]
     """What the rule reads: for each operand its storage, or None if the gradients do not need its elements; then the
     other arguments that they need. A rule that reads no elements may have these alone. Of a variable its layout, where
     that is not row-major."""
     result: Storage | None
-    """The storage that the call made, or wrote to, if the gradients need its elements."""
+    """The storage that the call returned, or wrote to, if the gradients need its elements."""
     site: CallSite
-    """Where the call was made, if the gradients need something that may be overwritten."""
+    """The call site, if the gradients need something that may be overwritten."""
 
     @classmethod
-    def of(cls, made: Storage, rule: Rule | None) -> Node:
-        """A node that stands for a storage; without a rule, for one that no call made."""
+    def of(cls, storage: Storage, rule: Rule | None) -> Node:
+        """Return a node for a storage; without a rule, for one that no call returned."""
         node = new(cls)
-        inner = made.inner
+        inner = storage.inner
         node.device = inner.device
         node.dtype = inner.dtype
         node.length = inner.length
@@ -138,11 +139,11 @@ class Node:
         return "" if self.rule is None else self.rule.name
 
     def takes(self, operand: int) -> bool:
-        """Return True if the gradient of an operand is asked for."""
+        """Return True if the gradient of an operand is needed."""
         return self.inputs[2 * operand] is not None
 
     def operand(self, operand: int) -> Tensor:
-        """An operand as it was given, which must not have been overwritten."""
+        """Return an operand as it was passed, which must not have been overwritten."""
         node, layout = self.inputs[2 * operand : 2 * operand + 2]
         value = self.saved[operand]
         if _Writes.last > self.number:
@@ -153,15 +154,15 @@ class Node:
         return tensor
 
     def optional(self, operand: int) -> Tensor | None:
-        """An operand that may have been left out."""
+        """Return an operand that may have been omitted."""
         return None if self.saved[operand] is None else self.operand(operand)
 
-    def made(self, shape: Iterable[int]) -> Tensor:
-        """The result, which must not have been overwritten."""
-        return self.left(Layout.contiguous(shape))
+    def result_as(self, shape: Iterable[int]) -> Tensor:
+        """Return the result, which must not have been overwritten."""
+        return self.result_view(Layout.contiguous(shape))
 
-    def left(self, layout: Layout) -> Tensor:
-        """What a layout shows of the result, or of what was written to, which must not have been overwritten."""
+    def result_view(self, layout: Layout) -> Tensor:
+        """Return a view of the result, or of what was written to, which must not have been overwritten."""
         result: Any = self.result
         if _Writes.last > self.number:
             self.require_unchanged(result)
@@ -184,7 +185,7 @@ class Node:
         self.rule = _freed
 
     def require_unchanged(self, value: Storage) -> None:
-        """Raise GradientError where a storage was written to since the call was made."""
+        """Raise GradientError where a storage was written to since the call."""
         number, site = value.written or UNWRITTEN
         if number > self.number and site is not None:
             raise GradientError(
@@ -201,11 +202,11 @@ def next_number() -> int:
 
 
 UNWRITTEN: Final[tuple[int, CallSite | None]] = (-1, None)
-"""What `Storage.written` is of a storage that gradients need and that nobody has written to since."""
+"""`Storage.written` of a storage that gradients need and that was not written to since."""
 
 # Not equal to the one above: Python would make one object of both.
 BORROWED: Final[tuple[int, CallSite | None]] = (-2, None)
-"""What `Storage.written` is of a gradient whose elements somebody else may have too."""
+"""`Storage.written` of a gradient whose elements another tensor may share."""
 
 
 class _Writes:
@@ -235,7 +236,7 @@ def _freed(node: Node, _: Tensor) -> Contributions:
 
 
 class RecordedBase(Storage):
-    """What recorded storages have besides the methods that record."""
+    """Members of recorded storages other than the methods that record."""
 
     __slots__ = ("__weakref__",)
 
@@ -262,8 +263,8 @@ def handle_of(storage: Storage) -> Callable[[], object] | None:
     return ref(storage) if isinstance(storage, RecordedBase) else None
 
 
-def watched(value: Storage | None) -> Any:
-    """Have writes to a plain storage noted from now on, since gradients need its elements."""
+def tracked(value: Storage | None) -> Any:
+    """Track writes to a plain storage from now on, since gradients need its elements."""
     if value is not None and value.written is None:
         value.written = UNWRITTEN
     return value
@@ -277,27 +278,27 @@ def note_write(storage: Storage) -> None:
 
 
 def borrowed(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Gradients whose elements somebody else may have: whoever is given one as his own is given a copy."""
+    """Mark gradients whose elements another tensor may share: whoever needs one of its own gets a copy."""
     if mode().keeps_graph:
         return [None if tensor is None else tensor.copy() for tensor in tensors]
     return [None if tensor is None else Tensor._new(_borrowed(tensor._storage), tensor._layout) for tensor in tensors]
 
 
 def _borrowed(storage: Storage) -> Storage:
-    another = alias(opened(storage)[0])
+    another = alias(unwrap(storage)[0])
     another.written = BORROWED
     return another
 
 
-def opened(storage: Any) -> tuple[Any, Node | None]:
-    """The plain storage of one that may be recorded, and its node."""
+def unwrap(storage: Any) -> tuple[Any, Node | None]:
+    """Return the plain storage of one that may be recorded, and its node."""
     inner = storage.inner
     return (storage.value, inner) if type(inner) is Node else (storage, None)
 
 
-def opened_each(storages: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[Node | None, ...]]:
-    """The same of several."""
-    pairs = [opened(storage) for storage in storages]
+def unwrap_each(storages: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[Node | None, ...]]:
+    """Unwrap several storages: see `unwrap`."""
+    pairs = [unwrap(storage) for storage in storages]
     return tuple([value for value, _ in pairs]), tuple([node for _, node in pairs])
 
 
@@ -308,7 +309,7 @@ def inputs_of(nodes: Iterable[Node | None], layouts: Iterable[Layout]) -> Iterat
 
 
 def recorded_of(value: Storage, node: Node) -> Storage:
-    """A storage that a node has made."""
+    """Return a recorded storage for a node's result."""
     storage: Storage = extensions.recorded_storage()
     storage.value = value
     storage.inner = node  # type: ignore[assignment]
@@ -316,22 +317,22 @@ def recorded_of(value: Storage, node: Node) -> Storage:
 
 
 def record(
-    made: Storage,
+    value: Storage,
     rule: Rule,
     inputs: tuple[Any, ...],
     saved: tuple[Any, ...],
     result: Storage | None = None,
     needs_site: bool = True,
 ) -> Any:
-    """Return a recorded storage for what a call made; `made` itself where nothing is recorded.
+    """Return a recorded storage for a call's result; the result itself where nothing is recorded.
 
     `needs_site` is false where gradients need nothing that may be overwritten. All is done in place: an op takes little
     more time than calls of functions.
     """
     if not mode().records:
-        return made
-    made.written = UNWRITTEN
-    inner = made.inner
+        return value
+    value.written = UNWRITTEN
+    inner = value.inner
     node = Node()
     node.device = inner.device
     node.dtype = inner.dtype
@@ -350,13 +351,13 @@ def record(
         except (KeyError, ValueError):
             node.site = find(rule, frame_at(0), frame_at(0))
     storage = extensions.recorded_storage()
-    storage.value = made
+    storage.value = value
     storage.inner = node
     return storage
 
 
 class Parts:
-    """The gradients of the results of one call, by their places; a result without a use has none."""
+    """The gradients of the results of one call, by position; an unused result has none."""
 
     __slots__ = ("_of",)
 
@@ -380,37 +381,37 @@ class Parts:
 
 
 def record_each(
-    made: Sequence[Storage | None], rule: Rule, inputs: tuple[Any, ...], saved: tuple[Any, ...]
+    storages: Sequence[Storage | None], rule: Rule, inputs: tuple[Any, ...], saved: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """Return recorded storages for the results of one call; integers, and None for what was left out, stay.
 
     The rule takes `Parts`. For rules that call `result_of`, `saved` ends in the results.
     """
-    first = next((it for it in made if it is not None), None)
+    first = next((it for it in storages if it is not None), None)
     if first is None or not mode().records:
-        return tuple(made)
+        return tuple(storages)
     call = Node.of(first, rule)
     call.length = 0
     call.inputs, call.saved = inputs, saved
     call.site = call_site(rule)
     return tuple(
         [
-            _recorded_part(call, place, watched(it)) if it is not None and it.inner.dtype.is_inexact else it
-            for place, it in enumerate(made)
+            _recorded_part(call, position, tracked(it)) if it is not None and it.inner.dtype.is_inexact else it
+            for position, it in enumerate(storages)
         ]
     )
 
 
-def result_of(call: Node, place: int, layout: Layout) -> Tensor:
-    """A result of a call of several, which must not have been overwritten."""
-    value = call.saved[-1][place]
+def result_of(call: Node, position: int, layout: Layout) -> Tensor:
+    """Return one of the results of a call, which must not have been overwritten."""
+    value = call.saved[-1][position]
     call.require_unchanged(value)
-    return Tensor._new(_recorded_part(call, place, value) if mode().keeps_graph else value, layout)
+    return Tensor._new(_recorded_part(call, position, value) if mode().keeps_graph else value, layout)
 
 
-def _recorded_part(call: Node, place: int, value: Storage) -> Storage:
+def _recorded_part(call: Node, position: int, value: Storage) -> Storage:
     node = Node.of(value, Rule(call.name, _part))
-    node.inputs, node.saved = (call, None), (None, place)
+    node.inputs, node.saved = (call, None), (None, position)
     return recorded_of(value, node)
 
 
@@ -440,9 +441,9 @@ def require_writable(op: str, node: Node | None) -> None:
         )
 
 
-def require_real(op: str, made: Storage) -> None:
-    """Raise GradientError where a call that is recorded has made complex numbers."""
-    if made.inner.dtype.is_complex and mode().records:
+def require_real(op: str, result: Storage) -> None:
+    """Raise GradientError if a recorded call returned complex numbers."""
+    if result.inner.dtype.is_complex and mode().records:
         raise GradientError(
             op, "complex numbers have no gradients; detach the tensor, or compute with real and imaginary parts"
         )
@@ -458,7 +459,7 @@ def rewritten(
     """Record that a call has written to a storage, the first of its operands: all views of it see that."""
     if not mode().records:
         return
-    value, before = opened(storage)
+    value, before = unwrap(storage)
     node = Node.of(storage, rule)
     node.inputs = inputs
     node.saved = saved
@@ -467,10 +468,10 @@ def rewritten(
             reason = "what is recorded is written to elements that detach has shown"
             raise GradientError(node.name, f"{reason}; write to a copy of these, x.detach().copy()")
         node.site = call_site(_Writes)
-        # Earlier nodes may have saved the storage, which from now on shows what this node made.
+        # Earlier nodes may have saved the storage, which from now on holds this node's result.
         storage.written = node.number, node.site
         _Writes.note(node.number)
-        storage.value = value = watched(alias(storage))
+        storage.value = value = tracked(alias(storage))
     else:
         # The plain storage is one whose writes are noted.
         node.site = value.written[1]

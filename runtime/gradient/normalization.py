@@ -25,15 +25,15 @@ def normalize_groups(
     whole_batch: bool,
     eps: float,
 ) -> list[Tensor]:
-    """Those of the elements, and of the weight and the bias if they are given."""
+    """Compute the gradients of the elements, and of the weight and the bias if present."""
     op = "normalize_groups_gradient"
     layout = Layout.contiguous(group_statistics(x.shape, groups, whole_batch))
     mean, variance = statistics
     operands = *parts(op, "weight", weight), mean, layout, variance, layout, g._storage, g._layout
     own, *of_vectors = x._storage.normalize_groups_gradient(x._layout, *operands, groups, dim, whole_batch, eps)
     vectors = zip(of_vectors, (weight, bias), strict=True)
-    found = [vector._like(storage).to_dtype(vector.dtype) for storage, vector in vectors if vector is not None]
-    return [x._like(own), *found]
+    of_affine = [vector._like(storage).to_dtype(vector.dtype) for storage, vector in vectors if vector is not None]
+    return [x._like(own), *of_affine]
 
 
 def normalize_groups_gradient(

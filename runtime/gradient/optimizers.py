@@ -14,7 +14,7 @@ from ..core.argument import REQUIRED, DefaultFloat, boolean, by_other_name
 from ..tensor import Gradients, Tensor
 from ..tensor import names as familiar
 from ..tensor.base import require_tensors
-from .node import opened
+from .node import unwrap
 from .parameters import RATE, SHORT_RATE, ParameterBatch, Parameters, betas_setting, number_setting, parameter_groups
 from .recording import no_grad
 from .state import load, require_same
@@ -47,7 +47,7 @@ class Group(Unpicklable):
         self._op = op
         self._batches = batches
         self.settings = dict(settings)
-        """The learning rate and the others, as they were given last."""
+        """The learning rate and the others, as last passed."""
 
     @property
     def learning_rate(self) -> float:
@@ -81,16 +81,16 @@ class Group(Unpicklable):
 
 
 class Optimizer(Unpicklable, ABC):
-    """What SGD, Adam and AdamW have in common.
+    """The base of SGD, Adam and AdamW.
 
     The parameters are variables, in a list or by name, or groups of them with settings of their own; `lr` is PyTorch's
     name of `learning_rate`. `Group` has an example of groups.
 
     One call changes all parameters of a group that are on one device and of one dtype: on a GPU by one launch for every
     168 of them, and Adam has another one that counts the step. Parameters of short floats have a state in f32; each
-    step is computed in f32 and rounded to the parameter once, and no copy of the parameter in f32 is kept. Where steps
-    are smaller than the parameters' own precision, keep variables in f32, and convert them in the forward pass with
-    `w.to_dtype("bf16")`: their gradients come back in f32.
+    step is computed in f32 and rounded to the parameter once, and the optimizer has no copy of the parameter in f32.
+    Where steps are smaller than the parameters' own precision, keep variables in f32, and convert them in the forward
+    pass with `w.to_dtype("bf16")`: their gradients come back in f32.
 
     >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
     >>> optimizer = tl.optim.Adam([w], 0.001)
@@ -151,7 +151,7 @@ class Optimizer(Unpicklable, ABC):
 
     @abstractmethod
     def _numbers(self, settings: Mapping[str, Any]) -> list[float]:
-        """What a step depends on, the learning rate first."""
+        """Return the numbers that a step depends on, the learning rate first."""
 
     def _kinds_of(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """The kinds of numbers that the state of a group has for each element."""
@@ -185,11 +185,11 @@ class Optimizer(Unpicklable, ABC):
         """
         if type(gradients) is Gradients:
             of = gradients._of
-            given = [[of.get(node) for node in batch.nodes] for _, batch in self._batches]
+            gradients_of = [[of.get(node) for node in batch.nodes] for _, batch in self._batches]
         else:
-            given = self._listed(gradients)
+            gradients_of = self._listed(gradients)
         is_taken = False
-        for (group, batch), each in zip(self._batches, given, strict=True):
+        for (group, batch), each in zip(self._batches, gradients_of, strict=True):
             is_taken |= batch.step(self._method, each, group.settings.get(_NESTEROV, self._is_decoupled))
         if not is_taken:
             reason = "the gradients are of none of the parameters; they are those of a loss that depends on these Vars"
@@ -226,11 +226,11 @@ class Optimizer(Unpicklable, ABC):
             raise DeviceMismatch(
                 "step", devices, f"parameter '{name}' is on {devices[0]}, its gradient on {devices[1]}"
             )
-        plain: Tensor = Tensor._new(opened(gradient._storage)[0], gradient._layout)
+        plain: Tensor = Tensor._new(unwrap(gradient._storage)[0], gradient._layout)
         return plain.copy() if id(plain._storage.inner) in self._written else plain
 
     def state(self) -> dict[str, Tensor]:
-        """What steps have worked out, by name, for `save_safetensors`: a copy, with the number of steps.
+        """Return a copy of the optimizer's state by name, for `save_safetensors`, with the number of steps.
 
         The settings are not in it: they are those of the optimiser that loads it.
         """
@@ -286,7 +286,7 @@ class SGD(Optimizer):
         x = x - learning_rate * (g + momentum * v if nesterov else v)
 
     as torch.optim.SGD does without dampening, after Sutskever, Martens, Dahl and Hinton, "On the importance of
-    initialization and momentum in deep learning" (2013). `InvalidArgument` for what is no Var, a Var that is given
+    initialization and momentum in deep learning" (2013). `InvalidArgument` for what is no Var, a Var that is passed
     twice, numbers below 0, an unknown setting of a group, and nesterov without momentum. See `Optimizer` for groups.
 
     >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
@@ -315,7 +315,7 @@ class SGD(Optimizer):
     def _check(self, settings: dict[str, Any]) -> None:
         super()._check(settings)
         if settings[_NESTEROV] and not settings["momentum"]:
-            raise InvalidArgument("SGD", "nesterov is a way of momentum, which is 0; give a momentum such as 0.9")
+            raise InvalidArgument("SGD", "nesterov needs momentum, which is 0; pass a momentum such as 0.9")
 
     def _numbers(self, settings: Mapping[str, Any]) -> list[float]:
         return [settings[name] for name in (RATE, "momentum", "weight_decay")]
@@ -333,7 +333,7 @@ class Adam(Optimizer):
 
     The step is counted in the device's memory, for all parameters of a group together that are on one device and of
     one dtype. The settings are those of
-    torch.optim.Adam. `InvalidArgument` for what is no Var, a Var that is given twice, numbers below 0, betas that are
+    torch.optim.Adam. `InvalidArgument` for what is no Var, a Var that is passed twice, numbers below 0, betas that are
     not below 1, and an unknown setting of a group. See `Optimizer` for groups.
 
     >>> w = tl.Var(tl.Tensor([1.0, 2.0]))

@@ -70,7 +70,7 @@ def _unrecorded() -> Generator[None]:
         # Blocks of generators may end in another order than they began in: each takes one from this context.
         after = mode().outer or before
     except GeneratorExit:
-        # An interrupt came before the end of the block, and nobody has the generator any more.
+        # An interrupt came before the end of the block, and the generator has no owner any more.
         if mode() is not own:
             after = mode()
     finally:
@@ -78,7 +78,7 @@ def _unrecorded() -> Generator[None]:
 
 
 class NoGrad:
-    """What `no_grad` returns: a context manager that is entered again, also inside itself and by several threads."""
+    """The context manager of `no_grad`. It is reentrant, also from several threads."""
 
     __slots__ = ("_blocks",)
 
@@ -91,7 +91,7 @@ class NoGrad:
         try:
             next(block)
         except BaseException:
-            # An interrupt may come behind any call.
+            # An interrupt may come after any call.
             block.close()
             raise
 

@@ -11,7 +11,7 @@ from ...op import MethodOp
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
-from .node import Contribution, Contributions, Node, Rule, opened, record, rule, watched
+from .node import Contribution, Contributions, Node, Rule, record, rule, tracked, unwrap
 from .walk import owns
 
 if TYPE_CHECKING:
@@ -31,22 +31,22 @@ def row_gradients(
     *arguments: float,
     adds: bool,
 ) -> Iterator[Contribution]:
-    """Those of the operands of an op of rows: results of its gradient op by their places, or what is given as it is.
+    """Yield the gradients of a row op's operands: results of its gradient op by position, or others as they are.
 
-    The last results are sums over all rows, which are asked for by the flags among the arguments. An op that adds a
+    The last results are sums over all rows, which the flags among the arguments request. An op that adds a
     residual adds what the first operand has of its other uses.
     """
-    asked = [argument for argument in arguments if isinstance(argument, bool)]
-    count = sum(isinstance(source, int) for source in sources) - len(asked)
+    wanted = [argument for argument in arguments if isinstance(argument, bool)]
+    count = sum(isinstance(source, int) for source in sources) - len(wanted)
     results: list[Tensor | None] = []
 
     def compute(residual: Tensor | None = None) -> None:
         tensors = [*others, residual] if adds else others
         parts = [part for tensor in tensors for part in parts_of(name, "operand", tensor)]
-        made = getattr(g._storage, name)(g._layout, *parts, *arguments)
-        storages = iter(made if isinstance(made, tuple) else (made,))
+        results_of = getattr(g._storage, name)(g._layout, *parts, *arguments)
+        storages = iter(results_of if isinstance(results_of, tuple) else (results_of,))
         results[:] = [g._like(next(storages)) for _ in range(count)]
-        results.extend([_vector(next(storages)) if is_asked else None for is_asked in asked])
+        results.extend([_vector(next(storages)) if is_wanted else None for is_wanted in wanted])
 
     def of_first(source: int, residual: Tensor | None) -> Tensor:
         compute(residual)
@@ -54,10 +54,10 @@ def row_gradients(
         assert first is not None
         return first
 
-    for place, source in enumerate(sources):
+    for position, source in enumerate(sources):
         if not isinstance(source, int):
             yield source
-        elif adds and place == 0:
+        elif adds and position == 0:
             yield partial(of_first, source)
         else:
             if not results:
@@ -76,7 +76,7 @@ def row_numbers(
     node: Node,
     handle: Callable[[], object] | None,
 ) -> Tensor:
-    """That of an op with a number for each row, in the memory of the elements if nobody else needs them.
+    """Return the gradient of an op that reduces rows, in the memory of the elements if nothing else needs them.
 
     Its gradient op takes vectors along the rows, numbers that the op saved, and the index of each row.
     """
@@ -84,8 +84,8 @@ def row_numbers(
     parts = [part for vector in vectors for part in parts_of(name, "operand", vector)]
     for other in (g, *others):
         parts += (other._storage, other._layout) if isinstance(other, Tensor) else (other, rows)
-    made = getattr(x._storage, name)(x._layout, *parts, *where, owns(node, 0, handle), *parameters)
-    return x._like(made)
+    storage = getattr(x._storage, name)(x._layout, *parts, *where, owns(node, 0, handle), *parameters)
+    return x._like(storage)
 
 
 class _Rows:
@@ -109,8 +109,8 @@ class _Rows:
         if index is not None:
             name, targets, ignored = index
             chosen = targets.unsqueeze(dim)
-            places = chosen.to_dtype("i64")
-            self._counts = places.ne(ignored)
+            columns = chosen.to_dtype("i64")
+            self._counts = columns.ne(ignored)
             if chosen.dtype.index_mark is not None:
                 self._counts = self._counts & chosen.ne(chosen.dtype.index_mark)
         self.known: dict[str, Any] = {**parameters, "dims": (dim,), "count": self.shape[dim]}
@@ -124,7 +124,7 @@ class _Rows:
             else:
                 self.known[each] = self.counted(operand if operand.rank == x.rank else operand.unsqueeze(dim))
         if index is not None:
-            self.known[name] = positions.eq(places)
+            self.known[name] = positions.eq(columns)
 
     def vector(self, vector: Tensor) -> Tensor:
         """A vector along the rows."""
@@ -152,11 +152,11 @@ def row_vector(
 ) -> Tensor | None:
     """That of a vector along the rows of an op with a number for each row, op by op."""
     rows = _Rows(tensors, index, dim, parameters)
-    found = rows.gradient(op, name, rows.counted(g.unsqueeze(dim)))
+    gradient = rows.gradient(op, name, rows.counted(g.unsqueeze(dim)))
     vector = tensors[name]
     assert isinstance(vector, tuple)
     assert vector[0] is not None
-    return found if found is None else _summed(found.broadcast_as(rows.shape), dim).to_dtype(vector[0].dtype)
+    return gradient if gradient is None else _summed(gradient.broadcast_as(rows.shape), dim).to_dtype(vector[0].dtype)
 
 
 def row_numbers_gradient(
@@ -172,15 +172,15 @@ def row_numbers_gradient(
     wide = rows.counted(g)
     for name, operand in tensors.items():
         tensor = operand[0] if isinstance(operand, tuple) else operand
-        found = None if tensor is None else rows.gradient(op, name, wide)
-        if found is None or tensor is None:
+        gradient = None if tensor is None else rows.gradient(op, name, wide)
+        if gradient is None or tensor is None:
             yield None
         elif isinstance(operand, tuple):
-            yield _summed(found.broadcast_as(rows.shape), dim).to_dtype(tensor.dtype)
+            yield _summed(gradient.broadcast_as(rows.shape), dim).to_dtype(tensor.dtype)
         elif tensor.shape == rows.shape:
-            yield found.broadcast_as(rows.shape).to_dtype(tensor.dtype)
+            yield gradient.broadcast_as(rows.shape).to_dtype(tensor.dtype)
         else:
-            yield found.squeeze(dim)
+            yield gradient.squeeze(dim)
 
 
 def _summed(x: Tensor, dim: int) -> Tensor:
@@ -201,27 +201,27 @@ def row_of_sum(
     arguments: Sequence[float],
     saved: Sequence[float],
 ) -> tuple[Storage, ...]:
-    """What an op of rows makes of a sum, and the sum: one call, recorded as two.
+    """Apply a row op to a sum, and return both: one call, recorded as two.
 
     Its rule reads some of the operands, of which the sum is the first, and the numbers that are saved.
     """
-    (plain, node), layout = opened(x[0]), x[1]
-    (plain_residual, residual_node), residual_layout = opened(residual[0]), residual[1]
+    (plain, node), layout = unwrap(x[0]), x[1]
+    (plain_residual, residual_node), residual_layout = unwrap(residual[0]), residual[1]
     assert residual_layout is not None
-    opened_others = [(None, None) if other is None else opened(other) for other, _ in others]
-    given: list[Any] = []
+    opened_others = [(None, None) if other is None else unwrap(other) for other, _ in others]
+    operands_of: list[Any] = []
     inputs: list[Any] = []
     for (other, other_node), (_, other_layout) in zip(opened_others, others, strict=True):
-        given += other, other_layout
+        operands_of += other, other_layout
         inputs += other_node, other_layout
-    made, total = getattr(plain, norm.name)(layout, *given, plain_residual, residual_layout, *arguments)
+    normed, total = getattr(plain, norm.name)(layout, *operands_of, plain_residual, residual_layout, *arguments)
     summed = total
     if node is not None or residual_node is not None:
         of_sum = node, layout, residual_node, residual_layout
         summed = record(total, _add, of_sum, (layout.shape,), needs_site=False)
     operands = total, *[other for other, _ in opened_others]
-    kept = [watched(operand) if place in read else None for place, operand in enumerate(operands)]
-    return record(made, norm, (opened(summed)[1], layout.dense, *inputs), (*kept, *saved)), summed
+    saved_operands = [tracked(operand) if position in read else None for position, operand in enumerate(operands)]
+    return record(normed, norm, (unwrap(summed)[1], layout.dense, *inputs), (*saved_operands, *saved)), summed
 
 
 def row_by_ops(
@@ -229,11 +229,11 @@ def row_by_ops(
     tensors: Mapping[str, tuple[Storage | None, Layout | None, float | None]],
     dim: int,
     parameters: Mapping[str, float],
-    asked: Sequence[bool] = (),
+    wanted: Sequence[bool] = (),
 ) -> tuple[Storage, ...]:
-    """What the gradient op of an op of rows gives, op by op, each of which is recorded.
+    """Compute the gradient op of a row op by other ops, each of which is recorded.
 
-    An operand has a number where it may be left out. The last results are the sums over all rows that are `asked` for.
+    An operand has a number where it may be left out. The last results are the sums over all rows that `wanted` selects.
     """
     storage, layout, _ = tensors["g"]
     assert storage is not None
@@ -258,16 +258,16 @@ def row_by_ops(
         "position": Tensor.arange(shape[dim], dtype=g.dtype, device=g.device).reshape(along),
     }
     derivatives = ROW_DERIVATIVES[op].values()
-    count = len(derivatives) - len(asked)
-    found = [
+    count = len(derivatives) - len(wanted)
+    gradients = [
         it.function(g, *[known[name] for name in it.takes]).broadcast_as(shape)
-        for it, is_asked in zip(derivatives, (*[True] * count, *asked), strict=True)
-        if is_asked
+        for it, is_wanted in zip(derivatives, (*[True] * count, *wanted), strict=True)
+        if is_wanted
     ]
     if "residual" in known:
-        found[0] = found[0] + known["residual"]
+        gradients[0] = gradients[0] + known["residual"]
     others = [axis for axis in range(len(shape)) if axis != dim]
-    results = [*found[:count], *[each.sum(others) for each in found[count:]]]
+    results = [*gradients[:count], *[each.sum(others) for each in gradients[count:]]]
     return tuple([each.to_dtype(dtype).contiguous()._storage for each in results])
 
 

@@ -38,11 +38,11 @@ from .node import (
     Contributions,
     Node,
     borrowed,
-    opened,
     require_writable,
     rewritten,
     rule,
-    watched,
+    tracked,
+    unwrap,
 )
 from .normalization import normalize_channels as normalize_channels
 from .normalization import normalize_groups as normalize_groups
@@ -71,12 +71,12 @@ _OPS: Final = {op.value: op for op in JOINT_DERIVATIVES}
 
 
 def one_of(tensor: Tensor) -> Storage:
-    """The number 1 in a tensor's dtype and on its device, which takes no launch and which nobody may write to."""
+    """Return the number 1 in a tensor's dtype and on its device: no launch, and read-only."""
     return tensor._number("backward", 1)
 
 
 def view_of(gradient: Tensor, layout: Layout) -> Tensor:
-    """What a layout shows of a storage, of its gradient."""
+    """View the gradient of a storage by a layout."""
     flat = gradient.contiguous()
     start = flat._layout.start_offset + layout.start_offset
     return Tensor._new(flat._storage, Layout(layout.shape, layout.strides, start))
@@ -154,7 +154,7 @@ def _of_run(g: Tensor, run: padding.Run, dim: int, size: int) -> Tensor:
 
 
 def _embedded(shape: Shape, dim: int, first: int, size: int) -> tuple[str, Ends]:
-    """Put zeros around the elements of a dim, so that the first one is at a position of so many."""
+    """Embed the elements of a dim in zeros, so that the first one is at position `first` of `size`."""
     return padding.CONSTANT, [(dim, first, size - first - shape[dim])]
 
 
@@ -195,9 +195,9 @@ def stretched(g: Tensor, shape: Sequence[int]) -> Tensor:
     for dim in range(2, len(shape)):
         size, new = shape[dim], g.shape[dim]
         if size != new:
-            places = Tensor.arange(new, device=g.device) * size // new
+            sources = Tensor.arange(new, device=g.device) * size // new
             zeros = g._new_full((*g.shape[:dim], size, *g.shape[dim + 1 :]))
-            g = zeros.index_add(places, g, dim)
+            g = zeros.index_add(sources, g, dim)
     return g
 
 
@@ -228,12 +228,12 @@ def _interpolation(method: str, like: Tensor, old: int, new: int, align_corners:
 
 
 def parts(g: Tensor, first: Layout, others: Sequence[Layout], dim: int) -> list[Tensor]:
-    """Those of tensors that were joined along a dim behind a first one."""
-    found, start = [], first.shape[dim]
+    """Split the gradient of a concatenation along a dim into those of all tensors but the first."""
+    gradients, start = [], first.shape[dim]
     for layout in others:
-        found.append(g.narrow(dim, start, layout.shape[dim]))
+        gradients.append(g.narrow(dim, start, layout.shape[dim]))
         start += layout.shape[dim]
-    return found
+    return gradients
 
 
 def zeros(g: Tensor, layout: Layout) -> Tensor:
@@ -254,11 +254,11 @@ def put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor | None:
 
 
 def last_put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor:
-    """That of a source whose elements a scatter wrote: of those written to one place the last is there."""
+    """Return the gradient of a source that a scatter wrote: where several elements have one index, the last counts."""
     order = Tensor.arange(indexes.elem_count, device=g.device).reshape(indexes.shape)
-    places = indexes._new_full(layout.shape, dtype=DType.I64)
-    is_there = places.scatter(indexes, order, dim).gather(indexes, dim).eq(order)
-    return is_there.where(view_of(g, layout).gather(indexes, dim), 0)
+    winners = indexes._new_full(layout.shape, dtype=DType.I64)
+    is_last = winners.scatter(indexes, order, dim).gather(indexes, dim).eq(order)
+    return is_last.where(view_of(g, layout).gather(indexes, dim), 0)
 
 
 def scanned(g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool = False) -> Tensor:
@@ -267,13 +267,13 @@ def scanned(g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusi
 
 
 def at_positions(g: Tensor, positions: Storage, layout: Layout, dim: int) -> Tensor:
-    """That of elements of which those at these positions along a dim were found, each perhaps more than once."""
+    """Return the gradient of elements of which those at positions along a dim were selected, perhaps more than once."""
     sums = zeros(widened(g), layout).reshape(layout.shape)
     return sums.scatter_add(Tensor._new(positions, g._layout.dense), widened(g), dim).to_dtype(g.dtype)
 
 
 def cholesky(g: Tensor, result: Tensor) -> Tensor:
-    """That of symmetric matrices, of which triangles were made: symmetric as well (Murray 2016)."""
+    """Return the gradient of symmetric matrices that were factored: symmetric as well (Murray 2016)."""
     product = (result.mT @ g).tril()
     halved = product - product * 0.5 * Tensor.eye(g.shape[-1], device=g.device)
     one_side = solved(result.mT, solved(result.mT, halved).mT)
@@ -292,21 +292,21 @@ def solve(g: Tensor, x: Tensor, result: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def ratio_of_sums(x: tuple[Storage, Layout], divisor: tuple[Storage, Layout]) -> tuple[Storage, ...]:
-    """What ratio_of_sums gives: each op is recorded."""
+    """Compute ratio_of_sums by recorded ops."""
     count = Tensor._new(*divisor).sum()
     slope = count.recip()
     return (Tensor._new(*x).sum() / count)._storage, count._storage, slope._storage
 
 
 def both_gradients(
-    op: Op, gradient: tuple[Storage, Layout], *given: tuple[Storage, Layout] | float
+    op: Op, gradient: tuple[Storage, Layout], *others: tuple[Storage, Layout] | float
 ) -> tuple[Storage, ...]:
-    """What an op gives of a gradient and what else it takes, the gradients of both operands: each is recorded."""
+    """Compute an op of the gradients of both operands by recorded ops."""
     of = _OPS[op.value.removesuffix("_gradients")]
     g = Tensor._new(*gradient)
     known: dict[str, Any] = {
         name: Tensor._new(*it) if isinstance(it, tuple) else it
-        for name, it in zip(JOINT_DERIVATIVES[of].takes, given, strict=True)
+        for name, it in zip(JOINT_DERIVATIVES[of].takes, others, strict=True)
     }
     each = [derivative for derivative in (DERIVATIVES[of] or {}).values() if derivative is not None]
     if "result" not in known and any("result" in it.takes for it in each):
@@ -325,7 +325,7 @@ def rope_table(g: Tensor, x: Tensor, table: Layout, positions: Tensor, interleav
     (g_first, g_second), (first, second) = (_pairs(widened(each), interleaved) for each in (g, x))
     part = g_second * first - g_first * second if is_sine else g_first * first + g_second * second
     tokens, half = part.shape[-2:]
-    # One position serves the whole batch, or each of it has its own.
+    # One position serves the whole batch, or each item has its own.
     batch = positions.elem_count
     others = math.prod(part.shape[:-2]) // max(batch, 1)
     part = part.reshape(batch, others, tokens * half).sum(1).reshape(batch * tokens, half)
@@ -354,15 +354,15 @@ def attention(
     *,
     of_mask: bool,
 ) -> Sequence[Tensor]:
-    """Those of queries, keys and values, and of the mask if it is asked for."""
-    given: list[Any] = [queries._layout]
+    """Compute the gradients of queries, keys and values, and of the mask if it needs one."""
+    arguments: list[Any] = [queries._layout]
     sums = Tensor._new(logsumexp, Layout.contiguous(queries.shape[:3]))
     for each in (keys, values, result, g, sums, mask, lengths):
-        given += (None, None) if each is None else (each._storage, each._layout)
-    given += is_causal, of_mask, scale
-    found = queries._storage.scaled_dot_product_attention_gradient(*given)
+        arguments += (None, None) if each is None else (each._storage, each._layout)
+    arguments += is_causal, of_mask, scale
+    gradients = queries._storage.scaled_dot_product_attention_gradient(*arguments)
     operands = (queries, keys, values) if mask is None else (queries, keys, values, mask)
-    return [Tensor._new(each, of._layout.dense) for each, of in zip(found, operands, strict=False)]
+    return [Tensor._new(each, of._layout.dense) for each, of in zip(gradients, operands, strict=False)]
 
 
 def attention_by_scores(
@@ -382,7 +382,7 @@ def attention_by_scores(
     of_mask: bool,
     scale: float,
 ) -> tuple[Storage, ...]:
-    """What scaled_dot_product_attention_gradient gives, by way of the scores: each op is recorded."""
+    """Compute scaled_dot_product_attention_gradient from the scores: each op is recorded."""
     batch, heads, count, size = layout.shape
     key_heads, length = keys_layout.shape[1:3]
     # The heads that share a key head are rows of one matrix.
@@ -404,10 +404,10 @@ def attention_by_scores(
     p = scores.eq(-math.inf).where(0.0, scores.softmax(-1))
     of_p = g.matmul(v.mT)
     of_scores = p * (of_p - (of_p * p).sum(-1, keepdim=True))
-    found = [of_scores.matmul(k) * scale, of_scores.mT.matmul(q) * scale, p.mT.matmul(g)]
+    gradients = [of_scores.matmul(k) * scale, of_scores.mT.matmul(q) * scale, p.mT.matmul(g)]
     if of_mask:
-        found.append(of_scores)
-    return tuple([each.to_dtype(queries.dtype)._storage for each in found])
+        gradients.append(of_scores)
+    return tuple([each.to_dtype(queries.dtype)._storage for each in gradients])
 
 
 def _seen(device: Device, shape: Sequence[int], lengths: Tensor | None, is_causal: bool) -> Tensor | None:
@@ -430,21 +430,21 @@ def unblocked(g: Tensor, blocks: QStorage, rows: int, hidden: int) -> Tensor:
 
 
 def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> list[Tensor | None]:
-    """Those that a user's op gives of its operands."""
-    for given in (*operands, result):
-        # The op may keep it.
-        opened(given._storage)[0].inner.share()
+    """Call a user's op for the gradients of its operands."""
+    for tensor in (*operands, result):
+        # The op may retain it.
+        unwrap(tensor._storage)[0].inner.share()
     # The op may change the gradient in place, and those of other calls' operands may be the same tensor.
     return borrowed(_checked(op, op.bwd(*operands, result, g.copy()), operands))
 
 
-def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> list[Tensor | None]:
-    """What a user's op gives: a gradient or None for each operand."""
-    found = given if isinstance(given, tuple) else (given,)
-    if len(found) != len(operands):
+def _checked(op: UserOp, returned: object, operands: Sequence[Tensor]) -> list[Tensor | None]:
+    """Check what a user's op returns: a gradient or None for each operand."""
+    gradients = returned if isinstance(returned, tuple) else (returned,)
+    if len(gradients) != len(operands):
         reason = f"bwd of {type(op).__name__} gives one gradient, or None, for each of {len(operands)} operands"
-        raise GradientError(op.name, f"{reason}, not {describe(given)}")
-    for gradient, operand in zip(found, operands, strict=True):
+        raise GradientError(op.name, f"{reason}, not {describe(returned)}")
+    for gradient, operand in zip(gradients, operands, strict=True):
         if gradient is not None and (not isinstance(gradient, Tensor) or gradient.shape != operand.shape):
             what = gradient.shape if isinstance(gradient, Tensor) else describe(gradient)
             reason = f"bwd of {type(op).__name__} gives gradients in the shapes of the operands"
@@ -456,13 +456,13 @@ def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> list[Tens
             reason = f"bwd of {type(op).__name__} gives gradients in the dtypes of the operands"
             advice = f"end with to_dtype('{operand.dtype}')"
             raise GradientError(op.name, f"{reason}, {operand.dtype} here, not {gradient.dtype}; {advice}")
-    return list(found)
+    return list(gradients)
 
 
 def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout]) -> None:
     """Have a user's op change the first of some storages in place, one of which is recorded."""
-    (storage, layout), (value, node) = first, opened(first[0])
-    plain = [(opened(other)[0], view) for other, view in others]
+    (storage, layout), (value, node) = first, unwrap(first[0])
+    plain = [(unwrap(other)[0], view) for other, view in others]
     call = partial(getattr(value, f"inplace_op{1 + len(others)}"), layout)
     # A plain storage refuses what is no op.
     if not mode().records or not value.inner.dtype.is_float or not isinstance(op, UserOp):
@@ -472,18 +472,18 @@ def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout
     op.require_bwd(1 + len(others))
     inputs: list[Any] = [node, None]
     saved: list[Any] = [None]
-    # Copies of what the op overwrites, which its gradients are given.
+    # Copies of what the op overwrites, which its gradients need.
     copies = [
         (storage, layout),
-        *[(other, view) for other, view in others if opened(other)[0] is value],
+        *[(other, view) for other, view in others if unwrap(other)[0] is value],
     ]
     copied = {view: (other.to_dtype(view, value.inner.dtype), view.dense) for other, view in copies}
     for (other, view), (source, _) in zip(others, plain, strict=True):
-        held, held_layout = copied[view] if source is value else (other, view)
-        held_value, held_node = opened(held)
-        inputs += held_node, held_layout
-        saved.append(watched(held_value))
-    before, before_node = opened(copied[layout][0])
+        copy, copy_layout = copied[view] if source is value else (other, view)
+        copy_value, copy_node = unwrap(copy)
+        inputs += copy_node, copy_layout
+        saved.append(tracked(copy_value))
+    before, before_node = unwrap(copied[layout][0])
     call(*[part for pair in plain for part in pair], op)
     inputs += before_node, layout.dense
     saved += before, op, layout
@@ -493,7 +493,7 @@ def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout
 @rule
 def _inplace_op(node: Node, g: Tensor) -> Contributions:
     op, layout = node.saved[-2:]
-    *others, before = [node.operand(place) for place in range(1, len(node.inputs) // 2)]
-    inside, *found = of_op(op, node.left(layout), view_of(g, layout), before, *others)
+    *others, before = [node.operand(position) for position in range(1, len(node.inputs) // 2)]
+    inside, *of_others = of_op(op, node.result_view(layout), view_of(g, layout), before, *others)
     yield 0, overwritten(g, layout, inside)
-    yield from enumerate(found, 1)
+    yield from enumerate(of_others, 1)

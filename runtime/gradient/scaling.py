@@ -1,4 +1,4 @@
-"""What scales gradients: their norm, and the scale of a loss whose gradients are of f16."""
+"""Scaling of gradients: by their norm, and of a loss whose gradients are f16."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .optimizers import Optimizer
 from .parameters import number_setting
 from .state import require_same
 
-# The most elements of gradients that are scaled together: beside the time that more take, that of a launch is none.
+# The most elements of gradients that are scaled together: a launch takes no time compared with more than these.
 _MAX_TOGETHER: Final = 1 << 24
 
 
@@ -49,7 +49,7 @@ class LossScaler:
     def __init__(self, scale: float = 2.0**16, growth: float = 2.0, backoff: float = 0.5, interval: int = 2000) -> None:
         op = "LossScaler"
         self.scale = _positive(op, "scale", scale)
-        """What the loss is multiplied by."""
+        """The factor of the loss."""
         self.growth = _positive(op, "growth", growth)
         self.backoff = _positive(op, "backoff", backoff)
         self.interval = integer(op, "interval", interval)
@@ -66,7 +66,7 @@ class LossScaler:
         return gradients
 
     def step(self, optimizer: Optimizer, gradients: Gradients) -> bool:
-        """Take a step of an optimiser if all gradients are finite, and adapt the scale; tell whether it was taken."""
+        """Take a step of an optimiser if all gradients are finite, and adapt the scale; return whether it was taken."""
         if not math.isfinite(_Gradients("LossScaler.step", gradients).norm().item()):
             self.scale *= self.backoff
             self._taken = 0
@@ -102,8 +102,8 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     """Scale gradients so that their norm, of all of them together, is at most `max_norm`; give the norm before.
 
     The norm is a tensor of rank 0 in the compute dtype, and nothing is read from the device. Gradients of one device.
-    Small ones are joined first, so that their number hardly counts. Where the gradients are recorded, so is all that is
-    made of them. InvalidArgument for a norm that is not above 0. As torch.nn.utils.clip_grad_norm_.
+    Small ones are concatenated first, so that their number hardly counts. Where the gradients are recorded, so are
+    all results. InvalidArgument for a norm that is not above 0. As torch.nn.utils.clip_grad_norm_.
 
     >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
     >>> grads = (w * w).sum().backward()
@@ -116,15 +116,15 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     limit = number_setting(op, "max_norm", max_norm)
     if not limit:
         raise InvalidArgument(op, "max_norm is above 0; leave the step out to change nothing")
-    joined = _Gradients(op, gradients)
-    norm = joined.norm()
+    together = _Gradients(op, gradients)
+    norm = together.norm()
     # As in PyTorch, a norm of 0 divides nothing.
-    joined.scale((limit / (norm + 1e-6)).clamp(0.0, 1.0))
+    together.scale((limit / (norm + 1e-6)).clamp(0.0, 1.0))
     return norm
 
 
 class _Gradients:
-    """Gradients of one device, whose small ones are joined."""
+    """Gradients of one device, of which small ones are concatenated."""
 
     def __init__(self, op: str, gradients: Gradients) -> None:
         if not isinstance(gradients, Gradients):
@@ -135,57 +135,57 @@ class _Gradients:
         self._each = [it if it._layout.is_contiguous else it.contiguous() for it in gradients._of.values()]
         key = tuple([part for it in self._each for part in (it._layout.number, it._storage.inner.dtype)])
         parts = _batches.get(key) or _batches.put(key, _batches_of(self._each))
-        self._joined = [(batch, batch.join(self._each)) for batch in parts]
+        self._batches = [(batch, batch.concatenate(self._each)) for batch in parts]
 
     def norm(self) -> Tensor:
         """The norm of all gradients together, in the widest of their compute dtypes."""
-        compute = max((flat.dtype.compute for _, flat in self._joined), key=lambda dtype: dtype.itemsize)
-        norms = [flat.to_dtype(flat.dtype.compute).norm().to_dtype(compute) for _, flat in self._joined]
+        compute = max((flat.dtype.compute for _, flat in self._batches), key=lambda dtype: dtype.itemsize)
+        norms = [flat.to_dtype(flat.dtype.compute).norm().to_dtype(compute) for _, flat in self._batches]
         return stack(norms).norm() if len(norms) > 1 else norms[0]
 
     def scale(self, factor: Tensor | float) -> None:
         """Multiply the gradients, which are rounded once."""
-        for batch, flat in self._joined:
+        for batch, flat in self._batches:
             compute = flat.dtype.compute
             own = factor.to_dtype(compute) if isinstance(factor, Tensor) else factor
             product = (flat.to_dtype(compute) * own).to_dtype(flat.dtype)
-            for place, layout in zip(batch.places, batch.parts, strict=True):
-                self._each[place] = Tensor._new(product._storage, layout)
+            for position, layout in zip(batch.positions, batch.parts, strict=True):
+                self._each[position] = Tensor._new(product._storage, layout)
         self._gradients._of = dict(zip(self._gradients._of, self._each, strict=True))
 
 
-class _Joined(NamedTuple):
-    """Gradients whose elements are one vector. One of many elements is alone, and is not copied."""
+class _Concatenation(NamedTuple):
+    """Gradients concatenated to one vector. A large one is alone, and is not copied."""
 
-    places: tuple[int, ...]
-    """Which of the gradients they are."""
+    positions: tuple[int, ...]
+    """The positions of the gradients in the list."""
     first: Layout
     others: tuple[Layout, ...]
-    whole: Layout
-    """That of the vector."""
+    layout: Layout
+    """The layout of the vector."""
     parts: tuple[Layout, ...]
-    """How each gradient lies in it."""
+    """The layout of each gradient in the vector."""
 
-    def join(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The vector."""
-        first, *others = [gradients[place]._storage for place in self.places]
-        return Tensor._new(first.cat(self.first, tuple(others), self.others, 0) if others else first, self.whole)
+    def concatenate(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Return the vector."""
+        first, *others = [gradients[position]._storage for position in self.positions]
+        return Tensor._new(first.cat(self.first, tuple(others), self.others, 0) if others else first, self.layout)
 
 
 # By the layouts and the dtypes of gradients.
-_batches: Final[BoundedCache[tuple[object, ...], tuple[_Joined, ...]]] = BoundedCache(1 << 6)
+_batches: Final[BoundedCache[tuple[object, ...], tuple[_Concatenation, ...]]] = BoundedCache(1 << 6)
 
 
-def _batches_of(gradients: Sequence[Tensor]) -> tuple[_Joined, ...]:
-    def joined(places: Sequence[int]) -> _Joined:
-        tensors = [gradients[place] for place in places]
+def _batches_of(gradients: Sequence[Tensor]) -> tuple[_Concatenation, ...]:
+    def concatenation(positions: Sequence[int]) -> _Concatenation:
+        tensors = [gradients[position] for position in positions]
         first, *others = flat = [tensor.flatten()._layout for tensor in tensors]
-        whole = Layout.contiguous((sum(layout.elem_count for layout in flat),)) if others else first
+        vector = Layout.contiguous((sum(layout.elem_count for layout in flat),)) if others else first
         starts = itertools.accumulate((layout.elem_count for layout in flat), initial=0)
         parts = [Layout.contiguous(tensor.shape, start) for tensor, start in zip(tensors, starts, strict=False)]
-        return _Joined(tuple(places), first, tuple(others), whole, tuple(parts))
+        return _Concatenation(tuple(positions), first, tuple(others), vector, tuple(parts))
 
     sizes = [gradient.elem_count for gradient in gradients]
     dtypes = [gradient.dtype for gradient in gradients]
     together = batches(range(len(gradients)), dtypes.__getitem__, sizes.__getitem__, _MAX_TOGETHER)
-    return tuple(map(joined, together))
+    return tuple(map(concatenation, together))

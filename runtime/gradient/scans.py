@@ -43,72 +43,72 @@ class _Scan:
             return self._computed("contribution", sums, x=self._x)
         if self._reverse:
             g, self._x = g.flip(self._dim), self._x.flip(self._dim)
-        found = self._in_order(g)
-        return found.flip(self._dim) if self._reverse else found
+        gradient = self._in_order(g)
+        return gradient.flip(self._dim) if self._reverse else gradient
 
     def _in_order(self, g: Tensor) -> Tensor:
         x = e = self._x
         if self._derivatives["element"] is not None:
             e = self._computed("element", x, x=x)
         needed = {name for derivative in _DERIVATIVES for name in self._takes(derivative)}
-        joined = self._joined(e) if needed & {"x", "result"} else e
-        earlier = self._shifted(joined)
-        given = {"x": earlier if self._exclusive else joined, "element": x, "number": self._counts()}
-        sums = self._computed("finish", g, **given)
-        direct = self._computed("direct", g, **given)
+        prefixes = self._prefixes(e) if needed & {"x", "result"} else e
+        earlier = self._shifted(prefixes)
+        known = {"x": earlier if self._exclusive else prefixes, "element": x, "number": self._counts()}
+        sums = self._computed("finish", g, **known)
+        direct = self._computed("direct", g, **known)
         if self._exclusive:
             sums = cat([self._part(sums, 1, self._size), self._part(sums, 0, 1).zeros_like()], self._dim)
-        sums = self._accumulated(sums, e, joined)
-        of_own = self._computed("own", sums, x=earlier, y=e, result=joined)
+        sums = self._accumulated(sums, e, prefixes)
+        of_own = self._computed("own", sums, x=earlier, y=e, result=prefixes)
         if self._rule.identity is None:
             # The first element is the result itself.
             of_own = cat([self._part(sums, 0, 1), self._part(of_own, 1, self._size)], self._dim)
         of_x = self._computed("contribution", of_own, x=x)
         return of_x if self._derivatives["direct"] is None else of_x + direct
 
-    def _accumulated(self, sums: Tensor, e: Tensor, joined: Tensor) -> Tensor:
-        """The gradients of what joined, with those of all later results."""
+    def _accumulated(self, sums: Tensor, e: Tensor, prefixes: Tensor) -> Tensor:
+        """Return the gradients of the prefixes, with those of all later results."""
         if not self._takes("before") and SUM_OF_PREFIXES is not None:
             return sums._scan(SUM_OF_PREFIXES, self._dim, True, False)
         dim, size = self._dim, self._size
         if size == 1:
             return sums
-        before, later = self._part(joined, 0, size - 1), self._part(joined, 1, size)
+        before, later = self._part(prefixes, 0, size - 1), self._part(prefixes, 1, size)
         factors = self._computed("before", later.ones_like(), x=before, y=self._part(e, 1, size), result=later)
         distance = 1
         # Each step joins twice as many elements.
         while distance < size:
-            rest = size - distance
-            added = self._part(sums, 0, rest) + factors * self._part(sums, distance, size)
-            sums = cat([added, self._part(sums, rest, size)], dim)
-            if rest > distance:
-                rest -= distance
-                factors = self._part(factors, 0, rest) * self._part(factors, distance, distance + rest)
+            remaining = size - distance
+            added = self._part(sums, 0, remaining) + factors * self._part(sums, distance, size)
+            sums = cat([added, self._part(sums, remaining, size)], dim)
+            if remaining > distance:
+                remaining -= distance
+                factors = self._part(factors, 0, remaining) * self._part(factors, distance, distance + remaining)
             distance *= 2
         return sums
 
-    def _joined(self, e: Tensor) -> Tensor:
-        """What the elements up to each contribute together."""
+    def _prefixes(self, e: Tensor) -> Tensor:
+        """Return the combination of all elements up to each."""
         if not self._rule.is_finished:
             options = (False,) if self._rule.identity is None else (False, False)
             return self._x._scan(self._op, self._dim, *options)
         distance = 1
         while distance < self._size:
-            rest = self._size - distance
-            later = self._computed("combine", e, x=self._part(e, 0, rest), y=self._part(e, distance, self._size))
+            remaining = self._size - distance
+            later = self._computed("combine", e, x=self._part(e, 0, remaining), y=self._part(e, distance, self._size))
             e = cat([self._part(e, 0, distance), later], self._dim)
             distance *= 2
         return e
 
-    def _shifted(self, joined: Tensor) -> Tensor:
-        """What comes before each element; before the first, `identity`, or itself where there is none."""
-        first = self._part(joined, 0, 1)
+    def _shifted(self, prefixes: Tensor) -> Tensor:
+        """Return the prefix before each element; for the first, `identity`, or itself where there is none."""
+        first = self._part(prefixes, 0, 1)
         if self._rule.identity is not None:
             first = first.zeros_like() + self._rule.identity
-        return cat([first, self._part(joined, 0, self._size - 1)], self._dim)
+        return cat([first, self._part(prefixes, 0, self._size - 1)], self._dim)
 
     def _counts(self) -> Tensor:
-        """How many elements have joined at each position."""
+        """Return the number of elements in each prefix."""
         shape = [self._size if at == self._dim else 1 for at in range(self._x.rank)]
         counts = Tensor.arange(self._size, device=self._x.device) + (0 if self._exclusive else 1)
         return counts.to_dtype(self._x.dtype).reshape(shape)
@@ -120,9 +120,9 @@ class _Scan:
         derivative = self._derivatives[name]
         return () if derivative is None else derivative.takes
 
-    def _computed(self, name: str, g: Tensor, **given: Tensor) -> Tensor:
+    def _computed(self, name: str, g: Tensor, **known: Tensor) -> Tensor:
         derivative = self._derivatives[name]
         if derivative is None:
             return g.zeros_like()
-        found: Tensor = derivative.function(g, *(given[taken] for taken in derivative.takes))
-        return found
+        gradient: Tensor = derivative.function(g, *(known[taken] for taken in derivative.takes))
+        return gradient

@@ -37,7 +37,7 @@ def cosine_rate(rate: float, steps: int, end: float = 0.0) -> Schedule:
 
 
 def step_rate(rate: float, every: int, factor: float = 0.1) -> Schedule:
-    """Make a schedule that multiplies a rate by a factor after every so many steps.
+    """Make a schedule that multiplies a rate by a factor every `every` steps.
 
     >>> schedule = tl.optim.step_rate(0.1, every=30)
     >>> [round(schedule(step), 5) for step in (0, 29, 30, 60)]

@@ -12,10 +12,10 @@ from .recording import no_grad
 
 
 def state_dict(model: Any) -> dict[str, Tensor]:
-    """Give the tensors in nested dicts, lists and tuples by their names, whose parts are joined by dots.
+    """Return the tensors in nested dicts, lists and tuples by name; the parts of a name are separated by dots.
 
     They are the tensors themselves, so optimisers take them as parameters by name, and `save_safetensors` writes them;
-    `load_state_dict` goes the other way. InvalidArgument for what is no tensor, and for two of one name.
+    `load_state_dict` is the reverse. InvalidArgument for what is no tensor, and for two of one name.
 
     >>> model = {"layers": [{"weight": tl.Var(tl.ones((2, 2)))}, {"weight": tl.Var(tl.ones((1, 2)))}]}
     >>> list(tl.state_dict(model))
@@ -41,16 +41,16 @@ def load_state_dict(model: Any, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _named(op: str, model: Any) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for path, value in _leaves("", model):
         if not isinstance(value, Tensor) or not path:
             what = f"'{path}'" if path else "the model"
             reason = f"{what} is {describe(value)}; a model is tensors in dicts, lists and tuples"
             raise InvalidArgument(op, reason)
-        if path in found:
+        if path in tensors:
             raise InvalidArgument(op, f"two tensors are called '{path}'; rename one")
-        found[path] = value
-    return found
+        tensors[path] = value
+    return tensors
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Variables: the tensors whose gradients are asked for."""
+"""Variables: tensors that get gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..storage.calls import RECORDED, live_batches
 from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
 from ..tensor.batch import expanded, is_at, levels
-from .node import Contributions, Node, opened, recorded_of, rule, watched
+from .node import Contributions, Node, recorded_of, rule, tracked, unwrap
 from .recording import mode, no_grad, recorded
 from .walk import depends_on_others
 
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 
 
 class Var(Tensor):
-    """A tensor whose gradient is asked for: a copy of a tensor of floats, in row-major order or as it is channels last.
+    """A tensor that gets gradients: a copy of a tensor of floats, in row-major order or as it is channels last.
 
     Ops on it, or on what came of it, are recorded, so that `loss.backward()` gives the gradients of a result; what they
     give is an ordinary `Tensor`. Outside of `no_grad` a variable is written to by `set_` alone.
@@ -48,15 +48,15 @@ class Var(Tensor):
         require_tensors("Var", tensor=tensor)
         if not tensor.dtype.is_float:
             reason = f"a Var is of floats, and {tensor.dtype.value} has no gradients"
-            mend = (
+            fix = (
                 "give real() and imag() a Var each"
                 if tensor.dtype.is_complex
                 else "convert the tensor with to_dtype first"
             )
-            raise GradientError("Var", f"{reason}; {mend}")
+            raise GradientError("Var", f"{reason}; {fix}")
         around = live_batches and levels()
         self._layout = layout_of(tensor.shape, tensor._layout.is_channels_last and not around)
-        value = watched(_value_of(tensor, self._layout, around))
+        value = tracked(_value_of(tensor, self._layout, around))
         node = Node.of(value, None)
         if not self._layout.is_contiguous:
             node.saved = (self._layout,)
@@ -126,7 +126,7 @@ class FunctionCall:
         require_tensors(op, result=result)
         # Elsewhere the caller has the gradient of a variable from this call.
         is_part = any(it.is_recorded and (around.is_inner or not is_variable(it)) for it in sources)
-        value, self.node = opened(result._storage)
+        value, self.node = unwrap(result._storage)
         """That of the result, None where it depends on no variable."""
         leaves = [each._storage.inner for each in variables]
         self.result = result
@@ -142,10 +142,10 @@ class FunctionCall:
         GradientError where it depends on no variable.
         """
         grads: Gradients = self.result.backward(seed, keep=keep, create_graph=create_graph or self.is_recorded)
-        found = [grads.get(each) for each in self.variables]
+        gradients = [grads.get(each) for each in self.variables]
         return [
             each.detach().zeros_like() if grad is None else grad
-            for each, grad in zip(self.variables, found, strict=True)
+            for each, grad in zip(self.variables, gradients, strict=True)
         ]
 
     def finished(self, derivatives: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -159,7 +159,7 @@ class FunctionCall:
                 return result, tuple(derivatives)
         for variable, source in zip(self.variables, self.sources, strict=True):
             leaf: Node = variable._storage.inner
-            leaf.inputs = opened(source._storage)[1], source._layout
+            leaf.inputs = unwrap(source._storage)[1], source._layout
             leaf.rule = _argument
         return result, tuple(derivatives)
 
@@ -170,7 +170,7 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
         loss, (of_w, of_b) = tl.value_and_grad(loss_of)(w, b)
 
     The function gives a tensor of one element. The gradients are those of all arguments that are tensors of floats, in
-    their order, those given by keyword last; of one on which the result does not depend the gradient is zeros.
+    their order, those passed by keyword last; of one on which the result does not depend the gradient is zeros.
 
     One such function may call another one. The result and the gradients are recorded if an argument came of a variable,
     or if the function uses other variables than its arguments; in a block of `no_grad` they never are.
@@ -196,13 +196,13 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
             variables.append(Var(argument))
             return variables[-1]
 
-        given = [variable(argument) for argument in arguments]
-        given_by_name = {name: variable(argument) for name, argument in named.items()}
+        positional = [variable(argument) for argument in arguments]
+        by_name = {name: variable(argument) for name, argument in named.items()}
         if not variables:
             kinds = ", ".join(describe(argument) for argument in (*arguments, *named.values())) or "nothing"
             reason = f"no argument is a Tensor of floats, but {kinds}; give tensors as arguments of their own"
             raise InvalidArgument("value_and_grad", reason)
-        it = FunctionCall("value_and_grad", sources, variables, lambda: function(*given, **given_by_name))
+        it = FunctionCall("value_and_grad", sources, variables, lambda: function(*positional, **by_name))
         return it.finished(it.gradients())
 
     return call

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from ..base.error import GradientError
 from ..core.layout import Layout
 from ..tensor import Tensor
-from .node import BORROWED, Node, Part, Parts, Use, note_write, opened
-from .sums import Sum, alone, flat, share_elements, ways
+from .node import BORROWED, Node, Part, Parts, Use, note_write, unwrap
+from .sums import Sum, alone, flat, placements, share_elements
 
 if TYPE_CHECKING:
     from ...storage import Storage
@@ -21,39 +21,39 @@ class Watch(NamedTuple):
     """Somebody who wants the gradients of variables as soon as each is final, while others are worked out."""
 
     variables: Sequence[Node]
-    tell: Callable[[Node, Tensor | None], object]
+    notify: Callable[[Node, Tensor | None], object]
     """Called once for each variable, and with None for one on which the result does not depend."""
 
 
-NOBODY: Final = Watch((), lambda _node, _gradient: None)
+NO_WATCH: Final = Watch((), lambda _node, _gradient: None)
 
 
 _active: Final[dict[Walk, None]] = {}
-"""The walks under way, of all threads."""
+"""The walks in progress, of all threads."""
 _lock: Final = threading.Lock()
 
 
 class Walk:
-    """One walk. When a node's turn comes, all nodes that depend on it are done: their numbers are higher.
+    """One walk. When a node is visited, all nodes that depend on it are done: their numbers are higher.
 
     No other thread may drop or overwrite what a node's gradients need while this one works them out. So a walk sets
     `_node`, and then calls `_require_alone` if it is not the only one. In this order, one of two walks that meet sees
     the other.
     """
 
-    __slots__ = ("_keeps", "_node", "_sums", "_taken", "_turns", "_waiting", "_watch")
+    __slots__ = ("_exposed", "_keeps", "_node", "_sums", "_turns", "_waiting", "_watch")
 
     def __init__(self, root: Node, gradient: Tensor, layout: Layout, keeps: bool, watch: Watch) -> None:
         self._keeps = keeps
         """Whether nodes keep what their gradients need, for another walk."""
         self._watch = watch
         self._node: Node | None = None
-        # Nearly all nodes have one gradient, of which no sum is made.
+        # Nearly all nodes have one gradient, which needs no sum.
         self._sums: dict[Node, Any] = {root: (gradient, layout)}
         self._waiting: list[tuple[float, Node]] = [(-root.number, root)]
         """A heap: the last call is first."""
-        self._taken: dict[int, list[Layout] | None] = {id(opened(gradient._storage)[0].inner): None}
-        """By the id of a storage what gradients of variables show of it; None of the seed, which the caller has too."""
+        self._exposed: dict[int, list[Layout] | None] = {id(unwrap(gradient._storage)[0].inner): None}
+        """By the id of a storage the layouts of variables' gradients in it; None for the seed, which the caller has."""
         self._turns = _turns(root, watch.variables) if watch.variables else {}
 
     def __enter__(self) -> Self:
@@ -68,49 +68,49 @@ class Walk:
     def gradients(self) -> dict[Node, Tensor]:
         """Work out the gradients of the variables on which the result depends."""
         sums, waiting, turns, keeps, watch = self._sums, self._waiting, self._turns, self._keeps, self._watch
-        found: dict[Node, Tensor] = {}
+        gradients: dict[Node, Tensor] = {}
         for variable in watch.variables:
             if variable not in turns:
-                watch.tell(variable, None)
+                watch.notify(variable, None)
         while waiting:
             node = heappop(waiting)[1]
-            given = sums.pop(node)
+            entry = sums.pop(node)
             total: Tensor | None
-            if isinstance(given, tuple):
-                total, layout = given
+            if isinstance(entry, tuple):
+                total, layout = entry
                 # Nearly all of these are plain, for which no function is called.
-                way = ways.get((layout.number, node.length))
-                if way is None or not way.is_plain:
+                placement = placements.get((layout.number, node.length))
+                if placement is None or not placement.is_plain:
                     total = alone(total, layout, node.length)
             else:
-                total = given.total
+                total = entry.total
             if total is None:
                 continue
             if node.rule is None:
-                found[node] = self._owned(node.shown(total) if node.saved else total)
+                gradients[node] = self._owned(node.shown(total) if node.saved else total)
                 if node in turns:
-                    watch.tell(node, found[node])
+                    watch.notify(node, gradients[node])
                 continue
             self._node = node
             if len(_active) > 1:
                 self._require_alone()
             # Another thread may have freed the node before that, and its rule then raises.
             inputs = node.inputs
-            for place, contribution in node.rule.gradients(node, total):
-                if isinstance(place, Use):
-                    source, shown = place
+            for target, contribution in node.rule.gradients(node, total):
+                if isinstance(target, Use):
+                    source, layout_of_use = target
                 else:
-                    source, shown = inputs[2 * place], inputs[2 * place + 1]
+                    source, layout_of_use = inputs[2 * target], inputs[2 * target + 1]
                 if source is None or contribution is None:
                     continue
-                if shown is None:
-                    shown = flat(source.length)
+                if layout_of_use is None:
+                    layout_of_use = flat(source.length)
                 before: Any = sums.get(source)
                 if before is None and type(contribution) is Part:
                     sums[source] = before = Parts()
                     heappush(waiting, (turns.get(source, -source.number), source))
                 if before is None:
-                    sums[source] = contribution(None) if callable(contribution) else contribution, shown
+                    sums[source] = contribution(None) if callable(contribution) else contribution, layout_of_use
                     heappush(waiting, (turns.get(source, -source.number), source))
                     continue
                 if isinstance(before, tuple):
@@ -118,17 +118,17 @@ class Walk:
                     before.add(*first)
                     sums[source] = before
                 if callable(contribution):
-                    before.join(contribution, shown)
+                    before.join(contribution, layout_of_use)
                 else:
-                    before.add(contribution, shown)
+                    before.add(contribution, layout_of_use)
             if keeps:
                 self._node = None
             else:
                 node.free()
         for variable in turns:
-            if variable not in found:
-                watch.tell(variable, None)
-        return found
+            if variable not in gradients:
+                watch.notify(variable, None)
+        return gradients
 
     def _require_alone(self) -> None:
         """Raise GradientError if another walk is at the node, unless both keep what gradients need."""
@@ -145,7 +145,7 @@ class Walk:
         )
 
     def is_last_to_need(self, value: Storage, source: Node) -> bool:
-        """Return True if, of this graph, the node whose turn it is alone still needs a storage that `source` gave."""
+        """Return True if, of this graph, only the node being visited still needs a storage that `source` returned."""
         if self._keeps:
             return False
         nodes, seen = [source, *(node for _, node in self._waiting)], {source}
@@ -160,18 +160,18 @@ class Walk:
         return True
 
     def _owned(self, gradient: Tensor) -> Tensor:
-        """Return a gradient in memory that nobody else has and that can be written to: itself, or a copy of it.
+        """Return a gradient in memory that is not shared and that can be written to: itself, or a copy of it.
 
         No rule gives memory that a call keeps for its gradients.
         """
-        value = opened(gradient._storage)[0]
+        value = unwrap(gradient._storage)[0]
         layout, key = gradient._layout, id(value.inner)
         if value.written is BORROWED:
             return gradient.copy()
-        if layout.is_contiguous and key not in self._taken:
-            self._taken[key] = [layout]
+        if layout.is_contiguous and key not in self._exposed:
+            self._exposed[key] = [layout]
             return gradient
-        others = self._taken.setdefault(key, [])
+        others = self._exposed.setdefault(key, [])
         if others is None or layout.overlaps_itself or any(share_elements(layout, other) for other in others):
             return gradient.copy()
         others.append(layout)
@@ -179,7 +179,7 @@ class Walk:
 
 
 def owns(node: Node, operand: int, handle: Callable[[], object] | None) -> bool:
-    """Return True if nobody but a node, whose turn it is, needs the elements of an operand any more.
+    """Return True if only the node being visited still needs the elements of an operand.
 
     Then it may write to them. `handle` is that of the storage that tensors showed, see `handle_of`.
     """
@@ -197,9 +197,9 @@ def owns(node: Node, operand: int, handle: Callable[[], object] | None) -> bool:
 
 
 def is_seed(node: Node, gradient: Tensor) -> bool:
-    """Return True for the gradient that a walk began with, which its caller has too, at a node whose turn it is."""
-    key = id(opened(gradient._storage)[0].inner)
-    return any(walk._node is node and walk._taken.get(key, ()) is None for walk in list(_active))
+    """Return True for the gradient that a walk began with, which its caller has too, at the node being visited."""
+    key = id(unwrap(gradient._storage)[0].inner)
+    return any(walk._node is node and walk._exposed.get(key, ()) is None for walk in list(_active))
 
 
 def depends_on_others(root: Node | None, variables: Collection[Node]) -> bool:
@@ -221,14 +221,14 @@ def _nodes(root: Node | None) -> Iterator[Node]:
 
 
 def _turns(root: Node, variables: Sequence[Node]) -> dict[Node, float]:
-    """When the gradients of variables are final: each behind the last call that is gone back through and uses it.
+    """Return when the gradients of variables are final: each after the last call of the walk that uses it.
 
     That call has the lowest number of all that use the variable. No two turns are the same.
     """
-    places = {variable: place for place, variable in enumerate(variables, 1)}
-    last: dict[Node, int] = {root: root.number} if root in places else {}
+    ranks = {variable: rank for rank, variable in enumerate(variables, 1)}
+    last: dict[Node, int] = {root: root.number} if root in ranks else {}
     for node in _nodes(root):
         for source in node.inputs[::2]:
-            if source is not None and source in places:
+            if source is not None and source in ranks:
                 last[source] = min(last.get(source, node.number), node.number)
-    return {variable: places[variable] / (len(places) + 1) - number for variable, number in last.items()}
+    return {variable: ranks[variable] / (len(ranks) + 1) - number for variable, number in last.items()}

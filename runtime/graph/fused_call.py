@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...storage import Storage
 from ..core.layout import inverse
-from ..gradient.node import Contributions, Node, Rule, Use, opened, record_each, recorded_of, result_of, watched
+from ..gradient.node import Contributions, Node, Rule, Use, record_each, recorded_of, result_of, tracked, unwrap
 from ..gradient.recording import mode, set_mode
 from ..gradient.walk import is_seed
 from ..program.fused_function import FusedFunction
@@ -64,7 +64,7 @@ def record(
     """Compute a function and record the call as one; None if its gradients cannot be fused."""
     if isinstance(function, StagedFunction):
         return None
-    values, nodes = zip(*[opened(tensor._storage) for tensor in tensors], strict=True)
+    values, nodes = zip(*[unwrap(tensor._storage) for tensor in tensors], strict=True)
     wanted = tuple([position for position, node in enumerate(nodes) if node is not None])
     count, function = len(function.results), function.with_saved
     layouts = tuple(
@@ -78,7 +78,7 @@ def record(
         return None
     results = [*map(Storage._new, launch(function, [value.inner for value in values], numbers))]
     inputs = tuple([part for node, tensor in zip(nodes, tensors, strict=True) for part in (node, tensor._layout)])
-    saved = *map(watched, values), _Call(function, numbers, again), results
+    saved = *map(tracked, values), _Call(function, numbers, again), results
     return [*record_each(results, Rule(function.name, _gradients), inputs, saved)][:count]
 
 
@@ -131,6 +131,6 @@ def _by_ops(node: Node, call: _Call, gradients: Sequence[Tensor | None]) -> Iter
     if order:
         gradients = [None if gradient is None else gradient.permute(order) for gradient in gradients]
     for result, gradient in zip(results, gradients[: len(results)], strict=True):
-        source = opened(result._storage)[1]
+        source = unwrap(result._storage)[1]
         if gradient is not None and source is not None:
             yield Use(source, result._layout), gradient

@@ -13,7 +13,7 @@ from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError, InvalidArgument, TallowError, describe
 from ..core import argument
 from ..core.extensions import extensions
-from ..gradient.node import opened
+from ..gradient.node import unwrap
 from ..gradient.recording import mode
 from ..program.fused_function import EmptyRowError
 from ..program.fused_kernels import excess
@@ -194,7 +194,7 @@ class Fused:
         """
 
         def plain(value: Any) -> Any:
-            return Tensor._new(opened(value._storage)[0], value._layout) if type(value) is Tensor else value
+            return Tensor._new(unwrap(value._storage)[0], value._layout) if type(value) is Tensor else value
 
         plain_arguments, plain_named = [*map(plain, arguments)], {name: plain(it) for name, it in named.items()}
         plain_tensors = [it for it in (*plain_arguments, *plain_named.values()) if type(it) is Tensor]

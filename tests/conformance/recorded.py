@@ -14,7 +14,7 @@ from tallow import DType, Storage, Tensor, Var, array_api, distributed, optim
 from tallow.array_api import fft, linalg
 from tallow.kernels.constants import ROWS
 from tallow.runtime.gradient.call_sites import line_of
-from tallow.runtime.gradient.node import Node, opened, watched
+from tallow.runtime.gradient.node import Node, tracked, unwrap
 from tallow.runtime.selftest.trial import FORWARD
 
 from . import hostile
@@ -344,7 +344,7 @@ class Trial:
                 results, _ = self.run(frozenset(range(len(self.arrays))), record=lambda variable: variable * 1.0)
             except tallow.GradientError:
                 return ""
-            for node in _nodes(opened(storage_of(leaf))[1] for leaf in results):
+            for node in _nodes(unwrap(storage_of(leaf))[1] for leaf in results):
                 code, _ = getattr(node, "site", (self.run.__code__, 0))
                 if code.co_filename != __file__:
                     return f"{self.call.name}: {node.name} is recorded at {line_of(node.site)}"
@@ -356,7 +356,7 @@ class Trial:
             self.device.inner.plans.clear()
         for _ in range(2 * (self.call.name not in STEPS_OF_OPTIMIZERS)):
             given, _ = self.operands(frozenset(), 0.0, None)
-            found = [(leaf, watched(opened(storage_of(leaf))[0]), elements(leaf)) for leaf in leaves(given)]
+            found = [(leaf, tracked(unwrap(storage_of(leaf))[0]), elements(leaf)) for leaf in leaves(given)]
             before = [storage.written for _, storage, _ in found]
             self.results(given)
             for place, (leaf, storage, old) in enumerate(found):

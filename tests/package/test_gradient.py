@@ -99,7 +99,7 @@ def test_gradients_by_variable(device: Device) -> None:
 
 def test_backward_of_more_elements(device: Device) -> None:
     w = Var(Tensor([1.0, 2.0], device=device))
-    with pytest.raises(ShapeMismatch, match=r"the gradient of 2 elements must be given; write x\.sum\(\)\.backward"):
+    with pytest.raises(ShapeMismatch, match=r"the gradient of 2 elements is required; write x\.sum\(\)\.backward"):
         (w * 2).backward()
     with pytest.raises(ShapeMismatch, match="the gradient has the shape of the tensor"):
         (w * 2).backward(Tensor.ones(3, device=device))

@@ -147,8 +147,8 @@ NO_DIFFERENCE = {
         "rules.of_op: (*operands, result) -> (result, *operands)",
         "rules.of_op: (*operands, result) -> (result,)",
         "rules.of_op: (*operands, result) -> (*operands,)",
-        "rules.of_op: opened(given._storage)[0].inner.share() -> pass",
-        "rules.of_op: opened(given._storage)[0].inner.share() -> opened(given._storage)[0].inner",
+        "rules.of_op: unwrap(tensor._storage)[0].inner.share() -> pass",
+        "rules.of_op: unwrap(tensor._storage)[0].inner.share() -> unwrap(tensor._storage)[0].inner",
     ],
     "to find where a call was made only takes time": [
         "rows.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "

@@ -54,15 +54,15 @@ def _opening(method: Method, operand: Operand) -> Iterator[str]:
         yield f"{plain}, {node} = self.value, self.inner"
     elif method.is_several(operand):
         yield (
-            f"{plain}, {node} = opened_each({operand.name})" if records else f"{plain} = opened_each({operand.name})[0]"
+            f"{plain}, {node} = unwrap_each({operand.name})" if records else f"{plain} = unwrap_each({operand.name})[0]"
         )
     else:
         name = operand.name
         is_given = f"{name} is not None and " if method.is_optional(name) else ""
         yield f"{node} = inner if {is_given}type(inner := {name}.inner) is Node else None"
-        unrecorded = f"watched({name})" if records else name
+        unrecorded = f"tracked({name})" if records else name
         if records and method.kind is not None and not is_given:
-            # Ops are called often, and nearly always the operand is watched already.
+            # Ops are called often, and nearly always the operand is tracked already.
             unrecorded = f"{name} if {name}.written is not None else {unrecorded}"
         yield f"{plain} = {name}.value if {is_given}{node} is not None else {unrecorded}"
 
@@ -130,7 +130,7 @@ def _fetched(method: Method, stored: list[str], expression: Expression) -> Itera
             how = "optional" if method.is_optional(name) else "operand"
             yield f"{name} = node.{how}({stored.index(name)})"
         elif name == RESULT:
-            yield f"{RESULT} = node.made(shape)"
+            yield f"{RESULT} = node.result_as(shape)"
 
 
 def _named(spec: Spec, method: Method, gradient: Gradient) -> set[str]:
@@ -231,7 +231,7 @@ def _computed(spec: Spec, method: Method) -> Iterator[str]:
         keeps, needs_site = [*(f"keeps_{it.name}" for it in stored), "keeps_result"], "needs_site"
         # A bool as an index takes longer than a number.
         asked = "".join(f"[0 if {_variables(it.name)[1]} is None else 1]" for it in stored)
-        yield f"{', '.join([*keeps, needs_site])} = rule.kept{asked}"
+        yield f"{', '.join([*keeps, needs_site])} = rule.saves{asked}"
     saved = {it.name: f"{_variables(it.name)[0]} if {how} else None" for it, how in zip(stored, keeps, strict=False)}
     dims = ["dims"] if "dims" in signature.arguments else []
     parameters = f"{{{', '.join(f'{quoted(name)}: {name}' for name in names)}}}" if names else "NO_PARAMETERS"
