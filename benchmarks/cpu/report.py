@@ -51,8 +51,7 @@ Some ops are slower than those of PyTorch or NumPy, for these reasons:
 - On Intel's processors PyTorch has exp, log and tanh of f32 from MKL, which takes less time for 2^16 elements on one
   thread. gelu_erf is within 4 units in the last place far below 0 too, where PyTorch's 1 + erf(x) has lost its digits.
 - Elementwise functions of 2^16 elements of bf16 compute as those of f32 do. The conversions take passes of their own.
-- A call on 2^10 elements takes 0.7 us or more. full, sort and topk are two calls. cat looks at its operands twice, for
-  the shape of the result and for the plan.
+- A call on 2^10 elements takes 0.7 us or more. full, sort and topk are two calls.
 """
 _SECTION = "\n## "
 
