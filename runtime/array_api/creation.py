@@ -1,4 +1,4 @@
-"""New tensors. The device is the CPU unless stated, or that of a tensor that is given or led to the namespace."""
+"""Creation of tensors. The device is the CPU unless stated, or that of a tensor argument or of the namespace."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def asarray(
     if isinstance(obj, Tensor):
         result = obj.to(device=device, dtype=dtype) if device is not None or dtype is not None else obj
     elif hasattr(obj, "__dlpack__") and copy is not True:
-        found = Tensor.from_dlpack(obj)
-        result = found if dtype is None and device is None else found.to(device=device, dtype=dtype)
+        imported = Tensor.from_dlpack(obj)
+        result = imported if dtype is None and device is None else imported.to(device=device, dtype=dtype)
     else:
         if copy is False:
             raise ValueError("asarray: a tensor of Python numbers is always a copy; leave out copy=False")
@@ -71,7 +71,7 @@ def _stacked(obj: Any, dtype: DType, device: Device | None) -> Tensor:
 
 
 def _plain(obj: Any) -> Any:
-    """Return nested sequences with Python numbers in the place of tensors."""
+    """Return nested sequences with Python numbers instead of tensors."""
     if isinstance(obj, list | tuple):
         return [_plain(item) for item in obj]
     return obj.tolist() if isinstance(obj, Tensor) else obj
@@ -105,7 +105,7 @@ def _number(op: str, value: Number) -> Any:
 
 
 def empty(shape: Shape, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
-    """Make a tensor of a shape; its elements are zeros, since nobody shall see memory that was others'."""
+    """Make a tensor of a shape; its elements are zeros, since uninitialised memory may hold other programs' data."""
     return zeros(shape, dtype=dtype, device=device)
 
 

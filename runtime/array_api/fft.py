@@ -22,7 +22,7 @@ from ..core.argument import integer, integers, real
 from ..core.conversion import conversion
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.host_memory import raises_out_of_memory, require_room
+from ..helpers.host_memory import raises_out_of_memory, require_memory
 from ..tensor import Tensor
 from .elementwise import conj
 from .manipulation import axes_of, roll
@@ -135,7 +135,7 @@ def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tenso
 
 def _sampled(op: str, n: int, d: float) -> tuple[int, float]:
     count, distance = integer(op, "n", n), real(op, "d", d)
-    require_room(DType.F64, (count,))
+    require_memory(DType.F64, (count,))
     if count < 1 or distance == 0:
         raise InvalidArgument(op, f"n is 1 or more and d is not 0, not n {n} and d {d}")
     return count, distance
@@ -182,8 +182,8 @@ def _to_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | 
     for other, length in others:
         result = _along(_cut(result, other, length), other, True)
     line = _last(_cut(result, axis, count // 2 + 1), axis)
-    whole = Tensor._new(line.storage.irfft(line.layout, count), Layout.contiguous(results.irfft(line, count).shape))
-    return _divided(op, _moved_back(whole, axis), [count, *(length for _, length in others)], norm, inverse=True)
+    signal = Tensor._new(line.storage.irfft(line.layout, count), Layout.contiguous(results.irfft(line, count).shape))
+    return _divided(op, _moved_back(signal, axis), [count, *(length for _, length in others)], norm, inverse=True)
 
 
 def _points(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None) -> Mapping[int, int]:
@@ -217,7 +217,7 @@ def _complex(op: str, x: Tensor) -> Tensor:
 
 
 def _cut(x: Tensor, axis: int, count: int) -> Tensor:
-    """Cut an axis, or pad it with zeros, to so many points."""
+    """Cut an axis, or pad it with zeros, to `count` points."""
     size = x.shape[axis]
     if count == size:
         return x

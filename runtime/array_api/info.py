@@ -1,4 +1,4 @@
-"""What the namespace has: devices, dtypes and abilities."""
+"""The namespace's devices, dtypes and capabilities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Info:
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MAX_RANK}
 
     def default_device(self) -> Device:
-        """Return the device on which tensors are made if none is stated."""
+        """Return the device of tensors that are created without one."""
         return self._device
 
     def devices(self) -> tuple[Device, ...]:
@@ -31,7 +31,7 @@ class Info:
         return tuple(Device.all())
 
     def default_dtypes(self, *, device: Device | None = None) -> dict[str, DType]:
-        """Return the dtypes of tensors that are made without one, on any device."""
+        """Return the dtypes of tensors that are created without one, on any device."""
         return {
             "real floating": DType.F32,
             "complex floating": DType.COMPLEX64,

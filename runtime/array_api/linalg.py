@@ -98,8 +98,8 @@ def cholesky(x: Tensor, /, *, upper: builtins.bool = False) -> Tensor:
     """Find the lower triangular L with L L^H = x for positive definite matrices; with `upper`, U with U^H U = x."""
     upper = boolean("cholesky", "upper", upper)
     # The upper triangle has the conjugates of the lower one.
-    given = _conjugate_transpose(x) if upper and x.rank >= 2 else x
-    factor = Tensor._new(given.storage.cholesky(given.layout), x.layout.dense)
+    lower = _conjugate_transpose(x) if upper and x.rank >= 2 else x
+    factor = Tensor._new(lower.storage.cholesky(lower.layout), x.layout.dense)
     return _conjugate_transpose(factor) if upper else factor
 
 
@@ -108,7 +108,7 @@ def _conjugate_transpose(x: Tensor) -> Tensor:
 
 
 def _tensors(storages: Iterable[Storage], types: Iterable[TensorType | None]) -> Iterator[Tensor]:
-    """What storages show of the results that there are."""
+    """Wrap storages as the results that are present."""
     layouts = (Layout.contiguous(each.shape) for each in types if each is not None)
     return map(Tensor._new, storages, layouts)
 

@@ -25,7 +25,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
-    """Sum products over pairs of axes: so many last ones of `x1` and first ones of `x2`, or those that are listed."""
+    """Sum products over pairs of axes: the last ones of `x1` with the first ones of `x2`, or those that are listed."""
     left, right = promoted_operands("tensordot", x1, x2)
     return left.tensordot(right, axes)
 

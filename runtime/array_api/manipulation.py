@@ -35,9 +35,9 @@ def _common_shape(op: str, shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]
 
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     """Stretch tensors to the shape to which they broadcast: views, in which repeated elements exist once."""
-    for place, array in enumerate(arrays, 1):
+    for number, array in enumerate(arrays, 1):
         if not isinstance(array, Tensor):
-            reason = f"argument {place} must be a Tensor, not of type {type_name(array)}"
+            reason = f"argument {number} must be a Tensor, not of type {type_name(array)}"
             raise InvalidArgument("broadcast_arrays", reason)
     shape = _common_shape("broadcast_arrays", [array.shape for array in arrays])
     return tuple(array.broadcast_as(shape) for array in arrays)
@@ -103,7 +103,7 @@ def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: builtins.bool | None 
 
 
 def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
-    """Move elements along axes by so many places; those that leave at one end come in at the other."""
+    """Move elements along axes by `shift` positions; those that leave at one end come in at the other."""
     return x.roll(shift, axis)
 
 
@@ -123,7 +123,7 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """Return the views at each place along an axis, without that axis."""
+    """Return the views at each index of an axis, without that axis."""
     return tuple(x.unbind(axis))
 
 

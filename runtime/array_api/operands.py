@@ -1,4 +1,4 @@
-"""The tensors that functions of the namespace require, and the errors where they are given other types."""
+"""The tensors that functions of the namespace require, and the errors for arguments of other types."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _checked(function: FunctionType) -> Callable[..., Any]:
         except (AttributeError, TypeError):
             # Where there are too many arguments or too few, Python has said so.
             with suppress(TypeError):
-                given = inspect.signature(function).bind(*arguments, **options).arguments
-                require_tensors(function.__name__, **{name: given[name] for name in given if name in tensors})
+                bound = inspect.signature(function).bind(*arguments, **options).arguments
+                require_tensors(function.__name__, **{name: bound[name] for name in bound if name in tensors})
             raise
 
     return call

@@ -64,7 +64,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: builtins.bool = False, 
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` returns."""
+    """The results of `unique_all`."""
 
     values: Tensor
     indices: Tensor
@@ -73,14 +73,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` returns."""
+    """The results of `unique_counts`."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` returns."""
+    """The results of `unique_inverse`."""
 
     values: Tensor
     inverse_indices: Tensor
@@ -124,6 +124,6 @@ def isin(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, invert: builtins.bool =
         numbers = unique_inverse(concat([elements, line], axis=None)).inverse_indices
         elements, line = numbers[: elements.size].reshape(elements.shape), numbers[elements.size :]
     line = sort(line)
-    places = line.searchsorted(elements)
-    found = line.take_along_dim(places.minimum(line.size - 1).flatten(), 0).reshape(elements.shape)
-    return found.ne(elements) if invert else found.eq(elements)
+    positions = line.searchsorted(elements)
+    nearest = line.take_along_dim(positions.minimum(line.size - 1).flatten(), 0).reshape(elements.shape)
+    return nearest.ne(elements) if invert else nearest.eq(elements)

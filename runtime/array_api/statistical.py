@@ -37,14 +37,14 @@ def prod(
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: builtins.bool = False
 ) -> Tensor:
-    """Sums of the elements up to each place along an axis; `include_initial` puts the empty sum, 0, in front."""
+    """Return the cumulative sums along an axis; `include_initial` puts the empty sum, 0, in front."""
     return _cumulative(x, axis, dtype, include_initial, Tensor.cumsum, 0)
 
 
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: builtins.bool = False
 ) -> Tensor:
-    """Products of the elements up to each place along an axis; `include_initial` puts 1, the empty one, in front."""
+    """Return the cumulative products along an axis; `include_initial` puts 1, the empty one, in front."""
     return _cumulative(x, axis, dtype, include_initial, Tensor.cumprod, 1)
 
 
@@ -107,5 +107,5 @@ def any(x: Tensor, /, *, axis: Axes | None = None, keepdims: builtins.bool = Fal
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """Differences of neighbours along an axis, taken `n` times; `prepend` and `append` are joined to it before."""
+    """Return differences of neighbours along an axis, taken `n` times; `prepend` and `append` extend it first."""
     return x.diff(n, axis, prepend, append)

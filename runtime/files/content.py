@@ -27,22 +27,22 @@ Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 _CHOOSE_ANOTHER: Final = "choose another path"
 _ADVICE: Final = {
     errno.EISDIR: "give the path of a file",
-    errno.ENOSPC: "make room on the disk, or choose another one",
-    errno.EDQUOT: "make room on the disk, or choose another one",
+    errno.ENOSPC: "free space on the disk, or choose another one",
+    errno.EDQUOT: "free space on the disk, or choose another one",
 }
-# What is read at once of elements that lie apart, between the first and the last.
+# The number of bytes read at once of elements that are not contiguous, between the first and the last.
 _LARGEST_SPAN: Final = 1 << 16
 
 T = TypeVar("T")
 
 
 class Content:
-    """The bytes of one file. Several threads may read them at once."""
+    """The bytes of one file, which several threads may read at once."""
 
     def __init__(self, operation: str, name: str, size: int) -> None:
         self.operation = operation
         self.name = name
-        """What errors call it."""
+        """The file's name in errors."""
         self.size = size
 
     @abstractmethod
@@ -70,11 +70,11 @@ class Content:
             # As many rows at once as lie in a piece, else one, which has a dim less.
             rows = _LARGEST_SPAN // max(strides[0], 1)
             for first in range(0, len(target), max(rows, 1)):
-                place = begin + first * strides[0]
+                offset = begin + first * strides[0]
                 if rows > 1:
-                    self._read_strided(target[first : first + rows], place, strides)
+                    self._read_strided(target[first : first + rows], offset, strides)
                 else:
-                    self._read_strided(target[first], place, strides[1:])
+                    self._read_strided(target[first], offset, strides[1:])
 
     def close(self) -> None:
         """Give up what holds the bytes, as soon as nothing reads them."""
@@ -88,7 +88,7 @@ class Content:
 
 
 class TensorFile(Closing, Mapping[str, T]):
-    """What one or several files hold, by name. Closed by `close` or at the end of a `with` block."""
+    """The contents of one or several files, by name. Closed by `close` or at the end of a `with` block."""
 
     def __init__(self, operation: str) -> None:
         self._operation = operation
@@ -184,7 +184,7 @@ class _File(Content):
             raise InvalidArgument(self.operation, f"{self.name}: {reason}")
 
 
-def opened(operation: str, source: object, *, takes_pipe: bool = True) -> Content:
+def open_content(operation: str, source: object, *, takes_pipe: bool = True) -> Content:
     """Open a file: InvalidArgument for what is none, FileError where it cannot be read, MissingFile where it is not.
 
     A pipe is read into memory, or refused before anything waits for its writer.
@@ -195,7 +195,7 @@ def opened(operation: str, source: object, *, takes_pipe: bool = True) -> Conten
     with translate_errors(operation, path):
         if stat.S_ISFIFO(Path(path).stat().st_mode):
             if not takes_pipe:
-                reason = "is a pipe, which cannot be read from any place"
+                reason = "is a pipe, which cannot be read at any offset"
                 raise InvalidArgument(operation, f"path '{path}' {reason}; give the path of a file")
             # It can be read once, and in order.
             return _Memory(operation, f"path '{path}'", Path(path).read_bytes())
@@ -216,7 +216,7 @@ def checked_path(operation: str, path: object) -> str:
 
 @contextmanager
 def translate_errors(operation: str, name: str) -> Iterator[None]:
-    """Translate the errors of the system to those of this package, with the path that was given."""
+    """Translate the errors of the system to those of this package, with the path that was passed."""
     try:
         yield
     except FileNotFoundError:
@@ -256,10 +256,10 @@ def _written(name: str) -> Iterator[BinaryIO | Appending]:
         with Path(name).open("wb") as stream:
             yield Appending(stream)
         return
-    # Until it has its owner, group and mode, nobody else may open what takes the place of a file.
+    # Until it has its owner, group and mode, only this user may open what replaces a file.
     with replacing(Path(name).resolve(), 0o666 if old is None else 0o600) as stream:
         if old is not None and hasattr(os, "fchmod"):
-            for owner in (old.st_uid, -1):  # the group alone may be given to one that the user is in
+            for owner in (old.st_uid, -1):  # the user may set the group alone, if a member of it
                 with suppress(PermissionError):
                     os.chown(stream.fileno(), owner, old.st_gid)
                     break

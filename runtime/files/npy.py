@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SUFFIX: Final = ".npy"
 # A zip file counts the bytes of a name in 16 bits.
 _LONGEST_NAME: Final = (1 << 16) - 1 - len(_SUFFIX)
-# Deflate makes at most so many bytes of one.
+# Deflate expands a byte to at most this many.
 _MAX_DEFLATED: Final = 1032
 
 
@@ -72,7 +72,7 @@ def read_npz(path: str | os.PathLike[str], device: Device | str | None = None) -
 
 
 def write_npy(tensor: Tensor, path: str | os.PathLike[str]) -> None:
-    """Write a tensor to a .npy file, which is put in its place whole, as by `save_safetensors`.
+    """Write a tensor to a .npy file, which is replaced atomically, as by `save_safetensors`.
 
     `UnsupportedDType` for bf16 and f8e4m3, which such files lack; `FileError` where the file cannot be written.
 
@@ -132,7 +132,7 @@ def _require_name(name: object) -> None:
 
 
 def _tensor(operation: str, stream: IO[bytes], nbytes: int, device: Device) -> Tensor:
-    """The tensor of a stream of so many bytes. ValueError if the header claims more."""
+    """Read a tensor from a stream of `nbytes`. ValueError if the header claims more."""
     _require_whole(stream, nbytes)
     stream.seek(0)
     return Tensor._of_array(operation, np.lib.format.read_array(stream, allow_pickle=False), device)
@@ -178,5 +178,5 @@ def _read(operation: str, path: object) -> Iterator[IO[bytes]]:
             if is_of_system or (isinstance(error, TallowError) and not isinstance(error, InvalidArgument)):
                 raise
             reason = error.reason if isinstance(error, InvalidArgument) else error
-            text = f"path '{name}': it is no whole file of NumPy's with numbers alone: {reason}"
+            text = f"path '{name}': it is no complete NumPy file of numbers only: {reason}"
             raise FileFormatError(operation, f"{text}; write it again with write_{operation[5:]}") from None

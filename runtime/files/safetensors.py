@@ -1,8 +1,8 @@
-"""The safetensors format: headers, checked, and the bytes behind them.
+"""The safetensors format: headers, checked, and the bytes after them.
 
 A file is the length of the header in 8 bytes, the header, and the elements of all tensors. The header is a JSON object:
-a tensor's dtype, shape, and where its elements begin and end behind the header, by its name. Nothing lies between two
-tensors, and nothing behind the last.
+a tensor's dtype, shape, and where its elements begin and end after the header, by its name. Nothing lies between two
+tensors, and nothing after the last.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 from ...dtype import DType
 from ..base.error import FileFormatError, InvalidArgument, describe
 from ..core.layout import Layout
-from .content import Content, Source, checked_path, opened, translate_errors
+from .content import Content, Source, checked_path, open_content, translate_errors
 
 METADATA: Final = "__metadata__"
 """The key of the header that holds text, and so no tensor."""
 LARGEST_HEADER: Final = 100_000_000
-"""What readers take of a header, in bytes."""
+"""The most bytes of a header that readers accept."""
 LENGTH_BYTES: Final = 8
 """How many bytes hold the length of the header."""
 
@@ -29,7 +29,7 @@ _WEIGHT_MAP: Final = "weight_map"
 
 
 class Entry(NamedTuple):
-    """A tensor of a file: `begin` is the place of its first byte in the file."""
+    """A tensor of a file: `begin` is the offset of its first byte in the file."""
 
     dtype: DType
     layout: Layout
@@ -42,14 +42,14 @@ def contents(operation: str, path: Source | Sequence[Source]) -> Iterator[tuple[
     sources: Sequence[object] = (path,) if is_one else path  # type: ignore[assignment]
     for source in sources:
         if isinstance(source, bytes | bytearray | memoryview):
-            yield opened(operation, source), None
+            yield open_content(operation, source), None
             continue
         name = checked_path(operation, source)
         if name.endswith(_INDEX_SUFFIX):
             for file, names in _files_of_index(operation, name).items():
-                yield opened(operation, file), frozenset(names)
+                yield open_content(operation, file), frozenset(names)
         else:
-            yield opened(operation, name), None
+            yield open_content(operation, name), None
 
 
 def _files_of_index(operation: str, path: str) -> dict[str, list[str]]:
@@ -61,7 +61,7 @@ def _files_of_index(operation: str, path: str) -> dict[str, list[str]]:
     files: dict[str, list[str]] = {}
     try:
         for tensor, file in json.loads(text, object_pairs_hook=_without_duplicates)[_WEIGHT_MAP].items():
-            # Files beside the index alone: an index is as little to be trusted as what else is downloaded.
+            # Only files next to the index: an index is as little to be trusted as anything else that is downloaded.
             if not isinstance(file, str) or file != Path(file).name or "\\" in file:
                 raise ValueError(f"'{tensor}' is in {describe(file)}, which names no file beside the index")
             files.setdefault(str(Path(path).parent / file), []).append(tensor)
@@ -89,17 +89,17 @@ def entries(content: Content) -> tuple[dict[str, Entry], dict[str, str]]:
         metadata = header.pop(METADATA, {})
         if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
             raise TypeError("the metadata are no texts by name")
-        places = {name: _place(name, entry) for name, entry in header.items()}
+        parts = {name: _part(name, entry) for name, entry in header.items()}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _malformed(content, error) from None
     begin = 0
-    for name, (_, _, (first, end)) in sorted(places.items(), key=lambda item: item[1][2]):
+    for name, (_, _, (first, end)) in sorted(parts.items(), key=lambda item: item[1][2]):
         if first != begin:
             raise _malformed(content, f"tensor '{name}' begins at byte {first} of the elements and not at {begin}")
         begin = end
     if start + begin != content.size:
         raise _malformed(content, f"its tensors end at byte {start + begin}, the file at {content.size}")
-    return {name: _entry(content, name, start, *place) for name, place in places.items()}, metadata
+    return {name: _entry(content, name, start, *part) for name, part in parts.items()}, metadata
 
 
 def _read(content: Content, begin: int, nbytes: int) -> bytes:
@@ -109,14 +109,14 @@ def _read(content: Content, begin: int, nbytes: int) -> bytes:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands there twice")
-    return found
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return values
 
 
-def _place(name: str, entry: Any) -> tuple[str, tuple[int, ...], tuple[int, int]]:
-    """The dtype, the shape, and the bytes that a header tells of a tensor."""
+def _part(name: str, entry: Any) -> tuple[str, tuple[int, ...], tuple[int, int]]:
+    """Return the dtype, the shape, and the bytes of a tensor, as the header says."""
     dtype, shape, (first, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or any(type(size) is not int or size < 0 for size in (*shape, first, end)):
         raise ValueError(f"tensor '{name}' has a dtype, shape or offset that is none")

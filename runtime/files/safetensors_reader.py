@@ -1,4 +1,4 @@
-"""Tensors in safetensors files: read whole, one by one, or in slices."""
+"""Tensors in safetensors files: read at once, one by one, or in slices."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def load_safetensors(
     """Read all tensors of a safetensors file to a device, by default the CPU.
 
     `path` may also be the bytes of a file, several files, or an index (`model.safetensors.index.json`), which means the
-    tensors that it names, in files beside it. All headers are checked before any memory is allocated. Elements go from
-    the file to their place without a second copy; to a GPU several threads read while it takes what was read before.
+    tensors that it names, in files next to it. All headers are checked before any memory is allocated. Elements go from
+    the file to their destination without a second copy; to a GPU several threads read while earlier parts are copied.
     `progress(done, total)` is called with the bytes that were read so far and those of all tensors.
 
     `FileError` where a file cannot be read, `MissingFile` where there is none; `InvalidArgument` if it is no such file,
@@ -128,20 +128,20 @@ class SafetensorsFile(TensorFile[StoredTensor]):
         self._tensors = dict(sorted(self._tensors.items()))
 
     def _add(self, content: Content, device: Device, names: frozenset[str] | None) -> None:
-        found, metadata = entries(content)
+        known, metadata = entries(content)
         self.metadata |= metadata
-        for name in found if names is None else names:
-            if name not in found:
-                raise content.refused(f"it has no tensor '{name}', which the index names; get both from one place")
+        for name in known if names is None else names:
+            if name not in known:
+                raise content.refused(f"it has no tensor '{name}', which the index names; get both from one source")
             if name in self._tensors:
                 raise content.refused(f"tensor '{name}' is in another of the files too; load them one by one")
-            self._tensors[name] = StoredTensor(*found[name][:2], device, content, found[name].begin)
+            self._tensors[name] = StoredTensor(*known[name][:2], device, content, known[name].begin)
 
     def _load(self, progress: Callable[[int, int], object] | None) -> dict[str, Tensor]:
         stored = list(self._tensors.values())
         total = sum(tensor.nbytes for tensor in stored)
-        tell = None if progress is None else lambda done: progress(done, total)
-        storages = self.device.inner.load([tensor._part(tensor._layout) for tensor in stored], tell)
+        report = None if progress is None else lambda done: progress(done, total)
+        storages = self.device.inner.load([tensor._part(tensor._layout) for tensor in stored], report)
         return {
             name: Tensor._new(Storage(storage), tensor._layout)
             for (name, tensor), storage in zip(self._tensors.items(), storages, strict=True)

@@ -24,10 +24,11 @@ def save_safetensors(
 ) -> None:
     """Write tensors by name to a safetensors file; `metadata` is text that the file carries along.
 
-    A file is written beside the target and then put in its place, so that no reader ever sees half of it. The new file
+    A file is written next to the target and then renamed to it, so that no reader ever sees half of it. The new file
     has the mode and, where that is allowed, the owner of the one that it replaces, else what any new file has. Of a
     link, the file that it names is replaced. What fails leaves the old file as it was, and nothing else; a process that
-    is killed may leave one file beside it whose name begins with `.tallow-`. A pipe or a device is written to as it is.
+    is killed may leave one file next to it whose name begins with `.tallow-`. A pipe or a device is written to as it
+    is.
 
     `InvalidArgument` for what is no tensor or no text, or a name that no reader takes; `FileError` where the file
     cannot be written.
@@ -86,7 +87,7 @@ def _require_text(what: str, text: object) -> None:
 
 
 def _header(entries: list[tuple[str, Tensor]], metadata: dict[str, str]) -> bytes:
-    """What stands before the elements: the length of a JSON object, and that object, padded to a multiple of 8."""
+    """Return the bytes before the elements: the length of a JSON object, and that object, padded to a multiple of 8."""
     import json
 
     described: dict[str, object] = {METADATA: metadata} if metadata else {}

@@ -18,7 +18,7 @@ from ..core import layer_check
 from ..core.shape import Shape
 from ..distributed import Group, all_gather
 from ..files.gguf import GgufFile, GgufTensor
-from ..files.gguf.file import joined_blocks
+from ..files.gguf.file import concatenated_blocks
 from ..quantized import QMatMul, QTensor
 from ..tensor import Tensor
 from ..tensor.base import device_of
@@ -229,7 +229,7 @@ class ExecutionPlan:
         if len(matrices) < len(tensors) or len({(it.dtype, it.shape[1]) for it in matrices}) > 1:
             return Joined(tuple(map(self._load, tensors)), rows)
         begin = perf_counter()
-        matrix = self._matrix(joined_blocks(matrices))
+        matrix = self._matrix(concatenated_blocks(matrices))
         self._note(len(matrices), sum(it.nbytes for it in matrices), begin)
         return Joined((matrix,), rows)
 

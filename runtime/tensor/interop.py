@@ -15,7 +15,7 @@ from ..core import argument, check
 from ..core.argument import DTypeLike
 from ..core.extensions import extensions
 from ..core.layout import Layout
-from ..helpers.host_memory import raises_out_of_memory, require_room
+from ..helpers.host_memory import raises_out_of_memory, require_memory
 from ..host import cast
 from ..host.array import bits
 from .base import TensorBase, device_of
@@ -131,7 +131,7 @@ class InteropMethods(LogicMethods):
         >>> tl.Tensor([1.0, 2.0]).numpy()
         array([1., 2.], dtype=float32)
         """
-        require_room(self.dtype, self.shape)
+        require_memory(self.dtype, self.shape)
         view = self._host_view()
         if view is not None:
             return np.array(view, order="C")

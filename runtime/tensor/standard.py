@@ -65,7 +65,7 @@ class StandardMethods(InteropMethods):
             versions = ", ".join(version for version in _VERSIONS if version)
             reason = f"there is no api_version {describe(api_version)}; the versions are {versions}"
             raise InvalidArgument("array_namespace", reason)
-        namespace: ModuleType = extensions.array_api("placed").namespace(self.device)
+        namespace: ModuleType = extensions.array_api("device_namespace").namespace(self.device)
         return namespace
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:

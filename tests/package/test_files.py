@@ -204,7 +204,7 @@ def test_a_disk_that_has_no_room(path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
 def test_a_device_that_has_no_room() -> None:
-    with pytest.raises(FileError, match="path '/dev/full': No space left on device; make room"):
+    with pytest.raises(FileError, match="path '/dev/full': No space left on device; free space"):
         save_safetensors(ONE, "/dev/full")
 
 

@@ -197,7 +197,7 @@ def test_a_header_of_more_than_128_mib_is_refused_before_it_is_read(path: Path, 
         stream.truncate(nbytes + 4096)  # a hole that takes no room on the disk
     tracemalloc.start()
     try:
-        with pytest.raises(InvalidArgument, match=f"key 'tokens' ends behind the {128 << 20} bytes that are read"):
+        with pytest.raises(InvalidArgument, match=f"key 'tokens' ends after the {128 << 20} bytes that are read"):
             open_gguf(path)
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
@@ -272,8 +272,8 @@ def keyed(kind: int, value: bytes, key: bytes = b"key") -> bytes:
         (written(x=((1 << 32, 1 << 32), 0, 0, b"")), "tensor 'x' has shape .* more elements than can be counted"),
         (written(x=((1, 1, 1, 1, 1), 0, 0, bytes(4))), "tensor 'x' has 5 dims"),
         (written(x=((4,), 99, 0, bytes(16))), "tensor 'x' has another type: 99 is"),
-        (written(x=ONE, y=ONE).replace(b"y", b"x"), "tensor 'x' stands there twice"),
-        (HEAD[:-8] + struct.pack("<Q", 2) + keyed(4, bytes(4))[24:] * 2, "key 'key' stands there twice"),
+        (written(x=ONE, y=ONE).replace(b"y", b"x"), "tensor 'x' occurs twice"),
+        (HEAD[:-8] + struct.pack("<Q", 2) + keyed(4, bytes(4))[24:] * 2, "key 'key' occurs twice"),
     ],
     ids=lambda part: "" if isinstance(part, bytes) else part,
 )

@@ -12,7 +12,7 @@ from tallow import Device, Graph, InvalidArgument, QStorage, QTensor, Tensor
 from tallow.gguf import open_gguf, save_gguf
 from tallow.models import ModelConfig, ModelRuntime
 from tallow.runtime.backends.gpu_backend.memory.allocator import Slice
-from tallow.runtime.files.gguf.file import joined_blocks
+from tallow.runtime.files.gguf.file import concatenated_blocks
 
 from . import backend
 from .decoders import BLOCKS, TOKENS, agree, decoded, in_blocks, metadata, oracle, weights
@@ -32,7 +32,7 @@ def test_tensors_go_to_the_device_through_64_mib_at_most(gpu: Any, tmp_path: Pat
     save_gguf(tensors, tmp_path / "m.gguf")
     gpu.loader.close()  # and what it kept for others
     with open_gguf(tmp_path / "m.gguf", Device(gpu)) as file:
-        loaded = joined_blocks([file["x"], file["y"]]) if of == "joined" else file["x"].load()
+        loaded = concatenated_blocks([file["x"], file["y"]]) if of == "joined" else file["x"].load()
     assert 0 < sum(slot.memory.nbytes for slot in gpu.loader._slots) <= 64 << 20
     if of == "joined":
         assert isinstance(loaded, QTensor)

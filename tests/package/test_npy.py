@@ -59,7 +59,7 @@ def test_what_is_no_such_file(tmp_path: Path, read: Callable[[Any], object]) -> 
     path = tmp_path / "x"
     for data in (b"", b"\x93NUMPY\x01\x00v\x00{'descr': '<f4'", b"PK\x03\x04", bytes(200)):
         path.write_bytes(data)
-        with pytest.raises(InvalidArgument, match=f"{read.__name__}: path '{path}': it is no whole file of NumPy's"):
+        with pytest.raises(InvalidArgument, match=f"{read.__name__}: path '{path}': it is no complete NumPy file"):
             read(path)
     with pytest.raises(MissingFile):
         read(tmp_path / "none")

@@ -136,7 +136,7 @@ def test_a_pipe_is_refused_as_a_model_and_not_waited_for(tmp_path: Path, capsys:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert main([str(pipe), "--prompt", "ab"]) == 1
-    reason = "is a pipe, which cannot be read from any place; give the path of a file\n"
+    reason = "is a pipe, which cannot be read at any offset; give the path of a file\n"
     assert capsys.readouterr().err == f"error: open_gguf: path '{pipe}' {reason}"
 
 

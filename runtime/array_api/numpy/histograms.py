@@ -50,13 +50,13 @@ def histogram_bin_edges(a: Tensor, bins: Any = 10, range: Range | None = None) -
 
 def _bins(x: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
     """The bin of each element, and whether it is in one: the last bin has its end too."""
-    places = edges.searchsorted(x, "right").to_dtype(DType.I64) - 1
-    return places.minimum(edges.elem_count - 2), (x >= edges[0]) & (x <= edges[-1])
+    bins = edges.searchsorted(x, "right").to_dtype(DType.I64) - 1
+    return bins.minimum(edges.elem_count - 2), (x >= edges[0]) & (x <= edges[-1])
 
 
-def _counted(places: Tensor, inside: Tensor, count: int, weights: Tensor | None) -> Tensor:
+def _counted(bins: Tensor, inside: Tensor, count: int, weights: Tensor | None) -> Tensor:
     chosen = None if weights is None else weights.flatten()[inside]
-    return places[inside].bincount(chosen, count)
+    return bins[inside].bincount(chosen, count)
 
 
 def histogram(

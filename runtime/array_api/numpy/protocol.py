@@ -106,18 +106,18 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
             _refuse_operand(name, "an operand", it)
         if not isinstance(it, _OPERANDS):
             return NotImplemented
-    given = {key: it for key, it in options.items() if not _is_default(it, _UFUNC_DEFAULTS.get(key))}
+    keywords = {key: it for key, it in options.items() if not _is_default(it, _UFUNC_DEFAULTS.get(key))}
     if is_reduction:
-        given["axis"] = options.get("axis", 0)
-    known: Iterable[str] = inspect.signature(function).parameters if "axis" in given else ()
-    for key, it in given.items():
+        keywords["axis"] = options.get("axis", 0)
+    known: Iterable[str] = inspect.signature(function).parameters if "axis" in keywords else ()
+    for key, it in keywords.items():
         if key not in known:
             _refuse_argument(name, key, it)
     operands = [_converted(tensor, it) for it in inputs]
     if method == "outer":
         x, y = (it if isinstance(it, Tensor) else Tensor(it, device=tensor.device) for it in operands)
         operands = [x.reshape(*x.shape, *[1] * y.rank), y]
-    return _named(name, function, operands, given)
+    return _named(name, function, operands, keywords)
 
 
 def _named(name: str, function: Function, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -142,10 +142,10 @@ def call_function(function: Function, kinds: Iterable[type], arguments: Sequence
     tensor = next(_tensors((*arguments, *options.values())))
     positional, named = _bound(name, function, own, arguments, options)
     parameters = inspect.signature(own).parameters
-    places = [each for each in parameters.values() if each.kind is each.POSITIONAL_ONLY]
-    places += [each for each in parameters.values() if each.kind is each.VAR_POSITIONAL] * len(positional)
-    given = [_argument(name, tensor, each, it) for each, it in zip(places, positional, strict=False)]
-    return _named(name, own, given, {key: _argument(name, tensor, parameters[key], it) for key, it in named.items()})
+    slots = [each for each in parameters.values() if each.kind is each.POSITIONAL_ONLY]
+    slots += [each for each in parameters.values() if each.kind is each.VAR_POSITIONAL] * len(positional)
+    values = [_argument(name, tensor, each, it) for each, it in zip(slots, positional, strict=False)]
+    return _named(name, own, values, {key: _argument(name, tensor, parameters[key], it) for key, it in named.items()})
 
 
 def _argument(name: str, tensor: Tensor, parameter: inspect.Parameter, value: Any) -> Any:
@@ -252,16 +252,16 @@ def _refuse_argument(name: str, argument: str, value: object) -> NoReturn:
 def _ufuncs() -> Mapping[np.ufunc, Function]:
     standard = extensions.array_namespace()
     names = [name for name in standard.__all__ if isinstance(getattr(np, name, None), np.ufunc)]
-    found: dict[np.ufunc, Function] = {getattr(np, name): getattr(standard, name) for name in names}
+    functions: dict[np.ufunc, Function] = {getattr(np, name): getattr(standard, name) for name in names}
     for ours, (theirs, _) in EQUIVALENTS.items():
         owner, _, method = ours.rpartition(".")
         for name in theirs.split() if owner == "Tensor" else ():
             ufunc = getattr(np, name, None)
             if isinstance(ufunc, np.ufunc):
-                found.setdefault(ufunc, _by_method(method))
-    found.update(_OPERATORS)
-    found.update(_BEYOND)
-    return found
+                functions.setdefault(ufunc, _by_method(method))
+    functions.update(_OPERATORS)
+    functions.update(_BEYOND)
+    return functions
 
 
 def _by_method(name: str) -> Function:
@@ -276,7 +276,7 @@ def _by_method(name: str) -> Function:
 
 @cache
 def _reductions(method: str) -> Mapping[np.ufunc, Function]:
-    """What reduces by a ufunc, or gives each step of it."""
+    """Return the functions that reduce by a ufunc, or accumulate it."""
     of = extensions.array_namespace()
     if method == "accumulate":
         return {np.add: of.cumulative_sum, np.multiply: of.cumulative_prod}
@@ -292,18 +292,18 @@ def _reductions(method: str) -> Mapping[np.ufunc, Function]:
 @cache
 def _functions() -> Mapping[Function, Function]:
     """By NumPy's functions, those of the standard that take tensors, and what the standard does not have."""
-    found: dict[Function, Function] = {}
+    functions: dict[Function, Function] = {}
     standard = extensions.array_namespace()
     for theirs, ours in ((np, standard), (np.linalg, standard.linalg), (np.fft, standard.fft)):
         for name in ours.__all__:
             function = getattr(ours, name)
             if inspect.isfunction(function) and _takes_tensors(function) and hasattr(theirs, name):
-                found[getattr(theirs, name)] = function
-    # Of NumPy's own signatures, in place of those of the standard.
+                functions[getattr(theirs, name)] = function
+    # Functions with NumPy's own signatures replace those of the standard.
     of_numpy = [(np, own) for own in (numpy_functions, numpy_histograms, numpy_shapes)]
     for theirs, own in (*of_numpy, (np.linalg, numpy_linalg), (np.fft, numpy_fft)):
-        found |= {getattr(theirs, name): getattr(own, name) for name in own.__all__}
-    return found
+        functions |= {getattr(theirs, name): getattr(own, name) for name in own.__all__}
+    return functions
 
 
 def _takes_tensors(function: Function) -> bool:

@@ -159,8 +159,8 @@ def _stretched_to(rank: int, x: Tensor) -> Tensor:
 
 
 def _at_least(rank: int, tensors: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
-    found = tuple([_stretched_to(rank, x) for x in tensors])
-    return found[0] if len(found) == 1 else found
+    stretched = tuple([_stretched_to(rank, x) for x in tensors])
+    return stretched[0] if len(stretched) == 1 else stretched
 
 
 def atleast_1d(*arys: Tensor) -> Tensor | tuple[Tensor, ...]:
@@ -287,8 +287,8 @@ def diag(v: Tensor, k: int = 0) -> Tensor:
         return diagonal(v, k)
     n = v.shape[0] + abs(k)
     line = v.pad_with_zeros(0, max(k, 0), max(-k, 0))
-    places = full((n, n), True, device=v.device).triu(k).tril(k)
-    return places.where(line, 0)
+    on_diagonal = full((n, n), True, device=v.device).triu(k).tril(k)
+    return on_diagonal.where(line, 0)
 
 
 def diagflat(v: Tensor, k: int = 0) -> Tensor:

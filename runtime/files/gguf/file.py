@@ -16,7 +16,7 @@ from ...core.shape import Shape
 from ...quantized import QTensor
 from ...tensor import Tensor
 from ...tensor.base import device_of
-from ..content import Content, Source, TensorFile, opened
+from ..content import Content, Source, TensorFile, open_content
 from .header import Entry, read_header
 from .metadata import Value
 
@@ -82,12 +82,12 @@ class GgufTensor:
 
     def blocks(self) -> QTensor:
         """Read the tensor to the device as blocks; a float is a block of one. ShapeMismatch for rank 0."""
-        return joined_blocks([self])
+        return concatenated_blocks([self])
 
     def part(self, dim: int, index: int, count: int) -> GgufTensor:
         """Part `index` of `count` equal ones of a dim, 0 or, of a matrix, 1: no other bytes are read.
 
-        ShapeMismatch where the dim has no such parts, or one of rows would not be of whole blocks.
+        ShapeMismatch where the dim has no such parts, or a part's rows would not consist of complete blocks.
         """
         entry, shape = self._entry, list(self._entry.shape)
         blocks = count * (entry.dtype.block_size if dim == len(shape) - 1 else 1)
@@ -120,7 +120,7 @@ class GgufTensor:
 
 
 class GgufColumns(GgufTensor):
-    """Some columns of a matrix in a file, whose rows are `pitch` bytes apart."""
+    """Some columns of a matrix in a file, whose rows start every `pitch` bytes."""
 
     __slots__ = ("_pitch",)
 
@@ -137,8 +137,8 @@ class GgufColumns(GgufTensor):
             target, begin = target[len(piece) :], begin + len(piece)
 
 
-def joined_blocks(tensors: Sequence[GgufTensor]) -> QTensor:
-    """Read tensors of one format to the device as blocks, one behind the other: the first dim has those of all.
+def concatenated_blocks(tensors: Sequence[GgufTensor]) -> QTensor:
+    """Read block-quantized tensors of one format to the device, concatenated along the first dim.
 
     Their other dims are the same. ShapeMismatch for rank 0.
     """
@@ -171,7 +171,7 @@ class GgufFile(TensorFile[GgufTensor]):
         super().__init__(operation)
         self.device = device_of(device)
         """Where tensors are read to."""
-        content = opened(operation, path, takes_pipe=False)
+        content = open_content(operation, path, takes_pipe=False)
         self._contents.append(content)
         try:
             header = read_header(content)
@@ -181,7 +181,7 @@ class GgufFile(TensorFile[GgufTensor]):
         self.version = header.version
         """Of the format."""
         self.metadata: Mapping[str, Value] = header.metadata
-        """What the file says of its model, by key."""
+        """The file's metadata on its model, by key."""
         self._tensors = {name: GgufTensor(entry, self.device, content) for name, entry in header.tensors.items()}
 
     def __repr__(self) -> str:

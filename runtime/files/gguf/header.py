@@ -1,4 +1,4 @@
-"""What stands before the elements of a GGUF file: metadata by key, and the type, shape and place of each tensor."""
+"""The header of a GGUF file: metadata by key, and the type, shape and offset of each tensor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a file says before its elements."""
+    """The contents of a file before its elements."""
 
     version: int
     metadata: dict[str, Value]
@@ -42,7 +42,7 @@ class Header(NamedTuple):
 
 
 def read_header(content: Content) -> Header:
-    """Read and check what stands before the elements. Raises InvalidArgument that names the key or the tensor."""
+    """Read and check a header. Raises InvalidArgument that names the key or the tensor."""
     reader = Reader(content)
     magic = reader.take(len(MAGIC))
     if magic != MAGIC:
@@ -54,12 +54,12 @@ def read_header(content: Content) -> Header:
         reader.refuse(f"{what}; versions {' and '.join(map(str, VERSIONS))}, little-endian, are read")
     count = reader.integer(SIZE)
     values = reader.integer(SIZE)
-    reader.require_room(values, _MIN_VALUE)
+    reader.require_bytes(values, _MIN_VALUE)
     metadata = _metadata(reader, values)
     reader.what = "the header"
-    reader.require_room(count, _MIN_TENSOR)
-    told = [_tensor(reader) for _ in range(count)]
-    tensors = _placed(reader, content.size, _alignment(reader, metadata), told)
+    reader.require_bytes(count, _MIN_TENSOR)
+    entries = [_tensor(reader) for _ in range(count)]
+    tensors = _positioned(reader, content.size, _alignment(reader, metadata), entries)
     return Header(version, metadata, tensors)
 
 
@@ -78,7 +78,7 @@ def _metadata(reader: Reader, count: int) -> dict[str, Value]:
         key = reader.text()
         reader.what = f"key '{key}'"
         if key in metadata:
-            reader.refuse("stands there twice")
+            reader.refuse("occurs twice")
         metadata[key] = reader.value()
     return metadata
 
@@ -91,8 +91,8 @@ def _alignment(reader: Reader, metadata: dict[str, Value]) -> int:
         reader.refuse(str(error))
 
 
-class _Told(NamedTuple):
-    """What a file says of a tensor."""
+class _Description(NamedTuple):
+    """The description of a tensor in the header."""
 
     name: str
     dtype: GgmlDType
@@ -100,7 +100,7 @@ class _Told(NamedTuple):
     offset: int
 
 
-def _tensor(reader: Reader) -> _Told:
+def _tensor(reader: Reader) -> _Description:
     reader.what = "the name of a tensor"
     name = reader.text()
     reader.what = f"tensor '{name}'"
@@ -119,18 +119,18 @@ def _tensor(reader: Reader) -> _Told:
         reader.refuse(f"has shape {shape}, of more elements than can be counted")
     if (shape[-1] if shape else 1) % dtype.block_size:
         reader.refuse(f"has shape {shape}, whose last dim is no multiple of the {dtype.block_size} of {dtype.value}")
-    return _Told(name, dtype, shape, reader.integer(SIZE))
+    return _Description(name, dtype, shape, reader.integer(SIZE))
 
 
-def _placed(reader: Reader, size: int, alignment: int, told: list[_Told]) -> dict[str, Entry]:
+def _positioned(reader: Reader, size: int, alignment: int, descriptions: list[_Description]) -> dict[str, Entry]:
     """The tensors in the order of the file, which lie in it and not in each other."""
-    start = -(-reader.place // alignment) * alignment
+    start = -(-reader.offset // alignment) * alignment
     end, before = start, ""
-    placed: dict[str, Entry] = {}
-    for name, dtype, shape, offset in sorted(told, key=lambda tensor: tensor.offset):
+    by_name: dict[str, Entry] = {}
+    for name, dtype, shape, offset in sorted(descriptions, key=lambda tensor: tensor.offset):
         reader.what = f"tensor '{name}'"
-        if name in placed:
-            reader.refuse("stands there twice")
+        if name in by_name:
+            reader.refuse("occurs twice")
         if offset % alignment:
             reader.refuse(f"begins at byte {offset} of the elements, which is no multiple of {alignment}")
         begin = start + offset
@@ -140,5 +140,5 @@ def _placed(reader: Reader, size: int, alignment: int, told: list[_Told]) -> dic
         end, before = begin + nbytes, name
         if end > size:
             reader.refuse(f"ends at byte {end} of a file of {size}, which was cut short")
-        placed[name] = Entry(dtype, shape, begin, nbytes)
-    return {tensor.name: placed[tensor.name] for tensor in told}
+        by_name[name] = Entry(dtype, shape, begin, nbytes)
+    return {tensor.name: by_name[tensor.name] for tensor in descriptions}

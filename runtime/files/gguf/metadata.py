@@ -12,7 +12,7 @@ from ...base.error import InvalidArgument
 from ..content import Content
 
 Value: TypeAlias = "bool | int | float | str | Array | list[str] | list[Value]"
-"""What stands behind a key: numbers of an array are a NumPy array, its texts a list."""
+"""The value of a key: numbers of an array are a NumPy array, its texts a list."""
 
 NUMBERS: Final = {
     kind: np.dtype(name).newbyteorder("<")
@@ -28,7 +28,7 @@ ARRAY_HEAD: Final = struct.Struct("<IQ")
 
 MEND: Final = "get the file again, or write it with save_gguf"
 LARGEST_HEADER: Final = 1 << 27
-"""What is read of metadata and names, in bytes: four times what the largest vocabularies take."""
+"""The most bytes read of metadata and names: four times what the largest vocabularies take."""
 MAX_NESTED: Final = 4
 # How much is read at once.
 _WINDOW: Final = 1 << 20
@@ -43,11 +43,11 @@ class Reader:
         self._at = 0
         self._end = 0  # of the window, in the file
         self.what = "the header"
-        """What is read: the subject of errors."""
+        """The part that is being read: the subject of errors."""
 
     @property
-    def place(self) -> int:
-        """How many bytes of the file were read."""
+    def offset(self) -> int:
+        """The number of bytes of the file that were read."""
         return self._end - len(self._window) + self._at
 
     def refuse(self, reason: str) -> Never:
@@ -68,8 +68,8 @@ class Reader:
 
     def integer(self, form: struct.Struct) -> int:
         """The next integer."""
-        found: int = form.unpack(self.take(form.size))[0]
-        return found
+        value: int = form.unpack(self.take(form.size))[0]
+        return value
 
     def text(self) -> str:
         """The next text: its length, and its bytes."""
@@ -80,44 +80,45 @@ class Reader:
 
     def texts(self, count: int) -> list[str]:
         """The next texts."""
-        self.require_room(count, SIZE.size)
-        found: list[str] = []
+        self.require_bytes(count, SIZE.size)
+        texts: list[str] = []
         unpack, width = SIZE.unpack_from, SIZE.size
-        while len(found) < count:
-            # A vocabulary has a hundred thousand texts: those that the window has whole are taken without a call each.
+        while len(texts) < count:
+            # A vocabulary has a hundred thousand texts: those that are completely in the window are taken without a
+            # call each.
             window, at = self._window, self._at
             size = len(window)
             try:
-                for _ in range(count - len(found)):
+                for _ in range(count - len(texts)):
                     begin = at + width
                     end = begin + unpack(window, at)[0]
                     if end > size:
                         break
-                    found.append(window[begin:end].decode())
+                    texts.append(window[begin:end].decode())
                     at = end
             except struct.error:  # the window ends inside of a length
                 pass
             except UnicodeDecodeError:
-                raise self.refused(f"has a text that is not UTF-8, number {len(found)}") from None
+                raise self.refused(f"has a text that is not UTF-8, number {len(texts)}") from None
             self._at = at
-            if len(found) < count:
-                found.append(self.text())
-        return found
+            if len(texts) < count:
+                texts.append(self.text())
+        return texts
 
     def value(self) -> Value:
         """The next value: its kind, and what that says."""
         return self._value(self.integer(KIND), 0)
 
-    def require_room(self, count: int, nbytes: int) -> None:
-        """Refuse a number of things, each of so many bytes at least, that the rest of the file cannot hold."""
-        left = self._content.size - self.place
+    def require_bytes(self, count: int, nbytes: int) -> None:
+        """Raise the error for a count of items, of at least `nbytes` each, that the remaining file cannot hold."""
+        left = self._content.size - self.offset
         if count * nbytes > left:
             self.refuse(f"counts {count} of what takes {nbytes} bytes or more each, where {left} bytes are left")
 
     def _value(self, kind: int, depth: int) -> Value:
         if kind in NUMBERS:
-            found: Value = self._numbers(kind, 1)[0].item()
-            return found
+            number: Value = self._numbers(kind, 1)[0].item()
+            return number
         if kind == TEXT:
             return self.text()
         if kind != ARRAY:
@@ -129,24 +130,24 @@ class Reader:
             return self._numbers(kind, count)
         if kind == TEXT:
             return self.texts(count)
-        self.require_room(count, ARRAY_HEAD.size)
+        self.require_bytes(count, ARRAY_HEAD.size)
         return [self._value(kind, depth + 1) for _ in range(count)]
 
     def _numbers(self, kind: int, count: int) -> Array:
         dtype = NUMBERS[kind]
-        self.require_room(count, dtype.itemsize)
-        found = self.take(count * dtype.itemsize)
-        if dtype == np.bool_ and found.strip(b"\0\1"):
+        self.require_bytes(count, dtype.itemsize)
+        content = self.take(count * dtype.itemsize)
+        if dtype == np.bool_ and content.strip(b"\0\1"):
             self.refuse("has a bool that is neither 0 nor 1")
-        return np.frombuffer(found, dtype)
+        return np.frombuffer(content, dtype)
 
     def _refill(self, nbytes: int) -> None:
-        begin = self.place
+        begin = self.offset
         left = self._content.size - begin
         if nbytes > left:
             self.refuse(f"was cut short: it takes {nbytes} bytes more, and {left} are left")
         if begin + nbytes > LARGEST_HEADER:
-            self.refuse(f"ends behind the {LARGEST_HEADER} bytes that are read of metadata and names")
+            self.refuse(f"ends after the {LARGEST_HEADER} bytes that are read of metadata and names")
         window = bytearray(min(max(nbytes, _WINDOW), left))
         self._content.read_into(memoryview(window), begin)
         self._window, self._at, self._end = bytes(window), 0, begin + len(window)

@@ -29,7 +29,7 @@ _FLOAT: Final = np.dtype("<f4")
 
 
 class _Planned(NamedTuple):
-    """A tensor that is written: its place behind the header."""
+    """A tensor to write, and its offset after the header."""
 
     name: str
     dtype: GgmlDType
@@ -45,7 +45,7 @@ def save_gguf(
     *,
     version: int = 3,
 ) -> None:
-    """Write tensors by name, and metadata by key, to a GGUF file, which appears whole or not at all.
+    """Write tensors by name, and metadata by key, to a GGUF file. Replaces the file atomically.
 
     An int is written as u32 where that has it, else as i32, u64 or i64, a float as f32; a NumPy number, or an array of
     them, keeps its dtype. Tensors begin at multiples of what `general.alignment` says, 32 bytes by default.
@@ -79,8 +79,8 @@ def save_gguf(
 
 
 def _bytes(tensor: Tensor | QTensor) -> memoryview:
-    found: Array = tensor.data if isinstance(tensor, QTensor) else tensor.numpy()
-    return found.reshape(-1).view(np.uint8).data
+    content: Array = tensor.data if isinstance(tensor, QTensor) else tensor.numpy()
+    return content.reshape(-1).view(np.uint8).data
 
 
 def _pad(stream: BinaryIO | Appending, nbytes: int, alignment: int) -> None:
@@ -170,28 +170,28 @@ def _array(what: str, value: Sequence[object] | Array, depth: int) -> bytes:
 
 def _numbers(what: str, value: object) -> Array:
     """Numbers in a dtype that the format has."""
-    found = (
+    numbers = (
         np.asarray(value) if isinstance(value, bool | int | float | list | tuple | np.generic | np.ndarray) else None
     )
-    if found is None or found.dtype.kind not in "biuf":
+    if numbers is None or numbers.dtype.kind not in "biuf":
         reason = f"{what} must be a bool, a number, a str, or an array of one of them, not {describe(value)}"
         raise InvalidArgument(_OPERATION, reason)
-    if not isinstance(value, np.generic | np.ndarray) and found.dtype.kind != "b":
+    if not isinstance(value, np.generic | np.ndarray) and numbers.dtype.kind != "b":
         with np.errstate(over="ignore"):
-            narrow = found.astype(_FLOAT if found.dtype.kind == "f" else _integers(found))
-        if not np.array_equal(np.isfinite(narrow), np.isfinite(found)):
+            narrow = numbers.astype(_FLOAT if numbers.dtype.kind == "f" else _integers(numbers))
+        if not np.array_equal(np.isfinite(narrow), np.isfinite(numbers)):
             raise InvalidArgument(_OPERATION, f"{what} is beyond f32, which floats become; give a NumPy float64")
-        found = narrow
-    dtype = found.dtype.newbyteorder("<")
+        numbers = narrow
+    dtype = numbers.dtype.newbyteorder("<")
     if dtype not in _KINDS:
-        raise InvalidArgument(_OPERATION, f"{what} has dtype {found.dtype}, which the format lacks; convert it first")
-    return found.astype(dtype)
+        raise InvalidArgument(_OPERATION, f"{what} has dtype {numbers.dtype}, which the format lacks; convert it first")
+    return numbers.astype(dtype)
 
 
-def _integers(found: Array) -> np.dtype[np.generic]:
-    least, most = int(found.min()), int(found.max())
+def _integers(numbers: Array) -> np.dtype[np.generic]:
+    smallest, largest = int(numbers.min()), int(numbers.max())
     for name in _INTEGERS:
         limit = np.iinfo(name)
-        if limit.min <= least and most <= limit.max:
+        if limit.min <= smallest and largest <= limit.max:
             return np.dtype(name)
     raise AssertionError("NumPy's widest integers are among those of the format")

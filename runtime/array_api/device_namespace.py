@@ -1,4 +1,4 @@
-"""The namespaces of devices: what is made of no tensor is on the device of the tensor that led to the namespace."""
+"""The namespaces of devices: new tensors are on the device of the tensor that returned the namespace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def namespace(device: Device) -> ModuleType:
 
 def _placed(module: ModuleType, device: Device) -> ModuleType:
     """Copy a module of functions for a device."""
-    found = ModuleType(module.__name__, module.__doc__)
+    copied = ModuleType(module.__name__, module.__doc__)
     for name in module.__all__:
         value = getattr(module, name)
         if isinstance(value, ModuleType):
@@ -31,9 +31,9 @@ def _placed(module: ModuleType, device: Device) -> ModuleType:
             value = partial(Info, device)
         elif inspect.isfunction(value) and _makes(value):
             value = _there(value, device)
-        setattr(found, name, value)
-    found.__dict__["__all__"] = module.__all__
-    return found
+        setattr(copied, name, value)
+    copied.__dict__["__all__"] = module.__all__
+    return copied
 
 
 def _makes(function: Any) -> bool:
