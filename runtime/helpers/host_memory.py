@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def require_room(dtype: DType, sizes: Iterable[int]) -> None:
+def require_memory(dtype: DType, sizes: Iterable[int]) -> None:
     """Raise OutOfMemory for dims of so many elements that NumPy could not even ask for the memory."""
     count = math.prod(sizes)
     if count >= MAX_ELEMENTS:
@@ -49,5 +49,5 @@ def out_of_memory(error: MemoryError) -> OutOfMemory:
 @raises_out_of_memory
 def zero_bytes(count: int) -> Array:
     """So many bytes of zeros."""
-    require_room(DType.U8, (count,))
+    require_memory(DType.U8, (count,))
     return np.zeros(count, np.uint8)

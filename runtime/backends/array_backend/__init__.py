@@ -1,1 +1,1 @@
-"""What the backends on array libraries share: their ops, in the words that each backend's `library` module spells."""
+"""Ops shared by the backends on array libraries, in the words that each backend's `library` module spells."""

@@ -8,13 +8,13 @@ from .library_device import LibraryDevice
 
 
 class QArrayStorage(HostBlocks):
-    """Blocks in a NumPy array of their bytes, which NumPy decodes, and what it made of them on the device."""
+    """Blocks in a NumPy array of their bytes, which NumPy decodes, and the result on the device."""
 
     device: LibraryDevice
 
     @property
     def data(self) -> Array:
-        """The bytes of all blocks, which nobody may write to."""
+        """The bytes of all blocks, read-only."""
         view = self.bytes.view()
         view.flags.writeable = False
         return view

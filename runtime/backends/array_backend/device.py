@@ -29,11 +29,11 @@ _MAX_NOTES: Final = 64
 
 
 class _Notes(threading.local):
-    """What one thread has noted: the op, its size, where an index is wrong, how many there are, and that index."""
+    """The notes of one thread: the op, its size, the first wrong index, their number, and that index."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[str, int, Any, int, Any]] = []
-        self.found: InvalidIndex | None = None
+        self.error: InvalidIndex | None = None
 
 
 class ArrayDevice(LibraryDevice):
@@ -42,7 +42,7 @@ class ArrayDevice(LibraryDevice):
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no library."""
     requires: ClassVar[tuple[str, ...]] = ()
-    """What installs them."""
+    """The requirements that install them."""
     storage_class: ClassVar[type[ArrayStorage]]
     blocks_class: ClassVar[type[QArrayStorage]]
 
@@ -97,7 +97,7 @@ class ArrayDevice(LibraryDevice):
         return None if program is None else self.compiled(program)
 
     def compiled(self, program: Program, mark: Callable[[], None] | None = None) -> Plan:
-        """What runs a program; in front of each of several steps it calls `mark`."""
+        """Return the function that runs a program; it calls `mark` before each step if there are several."""
         return HostCompiler(program, self.translated, self.storage, mark).function()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -123,30 +123,30 @@ class ArrayDevice(LibraryDevice):
         every = library.arange(count, self.handle)
         positions = library.where(library.reshape(is_wrong, (-1,)), every, library.constant(count, every))
         first = library.min(positions, 0)
-        place = library.minimum(first, library.constant(count - 1, first))
+        last = library.minimum(first, library.constant(count - 1, first))
         waiting = self._notes.waiting
-        waiting.append((op, size, first, count, library.take(library.reshape(indexes, (-1,)), place, 0)))
+        waiting.append((op, size, first, count, library.take(library.reshape(indexes, (-1,)), last, 0)))
         if len(waiting) > _MAX_NOTES:
             self._look()
 
     def raise_errors(self) -> None:
         """Raise the first InvalidIndex among the calls of this thread."""
         self._look()
-        found, self._notes.found = self._notes.found, None
-        if found is not None:
-            raise found
+        error, self._notes.error = self._notes.error, None
+        if error is not None:
+            raise error
 
     def _look(self) -> None:
         notes = self._notes
-        for op, size, position, count, index in notes.waiting if notes.found is None else ():
+        for op, size, position, count, index in notes.waiting if notes.error is None else ():
             if int(self.library.to_numpy(position).item()) < count:
-                notes.found = InvalidIndex(op, int(self.library.to_numpy(index).item()), size)
+                notes.error = InvalidIndex(op, int(self.library.to_numpy(index).item()), size)
                 break
         notes.waiting = []
 
     @property
     def dlpack_device(self) -> tuple[int, int]:
-        """What DLPack calls the memory that the library's arrays are in."""
+        """Return DLPack's name of the memory that the library's arrays are in."""
         kind, ordinal = self.library.arange(1, self.handle).__dlpack_device__()
         return int(kind), int(ordinal)
 
@@ -157,7 +157,7 @@ class ArrayDevice(LibraryDevice):
             return self.storage_class(self, dtype, transfer.from_numpy(self.library, array, dtype, self.handle))
 
     def storage_owned(self, array: Array) -> ArrayStorage:
-        """A storage of the elements of a NumPy array that nobody else has."""
+        """Return a storage of the elements of a NumPy array that has no other owner."""
         return self.storage(array)
 
     def blocks_in(self, storage: Any, dtype: GgmlDType) -> QArrayStorage:
@@ -187,7 +187,7 @@ class ArrayDevice(LibraryDevice):
         """The dtype of an array of the library. Raises InvalidArgument for one that is not ours."""
         lacking = self.library.LACKING
         own = {dtype: name for dtype, name in self.library.DTYPES.items() if dtype not in lacking}
-        found = next((dtype for dtype, name in own.items() if name == array.dtype), None)
-        if found is None:
+        dtype = next((dtype for dtype, name in own.items() if name == array.dtype), None)
+        if dtype is None:
             raise InvalidArgument("from_dlpack", f"no dtype for {array.dtype}; convert the tensor first")
-        return found
+        return dtype

@@ -1,4 +1,4 @@
-"""Libraries are imported when they are first asked for: `import tallow` imports none."""
+"""Libraries are imported at their first use: `import tallow` imports none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Imported:
-    """An attribute of a class: a module of a backend's library, which takes its place."""
+    """An attribute of a class: a module of a backend's library, which replaces the attribute."""
 
     def __init__(self, backend: str, module: str, package: str) -> None:
         self._backend = backend
@@ -29,5 +29,5 @@ class Imported:
         except ImportError as error:
             raise BackendUnavailable(self._backend, f"its library cannot be imported: {error}") from error
         setattr(owner, self._attribute, library)
-        found: Library = library
-        return found
+        module: Library = library
+        return module

@@ -1,4 +1,4 @@
-"""A device of an array library as its storages and the ops see it; `device.ArrayDevice` is the rest of it."""
+"""A device of an array library as its storages and the ops see it; `device.ArrayDevice` extends it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LibraryDevice(BackendDevice):
     storage_class: ClassVar[type[Any]]
     """The class of its storages."""
     error_class: ClassVar[type[LibraryError]] = LibraryError
-    """What is raised where the library refuses something."""
+    """The error that is raised where the library refuses something."""
     handle: Any
     """The library's own object for the device."""
     random: RandomState

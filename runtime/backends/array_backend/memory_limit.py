@@ -1,4 +1,4 @@
-"""How much memory array libraries are asked for."""
+"""The limit of memory that array libraries may allocate."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from ....dtype import DType
     from .library_device import LibraryDevice
 
-# Nobody need ask whether so many bytes are there.
+# Smaller requests are not checked.
 _LARGE: Final = 1 << 26
 
 
-def require_room(device: LibraryDevice, shape: Iterable[int], dtype: DType) -> None:
+def require_memory(device: LibraryDevice, shape: Iterable[int], dtype: DType) -> None:
     """Raise OutOfMemory for more than the process may have, of a library that would end it later."""
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes > _LARGE and device.library.start is not None:
         # Windows has neither this module nor such a library.
         import resource
 
-        most, _ = resource.getrlimit(resource.RLIMIT_DATA)
-        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if nbytes > (whole if most == resource.RLIM_INFINITY else min(whole, most)):
+        limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if nbytes > (available if limit == resource.RLIM_INFINITY else min(available, limit)):
             raise OutOfMemory(device.backend, nbytes)

@@ -89,7 +89,7 @@ def erf(library: Any, x: Any) -> Any:
     scaled = far * math.sqrt(2)
     tail = 2 * library.exp(-far * far) * scaled_tail(scaled) / scaled
     result = library.where(size < library.constant(1, x), series, 1 - tail)
-    # The sign of -0.0 is kept.
+    # The sign of -0.0 is preserved.
     return library.where(x > library.constant(0, x), result, library.where(x == library.constant(0, x), x, -result))
 
 
@@ -112,7 +112,7 @@ def copysign(library: Any, x: Any, y: Any) -> Any:
 
 
 def nextafter(library: Any, x: Any, y: Any) -> Any:
-    """The next number from x on the way to y: its bits are those of x and one more, or less, of its size."""
+    """Return the next number from x towards y: its bits are those of x plus or minus one."""
     own, zero = _format(library, x), library.constant(0, x)
     bits = library.bitcast(x, library.DTYPES[own.integer])
     grows = (x < y) == (x > zero)
@@ -124,9 +124,9 @@ def nextafter(library: Any, x: Any, y: Any) -> Any:
 def logaddexp(library: Any, x: Any, y: Any) -> Any:
     """log(exp(x) + exp(y)): the larger one, and what the other adds to it."""
     larger = library.maximum(x, y)
-    rest = library.minimum(x, y) - larger
+    difference = library.minimum(x, y) - larger
     # Of two infinities there is no difference.
-    return library.where(x == y, x + math.log(2), larger + library.log1p(library.exp(rest)))
+    return library.where(x == y, x + math.log(2), larger + library.log1p(library.exp(difference)))
 
 
 def logsumexp(library: Any, x: Any, axis: int) -> Any:
@@ -137,24 +137,25 @@ def logsumexp(library: Any, x: Any, axis: int) -> Any:
 
 
 def fmod(library: Any, x: Any, y: Any) -> Any:
-    """What is left of x / y truncated toward zero, from the remainder of the magnitudes, which is exact."""
-    rest = library.remainder(library.abs(x), library.abs(y))
+    """Return the remainder of x / y truncated toward zero, from that of the magnitudes, which is exact."""
+    remainder = library.remainder(library.abs(x), library.abs(y))
     zero = library.constant(0, x)
-    return library.where(x < zero, -rest, library.where((x == zero) & (rest == zero), x, rest))
+    return library.where(x < zero, -remainder, library.where((x == zero) & (remainder == zero), x, remainder))
 
 
 def _wave(library: Any, x: Any, ahead: int) -> Any:
     """The sine of x + ahead * pi / 2."""
     own = _format(library, x)
     count = library.floor(x * (2 / math.pi) + 0.5)
-    rest = x
+    reduced = x
     for part in own.half_pi:
-        rest = rest - count * library.constant(part, x)
-    # Of what is beyond the bound nothing is left but a sine.
-    rest = library.minimum(library.maximum(rest, library.constant(-1, x)), library.constant(1, x))
-    square = rest * rest
+        reduced = reduced - count * library.constant(part, x)
+    # Beyond the bound the result is any sine.
+    reduced = library.minimum(library.maximum(reduced, library.constant(-1, x)), library.constant(1, x))
+    square = reduced * reduced
     terms = range(1, own.wave_terms + 1)
-    odd = rest + rest * square * _polynomial(square, [(-1) ** term / math.factorial(2 * term + 1) for term in terms])
+    sine = [(-1) ** term / math.factorial(2 * term + 1) for term in terms]
+    odd = reduced + reduced * square * _polynomial(square, sine)
     even = 1 + square * _polynomial(square, [(-1) ** term / math.factorial(2 * term) for term in terms])
     quadrant = count + ahead - 4 * library.floor((count + ahead) / 4)
     is_even = (quadrant == 1) | (quadrant == 3)

@@ -14,7 +14,7 @@ from ..backend import BackendStorage
 from ..plan import kind_of
 from . import strided, transfer
 from .library_device import LibraryDevice
-from .room import require_room
+from .memory_limit import require_memory
 
 if TYPE_CHECKING:
     from ....array_library import Library
@@ -51,7 +51,7 @@ class ArrayStorage(BackendStorage):
         return strided.view(self.library, self.data, layout, self.device.handle)
 
     def on_host(self, layout: Layout) -> Array:
-        """The same as an array of NumPy's, which nothing writes to. The elements are of a type that NumPy has."""
+        """Return the elements as a read-only NumPy array. Their dtype must be one that NumPy has."""
         array: Array = np.asarray(self.library.to_numpy(self.view(layout)))
         return array
 
@@ -66,7 +66,7 @@ class ArrayStorage(BackendStorage):
         library = self.library
         if dtype in library.LACKING:
             raise transfer.refusal(library, dtype)
-        require_room(self.device, values.shape, dtype)
+        require_memory(self.device, values.shape, dtype)
         data = values if len(values.shape) == 1 else library.reshape(values, (-1,))
         if library.start is not None:
             library.start(data)
@@ -74,7 +74,7 @@ class ArrayStorage(BackendStorage):
 
     def to_dlpack(self, layout: Layout, **options: Any) -> Any:
         if self.dtype is not DType.U8 and self.library.DTYPES[self.dtype] == self.library.DTYPES[DType.U8]:
-            raise UnsupportedDType("dlpack", self.dtype, self.device.backend, "its elements are kept as their bits")
+            raise UnsupportedDType("dlpack", self.dtype, self.device.backend, "its elements are stored as their bits")
         with self.device.translating():
             self.device.raise_errors()
             return self.library.reshape(self.view(layout), layout.shape).__dlpack__(**options)

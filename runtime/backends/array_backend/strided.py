@@ -15,9 +15,9 @@ def view(library: Any, data: Any, layout: Layout, device: Any) -> Any:
         count = layout.elem_count
         return library.reshape(data if count == data.shape[0] else _part(data, start, count), shape)
     if 0 in layout.strides:
-        kept = tuple(size if stride else 1 for size, stride in zip(layout.shape, layout.strides, strict=True))
+        sizes = tuple(size if stride else 1 for size, stride in zip(layout.shape, layout.strides, strict=True))
         strides = tuple(stride or 1 for stride in layout.strides)
-        return library.broadcast_to(view(library, data, Layout(kept, strides, start), device), shape)
+        return library.broadcast_to(view(library, data, Layout(sizes, strides, start), device), shape)
     if library.as_strided is not None:
         return library.as_strided(data, shape, tuple(layout.strides), start)
     return take(library, data, positions(library, layout, device))
@@ -25,11 +25,11 @@ def view(library: Any, data: Any, layout: Layout, device: Any) -> Any:
 
 def positions(library: Any, layout: Layout, device: Any) -> Any:
     """Where in a flat array the elements are that a layout reaches: i64, in its shape, but (1,) for rank 0."""
-    return places(library, layout, tuple(layout.shape), None, device)
+    return offsets(library, layout, tuple(layout.shape), None, device)
 
 
-def places(library: Any, layout: Layout, shape: tuple[int, ...], dim: int | None, device: Any) -> Any:
-    """The same of the first elements along the dims, as many as `shape` says; as if they were all at 0 along `dim`."""
+def offsets(library: Any, layout: Layout, shape: tuple[int, ...], dim: int | None, device: Any) -> Any:
+    """Return the offsets of the first elements along the dims, `shape` of them; as if all were at 0 along `dim`."""
     rank = len(shape)
     result = library.arange(1, device) + layout.start_offset
     for axis, (count, stride) in enumerate(zip(shape, layout.strides, strict=True)):
@@ -52,7 +52,7 @@ def put(library: Any, data: Any, where: Any, values: Any, device: Any) -> Any:
     order = library.astype(library.argsort(where), where.dtype)
     ascending = library.take(where, order, 0)
     every = library.arange(data.shape[0], device)
-    # The last of the positions, in their order, that are not behind each place.
+    # The last of the sorted positions that is not after each element.
     last = library.astype(library.searchsorted(ascending, every), where.dtype) - 1
     last = library.maximum(last, library.constant(0, last))
     is_hit = library.take(ascending, last, 0) == every
@@ -75,7 +75,7 @@ def write(library: Any, data: Any, layout: Layout, values: Any, device: Any) -> 
 
 
 def _part(data: Any, start: int, count: int) -> Any:
-    # A library may refuse to begin behind the end.
+    # A library may refuse to begin after the end.
     return data[start : start + count] if count else data[:0]
 
 

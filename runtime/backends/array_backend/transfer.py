@@ -67,7 +67,7 @@ def is_of(library: Any, x: Any, dtype: DType) -> bool:
 
 
 def is_widened(library: Any, dtype: DType) -> bool:
-    """Whether the library has i64 in the place of a shorter integer: then its numbers are in range after each op."""
+    """Whether the library has i64 instead of a shorter integer: then its numbers are in range after each op."""
     return dtype is not DType.I64 and bool(library.DTYPES[dtype] == library.DTYPES[DType.I64])
 
 
@@ -98,5 +98,5 @@ def from_numpy(library: Any, array: Array, dtype: DType, device: Any) -> Any:
 
 
 def from_bytes(library: Any, content: bytearray, dtype: DType, device: Any) -> Any:
-    """The same of the bytes of elements."""
+    """Return the array of elements from their bytes."""
     return from_numpy(library, np.frombuffer(content, dtype.numpy), dtype, device)

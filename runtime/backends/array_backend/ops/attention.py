@@ -32,7 +32,7 @@ def scaled_dot_product_attention_with_logsumexp(
     is_causal: bool,
     scale: float,
 ) -> tuple[Any, ...]:
-    """The same, and log(sum(exp(score))) of each query."""
+    """Compute attention, and log(sum(exp(score))) of each query."""
     op = "scaled_dot_product_attention_with_logsumexp"
     result, totals, largest = _attended(op, query, key, value, mask, lengths, is_causal, scale)
     library, infinity = query.library, query.library.constant(math.inf, totals)
@@ -90,10 +90,10 @@ def scored(
     group = heads // key_heads
     lines, key_lines, value_lines = (cast.widen(library, each.array, dtype) for each in (query, key, value))
     lines = library.reshape(lines, (batches, key_heads, group * queries, size))
-    # What is not there may be anything, and nothing times infinity is NaN.
-    is_there = library.reshape(library.arange(keys, handle), (1, 1, -1, 1)) < library.reshape(counts, (-1, 1, 1, 1))
+    # The elements of missing keys may be anything, and 0 times infinity is NaN.
+    is_present = library.reshape(library.arange(keys, handle), (1, 1, -1, 1)) < library.reshape(counts, (-1, 1, 1, 1))
     key_lines, value_lines = (
-        library.where(is_there, each, library.constant(0, each)) for each in (key_lines, value_lines)
+        library.where(is_present, each, library.constant(0, each)) for each in (key_lines, value_lines)
     )
     scores = library.matmul(lines, library.permute_dims(key_lines, (0, 1, 3, 2))) * library.constant(scale, lines)
     scores = library.reshape(scores, (batches, key_heads, group, queries, keys))

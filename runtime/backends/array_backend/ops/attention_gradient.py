@@ -21,7 +21,7 @@ def scaled_dot_product_attention_gradient(
     of_mask: bool,
     scale: float,
 ) -> tuple[Any, ...]:
-    """The gradients of query, key and value, and of the mask if it is asked for."""
+    """Compute the gradients of query, key and value, and of the mask if it needs one."""
     library, dtype = query.library, query.dtype
     counts = attention.counted("scaled_dot_product_attention_gradient", key, lengths)
     operands = [query, key, value, *([mask] if of_mask and mask is not None else [])]
@@ -36,16 +36,17 @@ def scaled_dot_product_attention_gradient(
     rows = batches, key_heads, group * queries
     sums = library.reshape(cast.widen(library, logsumexp.array, logsumexp.dtype), (*rows, 1))
     weights = library.exp(library.reshape(scores, (*rows, keys)) - sums)
-    wide, made = (library.reshape(cast.widen(library, each.array, dtype), lines.shape) for each in (gradient, result))
+    wide, output = (library.reshape(cast.widen(library, each.array, dtype), lines.shape) for each in (gradient, result))
     of_weights = library.matmul(wide, library.permute_dims(value_lines, (0, 1, 3, 2)))
-    of_scores = weights * (of_weights - library.sum(wide * made, 3, wide.dtype))
+    of_scores = weights * (of_weights - library.sum(wide * output, 3, wide.dtype))
     # Of what is not seen, a gradient may be anything.
     of_scores = library.where(weights == zero, zero, of_scores)
     factor = library.constant(scale, lines)
-    found = [
+    gradients = [
         library.matmul(of_scores, key_lines) * factor,
         library.matmul(library.permute_dims(of_scores, (0, 1, 3, 2)), lines) * factor,
         library.matmul(library.permute_dims(weights, (0, 1, 3, 2)), wide),
         of_scores,
     ]
-    return tuple([query.result(cast.narrow(library, each, dtype)) for each, _ in zip(found, operands, strict=False)])
+    pairs = zip(gradients, operands, strict=False)
+    return tuple([query.result(cast.narrow(library, each, dtype)) for each, _ in pairs])

@@ -10,9 +10,9 @@ from . import cast, elementwise
 from .operand import Operand
 
 
-def joint(op: BinaryGradientsOp | MethodOp, *given: Operand | float) -> Any:
-    """The two results of `op` of every element, each rounded once; numbers are its parameters."""
-    operands = [it for it in given if isinstance(it, Operand)]
+def joint(op: BinaryGradientsOp | MethodOp, *arguments: Operand | float) -> Any:
+    """Compute the two results of `op` of every element, each rounded once; numbers are its parameters."""
+    operands = [it for it in arguments if isinstance(it, Operand)]
     last, library, dtype = operands[-1], operands[-1].library, operands[-1].dtype
     compute = functors(library).elementwise[op].of(dtype)
     if op.moves:
@@ -21,5 +21,5 @@ def joint(op: BinaryGradientsOp | MethodOp, *given: Operand | float) -> Any:
         return tuple([last.result(each) for each in compute(is_chosen, moved.array)])
     arrays = [cast.widen(library, operand.array, dtype) for operand in operands]
     handle = last.device.handle
-    numbers = [cast.scalar(library, it, dtype.compute, handle) for it in given if not isinstance(it, Operand)]
+    numbers = [cast.scalar(library, it, dtype.compute, handle) for it in arguments if not isinstance(it, Operand)]
     return tuple([last.result(cast.narrow(library, each, dtype)) for each in compute(*arrays, *numbers)])

@@ -15,7 +15,7 @@ def convert(library: Any, x: Any, source: DType, target: DType) -> Any:
     """The elements of `x`, of dtype `source`, in dtype `target`.
 
     Float to integer truncates and saturates, NaN to 0; integer to integer wraps; to a float rounds to nearest even; to
-    bool tells what is not 0; to complex has no imaginary part.
+    bool is True for what is not 0; to complex has no imaginary part.
     """
     transfer.native(library, target)
     if source is target:
@@ -81,7 +81,7 @@ def narrow(library: Any, x: Any, dtype: DType) -> Any:
 
 
 def wrap(library: Any, x: Any, dtype: DType) -> Any:
-    """Integers that are kept in a wider type modulo 2**n; others as they are."""
+    """Wrap integers stored in a wider type modulo 2**n; return others as they are."""
     return x & (2 ** (8 * dtype.itemsize) - 1) if dtype.is_integer and transfer.is_widened(library, dtype) else x
 
 
@@ -89,8 +89,8 @@ def _values(library: Any, codes: Any, dtype: DType) -> Any:
     """The values of the bit patterns of a short float in f32."""
     table = host.values_of(dtype)
     positions = library.astype(library.reshape(codes, (-1,)), library.DTYPES[DType.I64]) & len(table) - 1
-    found = library.take(library.from_numpy(table, library.device_of(codes)), positions, 0)
-    return library.reshape(found, codes.shape)
+    values = library.take(library.from_numpy(table, library.device_of(codes)), positions, 0)
+    return library.reshape(values, codes.shape)
 
 
 def _codes(library: Any, x: Any, dtype: DType) -> Any:
@@ -142,8 +142,8 @@ def _integer_to_float(library: Any, x: Any, source: DType, target: DType) -> Any
         x = x if source.itemsize == DType.I64.itemsize else library.astype(x, library.DTYPES[DType.I64])
         exact, size = x, library.where(x < 0, ~x, x)
         for least, lost in ((24, 14), (38, 28), (52, 42)):
-            rest = library.astype((exact & ((1 << lost) - 1)) != 0, exact.dtype)
-            x = library.where(size >= (1 << least), ((exact >> lost) | rest) << lost, x)
+            sticky = library.astype((exact & ((1 << lost) - 1)) != 0, exact.dtype)
+            x = library.where(size >= (1 << least), ((exact >> lost) | sticky) << lost, x)
     # Others end below the numbers that f32 rounds.
     return library.astype(x, library.DTYPES[DType.F32])
 

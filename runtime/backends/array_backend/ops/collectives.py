@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def all_reduce(source: Operand, reduction: str, group: Group) -> Any:
-    """The elements of all ranks joined."""
+    """Reduce the elements of all ranks."""
     return _stored(source, group.host.all_reduce(_host(source), reduction))
 
 
 def all_gather(source: Operand, group: Group) -> Any:
-    """The elements of all ranks, one behind the other."""
+    """Concatenate the elements of all ranks."""
     return _stored(source, group.host.all_gather(_host(source)))
 
 
 def reduce_scatter(source: Operand, reduction: str, group: Group) -> Any:
-    """The part of this rank of the elements of all ranks joined."""
+    """Reduce the elements of all ranks, and return the part of this rank."""
     return _stored(source, group.host.reduce_scatter(_host(source), reduction))
 
 
@@ -35,7 +35,7 @@ def broadcast(source: Operand, root: int, group: Group) -> Any:
 
 
 def reduce(source: Operand, reduction: str, root: int, group: Group) -> Any:
-    """On one rank the elements of all ranks joined, on the others zeros."""
+    """Reduce the elements of all ranks on one of them; return zeros on the others."""
     return _stored(source, group.host.reduce(_host(source), reduction, root))
 
 
@@ -45,10 +45,10 @@ def all_to_all(source: Operand, group: Group) -> Any:
 
 
 def send(source: Operand, target: int, group: Group) -> Any:
-    """Give the elements to a rank; the result is empty."""
-    given = _host(source)
-    group.host.send(given, target)
-    return _stored(source, given[:0])
+    """Send the elements to a rank; the result is empty."""
+    sent = _host(source)
+    group.host.send(sent, target)
+    return _stored(source, sent[:0])
 
 
 def recv(like: Operand, source: int, group: Group) -> Any:
@@ -58,8 +58,8 @@ def recv(like: Operand, source: int, group: Group) -> Any:
 
 def _host(operand: Operand) -> Array:
     operand.device.raise_errors()
-    found = transfer.to_numpy(operand.library, operand.array, operand.dtype)
-    return np.ascontiguousarray(found).reshape(-1)
+    elements = transfer.to_numpy(operand.library, operand.array, operand.dtype)
+    return np.ascontiguousarray(elements).reshape(-1)
 
 
 def _stored(operand: Operand, array: Array) -> Any:

@@ -80,7 +80,7 @@ def convolve_transposed(operand: Operand, kernel: Operand, params: Params | Para
 
 
 def gradient_weight(operand: Operand, gradient: Operand, params: ParamsConvolution) -> Any:
-    """The gradient of the kernel, made of the input and that of the result: `params.kernel_dims`."""
+    """Compute the gradient of the kernel from the input and the gradient of the result: `params.kernel_dims`."""
     library = operand.library
     if params.is_empty:
         return operand.result(_zeros(operand, params.kernel_dims))
@@ -111,7 +111,7 @@ def _matrices(kernel: Operand, params: ParamsConvolution) -> Any:
 
 
 def _grouped(operand: Operand, params: ParamsConvolution) -> Any:
-    """What has the shape of the result as (b, groups, c_out / groups, elements of a channel)."""
+    """View a tensor of the result's shape as (b, groups, c_out / groups, elements of a channel)."""
     batch, sizes = params.input_dims[0], params.result_sizes
     return operand.library.reshape(_wide(operand), (batch, params.groups, params.channels[1], math.prod(sizes)))
 

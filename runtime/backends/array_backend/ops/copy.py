@@ -41,12 +41,12 @@ def copy_strided_src(source: Operand, target: Any, offset: int) -> None:
 
 
 def cat(first: Operand, dim: int, *others: Operand) -> Any:
-    """The elements of several operands, one behind the other along `dim`."""
+    """Concatenate the elements of several operands along `dim`."""
     return first.result(first.library.concat([storage.view(layout) for storage, layout in (first, *others)], dim))
 
 
 def pad(x: Operand, border: str, before: tuple[int, ...], after: tuple[int, ...], value: complex) -> Any:
-    """The elements with new ones in front of and behind those of each dim."""
+    """Pad each dim with new elements before and after its own."""
     library, array = x.library, x.array
     for dim, (size, *ends) in enumerate(zip(x.shape, before, after, strict=True)):
         if not any(ends):

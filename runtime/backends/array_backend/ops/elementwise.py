@@ -31,7 +31,7 @@ def elementwise(
     """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
 
     The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`
-    where that is given.
+    if that is not None.
     """
     operands = [x, *(other for other in others if isinstance(other, Operand))]
     numbers = [other for other in others if not isinstance(other, Operand)]
@@ -58,20 +58,20 @@ def computing(
             storage.data if view is None else view(storage.data) for storage, view in zip(storages, views, strict=True)
         ]
         if compute is None:
-            found = cast.convert(library, arrays[0], source, target)
+            output = cast.convert(library, arrays[0], source, target)
         elif op.moves:
-            found = compute(numbered(library, arrays[0], condition), *arrays[1:])
+            output = compute(numbered(library, arrays[0], condition), *arrays[1:])
         else:
             if is_wide:
                 arrays = [cast.widen(library, array, source) for array in arrays]
-            found = compute(*arrays, *(cast.scalar(library, number, source.compute, handle) for number in numbers))
+            output = compute(*arrays, *(cast.scalar(library, number, source.compute, handle) for number in numbers))
             if is_rounded:
-                found = cast.narrow(library, found, target)
+                output = cast.narrow(library, output, target)
             else:
                 # Truth values are no numbers yet.
-                found = cast.wrap(library, found if found.dtype == own else library.astype(found, own), target)
-        made: ArrayStorage = storages[0].result(found, target)
-        return made
+                output = cast.wrap(library, output if output.dtype == own else library.astype(output, own), target)
+        storage: ArrayStorage = storages[0].result(output, target)
+        return storage
 
     return run
 
@@ -82,12 +82,12 @@ def numbered(library: Any, condition: Any, dtype: DType) -> Any:
 
 
 def _views(library: Any, handle: Any, operands: Sequence[Operand]) -> list[Callable[[Any], Any] | None]:
-    """What each storage's array is seen through; None for itself."""
-    is_whole = [layout.dense is layout and storage.length == layout.elem_count for storage, layout in operands]
+    """Return the views of each storage's array; None for the array itself."""
+    is_full = [layout.dense is layout and storage.length == layout.elem_count for storage, layout in operands]
     is_one = [layout.repeated is layout for _, layout in operands]
-    if any(is_whole) and all(whole or one for whole, one in zip(is_whole, is_one, strict=True)):
-        # Whole storages need no shape, and one element is one for any.
-        return [None if whole else lambda data: data[:1] for whole in is_whole]
+    if any(is_full) and all(full or one for full, one in zip(is_full, is_one, strict=True)):
+        # Full storages need no shape, and one element broadcasts to any.
+        return [None if full else lambda data: data[:1] for full in is_full]
     return [partial(strided.view, library, layout=layout, device=handle) for _, layout in operands]
 
 

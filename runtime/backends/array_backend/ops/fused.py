@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FusedOps:
-    """The ops of a backend that fused functions are made of."""
+    """The ops of a backend that fused functions consist of."""
 
     def elementwise(
         self, build: ProgramBuilder, op: ElementwiseOp, *parts: Any, result: DType | None
@@ -40,15 +40,15 @@ class FusedOps:
         operands: Sequence[Any],
         dim: int,
         numbers: Sequence[Any],
-        asked: Sequence[bool],
+        wanted: Sequence[bool],
     ) -> tuple[Buffer, ...]:
-        """The results of a row op of operands along a dim, and the totals that are asked for.
+        """Return the results of a row op of operands along a dim, and the totals that `wanted` selects.
 
         An operand that was left out is None.
         """
         count, x = ROWS[op.value].results, operands[0]
-        arguments = row_arguments(op, operands, dim, numbers, asked)
-        lengths = [x.layout.elem_count] * count + [x.shape[dim]] * sum(asked)
+        arguments = row_arguments(op, operands, dim, numbers, wanted)
+        lengths = [x.layout.elem_count] * count + [x.shape[dim]] * sum(wanted)
         return tuple([
             build.buffer_of(build.host(_row, number, op, *arguments), x.dtype, length)
             for number, length in enumerate(lengths)
@@ -57,7 +57,7 @@ class FusedOps:
     def row_numbers(
         self, build: ProgramBuilder, op: Any, operands: Sequence[Any], others: Sequence[Any]
     ) -> tuple[Buffer, ...]:
-        """The results of a row op that takes or gives numbers of rows; the dim, an index and numbers are behind."""
+        """Return the results of a row op that takes or returns numbers of rows; dim, index and numbers are last."""
         facts, x, dim = ROWS[op.value], operands[0], others[0]
         rows = x.layout.elem_count // x.shape[dim]
         kinds = [(x.dtype.compute, rows)] * facts.number_results or [(x.dtype, x.layout.elem_count)]
@@ -79,7 +79,7 @@ class FusedOps:
         return reduce(build, op, x, dims, *numbers)
 
     def indexed(self, build: ProgramBuilder, op: IndexOp, x: Any, indexes: Any, dim: int, size: int) -> Buffer:
-        """What an index of each row along a dim names, or rows of some size of which each has a number at its index."""
+        """Gather what an index of each row along a dim names, or scatter a number of each row to its index."""
         function, count = (_gather, 1) if op is IndexOp.GATHER else (_scatter, size)
         return build.buffer_of(
             build.host(function, x, indexes, dim, size), x.dtype, x.layout.elem_count // x.shape[dim] * count
@@ -91,18 +91,18 @@ class FusedOps:
 
 
 def row_arguments(
-    op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any], asked: Sequence[bool]
+    op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any], wanted: Sequence[bool]
 ) -> list[Any]:
-    """What functions of row ops take, with no residual."""
+    """Return the arguments of row ops, with no residual."""
     facts = ROWS[op.value]
-    given = [
+    views = [
         operand.relaid(operand.shape[dim : dim + 1], operand.strides[dim : dim + 1])
         if operand is not None and facts.vectors >> k & 1
         else operand
         for k, operand in enumerate(operands)
     ]
     residual, along = [None] * facts.adds_residual, [] if facts.last_dim else [dim]
-    return [*given, *residual, *along, *(asked or [False] * facts.totals), *numbers]
+    return [*views, *residual, *along, *(wanted or [False] * facts.totals), *numbers]
 
 
 def _gather(x: Operand, indexes: Operand, dim: int, _: int) -> Any:
@@ -137,14 +137,14 @@ def _ratio_of_sums(number: int, x: Operand, divisor: Operand) -> Any:
 
 def _row(number: int, op: MethodOp, *arguments: Any) -> Any:
     """A result of a row op."""
-    made = row(op, *arguments)
-    return made[number] if isinstance(made, tuple) else made
+    results = row(op, *arguments)
+    return results[number] if isinstance(results, tuple) else results
 
 
-def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given: Any) -> tuple[Buffer, ...]:
+def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *arguments: Any) -> tuple[Buffer, ...]:
     """The results of a fused function for its tensors, which are operands, and numbers that differ between calls."""
-    tensors = given[: len(function.tensors)]
-    values = function.named_numbers(given[len(tensors) :])
+    tensors = arguments[: len(function.tensors)]
+    values = function.named_numbers(arguments[len(tensors) :])
     buffers: dict[str, Buffer] = {name: tensors[it.position].storage for name, it in function.sources.items()}
 
     def operand(name: str, layout: Layout) -> Operand:
@@ -158,8 +158,8 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
 
     def compute(op: Any, operands: list[Operand], parameters: list[Any], dtype: DType) -> Buffer:
         result = dtype if op is MethodOp.TO_DTYPE else None
-        made = ops.elementwise(build, op, *operands, *parameters, result=result)
-        return build.buffer_of(made, dtype, operands[0].layout.elem_count)
+        elements = ops.elementwise(build, op, *operands, *parameters, result=result)
+        return build.buffer_of(elements, dtype, operands[0].layout.elem_count)
 
     def row_operands(step: Step) -> list[Any]:
         """The operands of a row op; a number stands for one that was left out."""
@@ -187,8 +187,8 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
             of_rows = [_without_row(part, step.dim) for part in parts[count:]]
             others = [] if step.facts.last_dim else [step.dim]
             others += [step.ignored] * step.facts.has_index + [False] * (step.facts.numbers > 0)
-            made = ops.row_numbers(build, step.op, [*parts[:count], *of_rows], [*others, *parameters])
-            buffers |= zip(step.names, made, strict=True)
+            outputs = ops.row_numbers(build, step.op, [*parts[:count], *of_rows], [*others, *parameters])
+            buffers |= zip(step.names, outputs, strict=True)
         elif isinstance(step.op, IndexOp):
             x, indexes = map(operand, step.operands, step.layouts)
             indexes = indexes.relaid(*_row_numbers(indexes, step.dim))
@@ -202,10 +202,10 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
         else:
             parts = row_operands(step)
             totals = step.names[step.facts.results :]
-            asked = [name in summed for name in totals]
+            wanted = [name in summed for name in totals]
             names = [name for name in step.names if name in summed or name not in totals]
-            made = ops.row(build, step.op, parts, step.dim, parameters, asked)
-            buffers |= zip(names, made, strict=True)
+            outputs = ops.row(build, step.op, parts, step.dim, parameters, wanted)
+            buffers |= zip(names, outputs, strict=True)
             added_up.update(totals)
     fresh = {buffers[name] for step in function.steps for name in step.names if name in buffers}
     results: list[Buffer] = []

@@ -32,8 +32,8 @@ def gather(x: Operand, indexes: Operand, dim: int) -> Any:
     zero = library.constant(0, x.storage.data)
     if size == 0 or 0 in shape:
         return x.result(library.broadcast_to(zero, shape))
-    found = strided.take(library, x.storage.data, _places(x, chosen.rows, dim))
-    return x.result(library.where(chosen.is_row, found, zero))
+    chosen_elements = strided.take(library, x.storage.data, _offsets(x, chosen.rows, dim))
+    return x.result(library.where(chosen.is_row, chosen_elements, zero))
 
 
 def index_select(x: Operand, indexes: Operand, dim: int) -> Any:
@@ -44,31 +44,31 @@ def index_select(x: Operand, indexes: Operand, dim: int) -> Any:
     shape = results.index_select(x, indexes, dim).shape
     if size == 0 or 0 in shape:
         return x.result(library.broadcast_to(zero, shape))
-    found = library.take(array, chosen.rows, dim)
-    return x.result(library.where(_along(library, chosen.is_row, dim, len(shape)), found, zero))
+    chosen_rows = library.take(array, chosen.rows, dim)
+    return x.result(library.where(_along(library, chosen.is_row, dim, len(shape)), chosen_rows, zero))
 
 
 def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
     library, storage, device = x.library, x.storage, x.device.handle
-    chosen, places = _scattered("scatter_set", x, indexes, dim)
-    if places is None or storage.length == 0:
+    chosen, offsets = _scattered("scatter_set", x, indexes, dim)
+    if offsets is None or storage.length == 0:
         return
     values = library.reshape(source.array, (-1,))
-    # What names no row goes to a place behind the last one.
+    # An index that names no row writes to an element after the last one.
     data = library.concat([storage.data, storage.data[:1]], 0)
-    written = strided.put(library, data, places, values, device)[: storage.length]
+    written = strided.put(library, data, offsets, values, device)[: storage.length]
     storage.data = library.where(chosen.is_right, written, storage.data)
 
 
 def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Add each element of `source` to its index along `dim`, in row-major order, in the compute dtype."""
     library, storage, dtype = x.library, x.storage, x.dtype
-    chosen, places = _scattered("scatter_add", x, indexes, dim)
-    if places is None or storage.length == 0:
+    chosen, offsets = _scattered("scatter_add", x, indexes, dim)
+    if offsets is None or storage.length == 0:
         return
     values = cast.widen(library, library.reshape(source.array, (-1,)), dtype)
-    total = _added(library, cast.widen(library, storage.data, dtype), places, values, x.device.handle)
+    total = _added(library, cast.widen(library, storage.data, dtype), offsets, values, x.device.handle)
     storage.data = library.where(chosen.is_right, rounded(library, total, dtype), storage.data)
 
 
@@ -113,33 +113,33 @@ def _along(library: Any, x: Any, dim: int, rank: int) -> Any:
     return library.reshape(x, tuple(-1 if axis == dim else 1 for axis in range(rank)))
 
 
-def _places(x: Operand, rows: Any, dim: int) -> Any:
+def _offsets(x: Operand, rows: Any, dim: int) -> Any:
     """Where in the storage the elements are at positions `rows` along `dim`."""
     library = x.library
-    return rows * x.layout.strides[dim] + strided.places(library, x.layout, tuple(rows.shape), dim, x.device.handle)
+    return rows * x.layout.strides[dim] + strided.offsets(library, x.layout, tuple(rows.shape), dim, x.device.handle)
 
 
 def _scattered(op: str, x: Operand, indexes: Operand, dim: int) -> tuple[_Rows, Any]:
-    """The indexes, and a vector of the places to write to, behind the storage where an index names no row."""
+    """Check the indexes; return a vector of the offsets to write to, past the end where an index names no row."""
     library = x.library
     chosen = _checked(op, indexes, x.layout.shape[dim])
     if strided.size(chosen.rows) == 0:
         return chosen, None
-    places = _places(x, chosen.rows, dim)
-    kept = library.where(chosen.is_row, places, library.constant(x.storage.length, places))
-    return chosen, library.reshape(kept, (-1,))
+    offsets = _offsets(x, chosen.rows, dim)
+    targets = library.where(chosen.is_row, offsets, library.constant(x.storage.length, offsets))
+    return chosen, library.reshape(targets, (-1,))
 
 
-def _added(library: Any, start: Any, places: Any, values: Any, device: Any) -> Any:
-    """The rows of `start`, to each of which the rows of `values` are added whose places are its own, in their order.
+def _added(library: Any, start: Any, targets: Any, values: Any, device: Any) -> Any:
+    """Add each row of `values` to the row of `start` that its target names, in order.
 
-    As many steps are made as values go to one place, at most; their number is read from the device.
+    The number of steps is the largest number of values with one target, which is read from the device.
     """
-    count, rank, length = start.shape[0], len(start.shape), places.shape[0]
-    order = library.astype(library.argsort(places), places.dtype)
-    ascending = library.take(places, order, 0)
+    count, rank, length = start.shape[0], len(start.shape), targets.shape[0]
+    order = library.astype(library.argsort(targets), targets.dtype)
+    ascending = library.take(targets, order, 0)
     every = library.arange(count, device)
-    first, end = (library.astype(library.searchsorted(ascending, each), places.dtype) for each in (every - 1, every))
+    first, end = (library.astype(library.searchsorted(ascending, each), targets.dtype) for each in (every - 1, every))
     total = start
     for step in range(int(library.to_numpy(library.max(end - first, 0)).item())):
         position = library.minimum(first + step, library.constant(length - 1, first))

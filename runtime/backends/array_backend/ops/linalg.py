@@ -52,7 +52,7 @@ def qr(x: Operand, is_complete: bool) -> tuple[Any, ...]:
 
 
 def svd(x: Operand, has_vectors: bool, is_full: bool) -> tuple[Any, ...]:
-    """Singular values, between singular vectors if these are asked for."""
+    """Compute singular values, between singular vectors if these are requested."""
     return _on_host(linalg.svd, x, has_vectors=has_vectors, is_full=is_full)
 
 

@@ -45,13 +45,13 @@ def multiply(library: Any, lhs: Any, rhs: Any) -> Any:
         return library.matmul(lhs, rhs)
     # Libraries multiply no integers on GPUs, and not all on CPUs: a column by a row at a time.
     total = 0
-    for place in range(depth):
-        column = lhs[(*(slice(None),) * (rank - 1), slice(place, place + 1))]
-        row = rhs[(*(slice(None),) * (rank - 2), slice(place, place + 1), slice(None))]
+    for k in range(depth):
+        column = lhs[(*(slice(None),) * (rank - 1), slice(k, k + 1))]
+        row = rhs[(*(slice(None),) * (rank - 2), slice(k, k + 1), slice(None))]
         total = total + column * row
     return total
 
 
 def rounded(library: Any, x: Any, dtype: DType) -> Any:
-    """What was computed in the compute dtype in the dtype itself."""
+    """Round from the compute dtype to the dtype itself."""
     return cast.narrow(library, x, dtype) if dtype.is_float else cast.wrap(library, x, dtype)

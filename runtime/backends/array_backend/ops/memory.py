@@ -9,7 +9,7 @@ from .....dtype import Array, DType
 from ....core.shape import Shape
 from ....host.numbers import numbers, sequence
 from .. import transfer
-from ..room import require_room
+from ..memory_limit import require_memory
 
 if TYPE_CHECKING:
     from ..device import ArrayDevice
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def zeros(device: ArrayDevice, shape: Shape, dtype: DType) -> Any:
     """A storage of zeros."""
-    require_room(device, shape, dtype)
+    require_memory(device, shape, dtype)
     own = transfer.native(device.library, dtype)
     return device.storage_class(device, dtype, device.library.full((shape.elem_count,), 0, own, device.handle))
 
 
 def arange(device: ArrayDevice, start: float, step: float, shape: Shape, dtype: DType) -> Any:
-    """A storage of numbers from `start` on, `step` apart."""
-    require_room(device, shape, dtype)
+    """Return a storage of numbers from `start` on, in steps of `step`."""
+    require_memory(device, shape, dtype)
     return _from_host(device, sequence(shape.elem_count, start, step, dtype), dtype)
 
 

@@ -1,4 +1,4 @@
-"""What the layers of networks compute: in f64 where the library has it, else in f32, and rounded once."""
+"""Ops of network layers: in f64 where the library has it, else in f32, and rounded once."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from .operand import Operand
 
 
 class _Groups(NamedTuple):
-    """How elements with their channels in groups are reduced: over the `order` from `kept` on."""
+    """The reduction of elements whose channels are in groups: over the axes of `order` from `reduced_from` on."""
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
-    kept: int
+    reduced_from: int
 
     @classmethod
     def of(cls, shape: tuple[int, ...], groups: int, dim: int, whole_batch: bool) -> _Groups:
@@ -30,14 +30,14 @@ class _Groups(NamedTuple):
 
     @property
     def statistics(self) -> tuple[int, ...]:
-        """The shape of a number for each group, beside that of the elements."""
-        kept = self.order[: self.kept]
-        return tuple([size if axis in kept else 1 for axis, size in enumerate(self.shape)])
+        """The shape of the statistics: one number for each group, which broadcasts with the elements."""
+        own = self.order[: self.reduced_from]
+        return tuple([size if axis in own else 1 for axis, size in enumerate(self.shape)])
 
     @property
     def elements(self) -> int:
         """How many elements a group has."""
-        return math.prod([self.shape[axis] for axis in self.order[self.kept :]])
+        return math.prod([self.shape[axis] for axis in self.order[self.reduced_from :]])
 
 
 def normalize_groups(
@@ -86,15 +86,15 @@ def normalize_groups_gradient(
     if x.layout.elem_count == 0:
         zeros = library.full((shape[dim],), 0, library.DTYPES[compute], x.device.handle)
         return x.result(x.array), x.result(zeros, compute), x.result(zeros, compute)
-    wide, given = [cast.widest(library, each.array, each.dtype) for each in (x, gradient)]
+    wide, slope = [cast.widest(library, each.array, each.dtype) for each in (x, gradient)]
     centres, variances = [
         library.reshape(cast.widest(library, each.array, each.dtype), known.statistics) for each in (mean, variance)
     ]
     root = _root(library, variances, eps)
     normed = (library.reshape(wide, known.shape) - centres) * root
-    slopes = library.reshape(_scaled(library, given, weight, None, dim), known.shape)
+    slopes = library.reshape(_scaled(library, slope, weight, None, dim), known.shape)
     result = root * (slopes - _mean(library, slopes, known) - normed * _mean(library, slopes * normed, known))
-    sums = [_over_channels(library, each, dim) for each in (given * library.reshape(normed, shape), given)]
+    sums = [_over_channels(library, each, dim) for each in (slope * library.reshape(normed, shape), slope)]
     own = x.result(cast.narrow(library, library.reshape(result, shape), x.dtype))
     return own, *[x.result(cast.narrow(library, each, compute), compute) for each in sums]
 
@@ -108,7 +108,7 @@ def normalize_channels(
     dim: int,
     eps: float,
 ) -> Any:
-    """The elements normalised by a mean and a variance given for each channel."""
+    """Normalize the elements by a mean and a variance for each channel."""
     library = x.library
     wide = cast.widest(library, x.array, x.dtype)
     centres, variances = [_vector(library, each, dim) for each in (mean, variance)]

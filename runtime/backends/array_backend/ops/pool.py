@@ -66,7 +66,7 @@ def max_pool_tangent(x: Operand, tangent: Operand, params: ParamsPool) -> Any:
 
 
 def max_pool_gradient(x: Operand, pooled: Operand, g: Operand, params: ParamsPool) -> Any:
-    """The gradient of the input of `max_pool`, made of the input, the result and its gradient."""
+    """Compute the gradient of the input of `max_pool` from the input, the result and its gradient."""
     if params.is_empty:
         return _zeros(x, params.input_dims)
     library = x.library
@@ -105,11 +105,11 @@ def _positions(windows: tuple[Window, ...]) -> list[Sequence[int]]:
 
 
 def _covering(windows: tuple[Window, ...], size: int, length: int = 1) -> list[Sequence[int]]:
-    """For each position of a dim the windows that cover it, or with a length its places among all windows' elements."""
+    """Return for each position of a dim the windows that cover it, or with a length its indexes in all of them."""
     covering: list[list[int]] = [[] for _ in range(size)]
     for number, window in enumerate(windows):
-        for place, position in enumerate(window.positions):
-            covering[position].append(number * length + (place if length > 1 else 0))
+        for index, position in enumerate(window.positions):
+            covering[position].append(number * length + (index if length > 1 else 0))
     return list(covering)
 
 
@@ -162,7 +162,7 @@ def _largest(x: Operand, params: ParamsPool, elements: Any, largest: Any, like: 
 
 
 def _over_windows(join: Callable[..., Any], x: Any, *dtype: Any) -> Any:
-    """The elements of each window joined into one."""
+    """Reduce the elements of each window to one."""
     for axis in range(3, len(x.shape), 2):
         x = join(x, axis, *dtype)
     return x

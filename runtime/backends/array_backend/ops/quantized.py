@@ -13,7 +13,7 @@ from ....host import cast as host
 from ....host.quantize import quantized
 from ....host.weights import FEW_ROWS, decode, rounded
 from .. import transfer
-from ..room import require_room
+from ..memory_limit import require_memory
 from . import cast, index
 from .matmul import multiply
 from .operand import Operand
@@ -53,7 +53,7 @@ def dequantize_f16(blocks: QArrayStorage, _elem_count: int) -> Any:
 def embedding(blocks: QArrayStorage, ids: Operand, rows: int, hidden: int) -> Any:
     """The rows that the vector `ids` names; at a mark those of zero bytes."""
     library, count = ids.library, ids.layout.elem_count
-    require_room(blocks.device, (count, hidden), DType.F32)
+    require_memory(blocks.device, (count, hidden), DType.F32)
     # Behind the rows stands that of zero bytes.
     every = np.concatenate([blocks.bytes, np.zeros(hidden // blocks.block_size * blocks.dtype.type_size, np.uint8)])
     weights = library.reshape(_weights(blocks, every), (rows + 1, hidden))
@@ -63,7 +63,7 @@ def embedding(blocks: QArrayStorage, ids: Operand, rows: int, hidden: int) -> An
 def forward(blocks: QArrayStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> Any:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     library, count = x.library, x.layout.shape[0]
-    require_room(blocks.device, (count, rows), DType.F32)
+    require_memory(blocks.device, (count, rows), DType.F32)
     if blocks.weights is None:
         blocks.weights = _weights(blocks, blocks.bytes)
     wide = cast.widen(library, x.array, x.dtype)
@@ -74,10 +74,10 @@ def forward(blocks: QArrayStorage, x: Operand, rows: int, hidden: int, activatio
     return x.result(cast.narrow(library, result, x.dtype))
 
 
-def _product(library: Any, x: Any, weights: Any, is_few: bool) -> Any:
-    """Rows one by one where they are few, so that a row has the same sums alone and among others."""
+def _product(library: Any, x: Any, weights: Any, is_small: bool) -> Any:
+    """Multiply rows one by one if they are few, so that a row has the same sums alone and among others."""
     transposed = library.permute_dims(weights, (1, 0))
-    if not is_few:
+    if not is_small:
         return multiply(library, x, transposed)
     return library.concat([multiply(library, x[row : row + 1, :], transposed) for row in range(x.shape[0])], 0)
 

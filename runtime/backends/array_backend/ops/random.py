@@ -15,7 +15,7 @@ from ....core.random import (
     uniform_range,
 )
 from ....core.shape import Shape
-from ..room import require_room
+from ..memory_limit import require_memory
 from . import cast
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def seed(device: ArrayDevice) -> int:
 def uniform(device: ArrayDevice, lo: float, up: float, shape: Shape, dtype: DType) -> Any:
     """Numbers uniform in [lo, up)."""
     library = device.library
-    require_room(device, shape, dtype)
+    require_memory(device, shape, dtype)
     lowest, highest = uniform_range(lo, up, dtype)
     units = _units(device, shape.elem_count, dtype)
     result = units * library.constant(up - lo, units) + library.constant(lo, units)
@@ -50,7 +50,7 @@ def uniform(device: ArrayDevice, lo: float, up: float, shape: Shape, dtype: DTyp
 def normal(device: ArrayDevice, mean: float, std: float, shape: Shape, dtype: DType) -> Any:
     """Normal numbers, by Box-Muller."""
     library, count = device.library, shape.elem_count
-    require_room(device, shape, dtype)
+    require_memory(device, shape, dtype)
     units = _units(device, count + count % 2, dtype)
     if DType.F64 in library.DTYPES:
         units = library.astype(units, library.DTYPES[DType.F64])
@@ -65,7 +65,7 @@ def normal(device: ArrayDevice, mean: float, std: float, shape: Shape, dtype: DT
 def integers(device: ArrayDevice, lo: int, up: int, shape: Shape) -> Any:
     """Integers of i64 uniform in [lo, up)."""
     library, count = device.library, shape.elem_count
-    require_room(device, shape, DType.I64)
+    require_memory(device, shape, DType.I64)
     blocks = library.arange(drawn_blocks(count, DType.I64), device.handle)
     seed, base = device.random.reserve(drawn_blocks(count, DType.I64))
     pairs = library.reshape(_philox(device, seed, base, blocks), (-1, 2))
@@ -74,7 +74,7 @@ def integers(device: ArrayDevice, lo: int, up: int, shape: Shape) -> Any:
 
 
 def _multiply_high(low: Any, high: Any, factor: int) -> Any:
-    """The upper 64 bits of the products of numbers, given by two words each, and a factor of at most 2**63, as i64."""
+    """The upper 64 bits of the products of numbers, as two words each, and a factor of at most 2**63, as i64."""
     factor_low, factor_high = factor & _WORD, factor >> 32
     # i64 wraps, and shifts its sign, which a mask takes away: of no sum here the upper word overflows.
     middle = high * factor_low
@@ -88,7 +88,7 @@ def _units(device: ArrayDevice, count: int, dtype: DType) -> Any:
     library = device.library
     real = library.DTYPES[dtype.compute]
     per_block = elements_per_block(dtype)
-    # Where there is no room for it, this fails before the stream goes on.
+    # Without memory for it, this fails before the stream advances.
     blocks = library.arange(-(-count // per_block), device.handle)
     seed, base = device.random.reserve(drawn_blocks(count, dtype))
     words = _philox(device, seed, base, blocks)
@@ -101,7 +101,7 @@ def _units(device: ArrayDevice, count: int, dtype: DType) -> Any:
 
 
 def _philox(device: ArrayDevice, seed: int, base: int, blocks: Any) -> Any:
-    """The words of blocks numbered from `base` on, one behind the other, as i64."""
+    """Return the words of blocks numbered from `base` on, concatenated, as i64."""
     library = device.library
     # i64 wraps, which leaves all bits of a product of 32 bits by 32 in place.
     low = blocks + (base & _WORD)

@@ -248,7 +248,7 @@ def _gates(gates: Operand, products: Operand, bias: Operand | None, count: int) 
 
 
 def _each(x: Any) -> list[Any]:
-    """What is along the first axis. The array API has an ellipsis for the other axes, and may require it."""
+    """Split along the first axis. The array API has an ellipsis for the other axes, and may require it."""
     return [x[k, ...] for k in range(x.shape[0])]
 
 

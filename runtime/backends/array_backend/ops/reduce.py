@@ -1,4 +1,4 @@
-"""Reductions of any dims, by way of the last axis of a 2-d array."""
+"""Reductions of any dims, as reductions of the last axis of a 2-d array."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ def reducing(
     """The function of a storage like that of the operand, and of numbers, that reduces as `reduce` does."""
     dtype, layout = operand.dtype, operand.layout
     shape = tuple(layout.shape) or (1,)
-    kept = [dim for dim in range(len(shape)) if dim not in dims]
-    count = math.prod(shape[dim] for dim in kept)
+    remaining = [dim for dim in range(len(shape)) if dim not in dims]
+    count = math.prod(shape[dim] for dim in remaining)
     columns = math.prod(shape[dim] for dim in dims)
     target = op.result_of(dtype)
-    order = (*kept, *sorted(dims))
+    order = (*remaining, *sorted(dims))
     is_moved = order != tuple(range(len(shape)))
-    is_whole = not is_moved and layout.dense is layout and operand.storage.length == layout.elem_count
-    # A whole storage that is joined to one element needs no shape.
-    rows = () if is_whole and count == 1 else (count, columns)
+    is_full = not is_moved and layout.dense is layout and operand.storage.length == layout.elem_count
+    # A full storage that is reduced to one element needs no shape.
+    rows = () if is_full and count == 1 else (count, columns)
     reduction = functors(library).reductions[op]
     if isinstance(reduction, Position):
         of = functors(library).reductions[reduction.of]
         assert isinstance(of, Monoid)
-        joined = _found(library, reduction.find or partial(_first, library, of.combine, device), target)
+        reduced = _found(library, reduction.find or partial(_first, library, of.combine, device), target)
     else:
         wide = cast.accumulating(library, dtype) if dtype.is_inexact else None
-        joined = _joined(library, reduction, columns, dtype.is_float or wide is not None, wide, device)
+        reduced = _joined(library, reduction, columns, dtype.is_float or wide is not None, wide, device)
 
     def run(storage: ArrayStorage, *numbers: float) -> ArrayStorage:
         if count == 0:
             return storage.result(library.full((0,), 0, library.DTYPES[target], device), target)
-        x = storage.data if is_whole else storage.view(layout)
+        x = storage.data if is_full else storage.view(layout)
         x = cast.widen(library, library.permute_dims(x, order) if is_moved else x, dtype)
         if rows:
             x = library.reshape(x, rows)
@@ -82,18 +82,18 @@ def reducing(
             x = x - x[..., :1]
         if op is ReduceOp.CENTRE and columns:
             # The mean of the distances from a mean makes up for the rounding of this one.
-            mean = joined(x)
-            found = mean + joined(x - mean)
-            found = found if unit is None else found * unit
+            mean = reduced(x)
+            result = mean + reduced(x - mean)
+            result = result if unit is None else result * unit
         else:
-            found = joined(x, unit, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
+            result = reduced(x, unit, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
         if target.is_inexact:
-            found = cast.narrow(library, found, target)
+            result = cast.narrow(library, result, target)
         else:
-            # Truth values are joined as numbers.
+            # Truth values are reduced as numbers.
             own = library.DTYPES[target]
-            found = cast.wrap(library, found if found.dtype == own else library.astype(found, own), target)
-        return storage.result(found, target)
+            result = cast.wrap(library, result if result.dtype == own else library.astype(result, own), target)
+        return storage.result(result, target)
 
     return run
 
@@ -108,7 +108,7 @@ def _joined(
     library: Any, monoid: Monoid, columns: int, is_widened: bool, accumulating: Any, device: Any
 ) -> Callable[..., Any]:
     """The function of the elements of rows, their units and parameters, whose result is an array of a column."""
-    given = None if monoid.given is None else _joined(library, monoid.given, columns, is_widened, accumulating, device)
+    units = None if monoid.given is None else _joined(library, monoid.given, columns, is_widened, accumulating, device)
     element, finish, combine, identity = monoid.element, monoid.finish, monoid.combine, monoid.identity
     result = None if monoid.result is None else library.DTYPES[monoid.result.compute]
     is_accumulated = monoid.accumulate is not None and is_widened and result is None
@@ -117,18 +117,18 @@ def _joined(
     def run(x: Any, unit: Any = None, *parameters: Any) -> Any:
         axis = len(x.shape) - 1
         if element is not None and columns:
-            x = element(x) if given is None else element(x, given(x))
+            x = element(x) if units is None else element(x, units(x))
         own = x.dtype if result is None else result
         if columns == 0:
             assert identity is not None
-            joined = library.full((*x.shape[:axis], 1), identity, own, device)
+            result_of = library.full((*x.shape[:axis], 1), identity, own, device)
         elif is_accumulated and wide is None:
-            joined = accumulated(library, combine, x, identity)
+            result_of = accumulated(library, combine, x, identity)
         else:
             # A library may join elements in their own dtype.
             x = x if x.dtype == own else library.astype(x, own)
-            joined = combine(x, axis, own if wide is None else wide)
-        return joined if finish is None else finish(joined, columns, 1 if unit is None else unit, *parameters)
+            result_of = combine(x, axis, own if wide is None else wide)
+        return result_of if finish is None else finish(result_of, columns, 1 if unit is None else unit, *parameters)
 
     return run
 

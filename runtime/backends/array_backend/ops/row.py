@@ -16,32 +16,32 @@ from . import cast
 from .operand import Operand
 
 
-def row(op: MethodOp, *given: Operand | float | None) -> Any:
-    """`op` of operands along a dim, which comes behind them; then which totals are asked for, and the parameters.
+def row(op: MethodOp, *values: Operand | float | None) -> Any:
+    """`op` of operands along a dim, which comes after them; then which totals are wanted, and the parameters.
 
     Operands have one shape or are vectors along the row; those that are left out are None.
     """
-    variant, arguments = variant_for(op.value, given)
+    variant, arguments = variant_for(op.value, values)
     facts = ROWS[variant]
     if facts.has_numbers:
         return _with_numbers(op, variant, *arguments)
     count = len(facts.absent)
     operands: list[Any] = [*arguments[:count]]
-    rest: list[Any] = [*arguments[count:]]
-    residual = rest.pop(0) if facts.adds_residual else None
+    options: list[Any] = [*arguments[count:]]
+    residual = options.pop(0) if facts.adds_residual else None
     x = operands[0]
     library, shape = x.library, x.layout.shape
-    axis = len(shape) - 1 if facts.last_dim else int(rest.pop(0))
-    asked = [bool(is_asked) for is_asked in rest[: facts.totals]]
-    numbers: Sequence[float] = rest[facts.totals :]
+    axis = len(shape) - 1 if facts.last_dim else int(options.pop(0))
+    wanted = [bool(is_wanted) for is_wanted in options[: facts.totals]]
+    numbers: Sequence[float] = options[facts.totals :]
     sums = []
     if residual is not None:
         wide = [cast.widen(library, each.array, x.dtype) for each in (x, residual)]
         sums = [x.result(cast.narrow(library, wide[0] + wide[1], x.dtype))]
         operands[0] = type(x)(sums[0], residual.layout.dense)
     if x.layout.elem_count == 0:
-        made = [x.result(x.array) for _ in range(facts.results)]
-        return _several(facts.outputs, [*made, *[x.result(_zeros(x, shape[axis])) for it in asked if it], *sums])
+        outputs = [x.result(x.array) for _ in range(facts.results)]
+        return _several(facts.outputs, [*outputs, *[x.result(_zeros(x, shape[axis])) for it in wanted if it], *sums])
     order = (*[other for other in range(len(shape)) if other != axis], axis)
     back = tuple([order.index(other) for other in range(len(shape))])
 
@@ -57,25 +57,25 @@ def row(op: MethodOp, *given: Operand | float | None) -> Any:
     parameters = [library.constant(float(number), first) for number in numbers]
     positions = library.astype(library.arange(shape[axis], library.device_of(first)), first.dtype)
     compute = functors(library).rows[variant].compute
-    found = compute(*arrays, *parameters, library.constant(float(shape[axis]), first), positions)
-    whole = [library.broadcast_to(each, first.shape) for each in found]
-    elements = [library.permute_dims(each, back) for each in whole[: facts.results]]
-    totals = [_total(library, each) for each, it in zip(whole[facts.results :], asked, strict=True) if it]
-    made = [x.result(cast.narrow(library, each, x.dtype)) for each in (*elements, *totals)]
-    return _several(facts.outputs, [*made, *sums])
+    results = compute(*arrays, *parameters, library.constant(float(shape[axis]), first), positions)
+    full = [library.broadcast_to(each, first.shape) for each in results]
+    elements = [library.permute_dims(each, back) for each in full[: facts.results]]
+    totals = [_total(library, each) for each, it in zip(full[facts.results :], wanted, strict=True) if it]
+    outputs = [x.result(cast.narrow(library, each, x.dtype)) for each in (*elements, *totals)]
+    return _several(facts.outputs, [*outputs, *sums])
 
 
 def _with_numbers(op: MethodOp, variant: str, *arguments: Any) -> Any:
-    """The same of an op that takes or gives numbers of rows, or reads an index of each."""
+    """Compute an op that takes or returns numbers of rows, or reads an index of each."""
     facts = ROWS[variant]
     count = len(facts.absent)
     operands, numbers = arguments[:count], arguments[count : count + facts.numbers]
-    rest = [*arguments[count + facts.numbers :]]
-    x, index = operands[0], rest.pop(0) if facts.has_index else None
+    options = [*arguments[count + facts.numbers :]]
+    x, index = operands[0], options.pop(0) if facts.has_index else None
     library, shape, compute = x.library, x.layout.shape, x.dtype.compute
-    axis = len(shape) - 1 if facts.last_dim else int(rest.pop(0))
-    ignored = rest.pop(0) if facts.has_index else 0
-    parameters = rest[facts.numbers > 0 :]
+    axis = len(shape) - 1 if facts.last_dim else int(options.pop(0))
+    ignored = options.pop(0) if facts.has_index else 0
+    parameters = options[facts.numbers > 0 :]
     rows, size = (*shape[:axis], *shape[axis + 1 :]), shape[axis]
     order = (*[other for other in range(len(shape)) if other != axis], axis)
     back = tuple([order.index(other) for other in range(len(shape))])
@@ -92,41 +92,41 @@ def _with_numbers(op: MethodOp, variant: str, *arguments: Any) -> Any:
     arrays += [library.reshape(cast.widest(library, each.array, each.dtype), column) for each in numbers]
     counts = None
     if index is not None:
-        places, is_counted = _indexes(op.value, index, ignored, size)
+        columns, is_counted = _indexes(op.value, index, ignored, size)
         counts = library.reshape(is_counted, column)
-        arrays.append(library.reshape(places, column) == library.arange(size, library.device_of(first)))
+        arrays.append(library.reshape(columns, column) == library.arange(size, library.device_of(first)))
     constants = [library.constant(float(number), first) for number in parameters]
     positions = library.astype(library.arange(size, library.device_of(first)), first.dtype)
     compute_rows = functors(library).rows[variant].compute
     if x.layout.elem_count == 0:
         empty = library.full(column, 0, first.dtype, x.device.handle)
-        found = (*[empty] * facts.number_results, *[first] * facts.results)
+        results = (*[empty] * facts.number_results, *[first] * facts.results)
     else:
-        found = compute_rows(*arrays, *constants, library.constant(float(size), first), positions)
+        results = compute_rows(*arrays, *constants, library.constant(float(size), first), positions)
     if counts is not None:
-        found = tuple([library.where(counts, each, library.constant(0, first)) for each in found])
+        results = tuple([library.where(counts, each, library.constant(0, first)) for each in results])
     if not facts.number_results:
-        made = library.permute_dims(library.broadcast_to(found[0], first.shape), back)
-        return x.result(cast.narrow(library, made, x.dtype))
-    made = [library.reshape(library.broadcast_to(each, column), rows) for each in found]
-    return tuple([x.result(library.astype(each, library.DTYPES[compute]), compute) for each in made])
+        outputs = library.permute_dims(library.broadcast_to(results[0], first.shape), back)
+        return x.result(cast.narrow(library, outputs, x.dtype))
+    outputs = [library.reshape(library.broadcast_to(each, column), rows) for each in results]
+    return tuple([x.result(library.astype(each, library.DTYPES[compute]), compute) for each in outputs])
 
 
 def _indexes(op: str, index: Operand, ignored: int, size: int) -> tuple[Any, Any]:
     """The position that each index names, and whether it counts; one that is out of range is noted."""
     library = index.library
-    places = library.reshape(library.astype(index.array, library.DTYPES[DType.I64]), tuple(index.layout.shape))
-    is_counted = places != ignored
+    columns = library.reshape(library.astype(index.array, library.DTYPES[DType.I64]), tuple(index.layout.shape))
+    is_counted = columns != ignored
     if index.dtype.index_mark is not None:
-        is_counted = is_counted & (places != library.constant(index.dtype.index_form[0], places))
-    if strided.size(places):
-        is_wrong = is_counted & ((places < 0) | (places >= size))
+        is_counted = is_counted & (columns != library.constant(index.dtype.index_form[0], columns))
+    if strided.size(columns):
+        is_wrong = is_counted & ((columns < 0) | (columns >= size))
         index.device.note(op, library.reshape(index.array, tuple(index.layout.shape)), is_wrong, size)
-    return places, is_counted
+    return columns, is_counted
 
 
-def _several(count: int, made: Sequence[Any]) -> Any:
-    return tuple(made) if count > 1 else made[0]
+def _several(count: int, outputs: Sequence[Any]) -> Any:
+    return tuple(outputs) if count > 1 else outputs[0]
 
 
 def _total(library: Any, x: Any) -> Any:

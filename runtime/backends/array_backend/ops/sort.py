@@ -17,7 +17,7 @@ def argsort(operand: Operand, descending: bool, count: int) -> Any:
     library, dtype, x = operand.library, operand.dtype, operand.array
     x = cast.widen(library, x, dtype)
     if descending:
-        # The order of equals is kept in ascending order only.
+        # Only ascending order is stable.
         x = -x if dtype.is_float else ~x
     if dtype.is_float:
         # Equal, so that they stay in their order, as some libraries look at the sign of zeros.
@@ -33,7 +33,7 @@ def sort(operand: Operand, descending: bool, count: int) -> tuple[Any, ...]:
 
 
 def searchsorted(x: Operand, values: Operand, right: bool) -> Any:
-    """The places of values in lines that are in order, as i64."""
+    """Return the insertion points of values in sorted lines, as i64."""
     library, shape, length = x.library, values.layout.shape, x.layout.shape[-1]
     line, wanted = (library.reshape(cast.widen(library, each.array, x.dtype), (-1,)) for each in (x, values))
     every = library.arange(shape.elem_count, x.device.handle)
@@ -43,14 +43,14 @@ def searchsorted(x: Operand, values: Operand, right: bool) -> Any:
     starts = library.reshape(library.arange(lines, x.device.handle) * length, (-1, 1))
     starts = library.reshape(library.broadcast_to(starts, (lines, shape.elem_count // lines)), (-1,))
     last = library.constant(length - 1, every)
-    found = every * 0
-    # A place is made of its digits, from the highest on.
+    position = every * 0
+    # A position is computed digit by digit, from the highest on.
     for digit in reversed(range(length.bit_length())):
-        place = found + (1 << digit)
-        one, other = library.take(line, starts + library.minimum(place - 1, last), 0), wanted
+        candidate = position + (1 << digit)
+        one, other = library.take(line, starts + library.minimum(candidate - 1, last), 0), wanted
         is_before = ~_is_below(library, other, one, x.dtype) if right else _is_below(library, one, other, x.dtype)
-        found = library.where((place <= length) & is_before, place, found)
-    return x.result(found, DType.I64)
+        position = library.where((candidate <= length) & is_before, candidate, position)
+    return x.result(position, DType.I64)
 
 
 def _is_below(library: Any, x: Any, y: Any, dtype: DType) -> Any:

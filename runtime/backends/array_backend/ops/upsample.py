@@ -14,16 +14,16 @@ from . import cast
 from .operand import Operand
 
 Taps: TypeAlias = Callable[[int, int, bool, float | None], tuple[Array, Array]]
-"""Gives the old places that new ones of a dim are made of, and their weights."""
+"""Returns the source indexes of each new index of a dim, and their weights."""
 
 
 def upsample_nearest1d(x: Operand, size: int) -> Any:
-    """(b, c, l) at another length: place i is the old place floor(i * old length / new length)."""
+    """Resample (b, c, l) to another length: index i reads floor(i * old length / new length)."""
     return _nearest(x, (size,))
 
 
 def upsample_nearest2d(x: Operand, height: int, width: int) -> Any:
-    """The same of (b, c, h, w) along both of the last dims."""
+    """Resample (b, c, h, w) likewise along both of the last dims."""
     return _nearest(x, (height, width))
 
 
@@ -31,8 +31,8 @@ def _nearest(operand: Operand, sizes: tuple[int, ...]) -> Any:
     library, result = operand.library, operand.array
     for axis, size in enumerate(sizes, len(result.shape) - len(sizes)):
         if result.shape[axis]:
-            places = np.arange(size) * result.shape[axis] // max(size, 1)
-            result = library.take(result, library.from_numpy(places, operand.device.handle), axis)
+            sources = np.arange(size) * result.shape[axis] // max(size, 1)
+            result = library.take(result, library.from_numpy(sources, operand.device.handle), axis)
         else:
             result = result[(slice(None),) * axis + (slice(0, size),)]
     return operand.result(result)
@@ -41,14 +41,14 @@ def _nearest(operand: Operand, sizes: tuple[int, ...]) -> Any:
 def upsample_bilinear2d(
     operand: Operand, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None
 ) -> Any:
-    """(b, c, h, w) at (height, width), interpolated between the four elements around each place."""
+    """Resample (b, c, h, w) to (height, width), linearly between the four nearest elements."""
     return _resampled(operand, height, width, _linear, align_corners, scale_h, scale_w)
 
 
 def upsample_bicubic2d(
     operand: Operand, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None
 ) -> Any:
-    """(b, c, h, w) at (height, width), by cubic convolution of the sixteen elements around each place."""
+    """Resample (b, c, h, w) to (height, width), by cubic convolution of the sixteen nearest elements."""
     return _resampled(operand, height, width, cubic, align_corners, scale_h, scale_w)
 
 
@@ -77,16 +77,16 @@ def _resampled(
     return operand.result(cast.narrow(library, wide, dtype))
 
 
-def _interpolated(operand: Operand, x: Any, axis: int, places: Array, weights: Array) -> Any:
-    """`x` with a dim of another size: a weighted sum of the elements at some places for each new one."""
+def _interpolated(operand: Operand, x: Any, axis: int, sources: Array, weights: Array) -> Any:
+    """Resize a dim of `x`: each new element is a weighted sum of source elements."""
     library, handle = operand.library, operand.device.handle
     own = np.float64 if DType.F64 in library.DTYPES else np.float32
-    found = None
-    for place, weight in zip(places, weights.astype(own), strict=True):
+    total = None
+    for source, weight in zip(sources, weights.astype(own), strict=True):
         factors = library.reshape(library.from_numpy(weight, handle), (-1, *(1,) * (len(x.shape) - 1 - axis)))
-        part = library.take(x, library.from_numpy(place, handle), axis) * factors
-        found = part if found is None else found + part
-    return found
+        part = library.take(x, library.from_numpy(source, handle), axis) * factors
+        total = part if total is None else total + part
+    return total
 
 
 def _linear(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array]:
@@ -95,26 +95,26 @@ def _linear(old: int, new: int, align_corners: bool, factor: float | None) -> tu
 
 
 def cubic(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array]:
-    """For each new place of a dim four old places around it, and their weights: both (4, new).
+    """Return for each new index of a dim the four nearest source indexes, and their weights: both (4, new).
 
-    Keys 1981, with a = -0.75. As PyTorch has it, places outside of the dim are its ends.
+    Keys 1981, with a = -0.75. As PyTorch has it, indexes outside of the dim are its ends.
     """
     exact = _exact(new, old, align_corners, factor)
     second = np.minimum(np.floor(exact).astype(np.int64), old - 1)
     distance = np.clip(exact - second, 0, 1)
-    places = np.clip(second + np.arange(-1, 3)[:, None], 0, old - 1)
-    a, rest = -0.75, 1 - distance
+    sources = np.clip(second + np.arange(-1, 3)[:, None], 0, old - 1)
+    a, complement = -0.75, 1 - distance
     weights = [
-        a * distance * rest * rest,
+        a * distance * complement * complement,
         ((a + 2) * distance - (a + 3)) * distance * distance + 1,
-        ((a + 2) * rest - (a + 3)) * rest * rest + 1,
-        a * rest * distance * distance,
+        ((a + 2) * complement - (a + 3)) * complement * complement + 1,
+        a * complement * distance * distance,
     ]
-    return places, np.stack(weights)
+    return sources, np.stack(weights)
 
 
 def neighbours(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array, Array]:
-    """For each new place of a dim the old places before and after it, and the weight of the one after.
+    """Return for each new index of a dim the source indexes before and after it, and the weight of the one after.
 
     The arithmetic is Candle's, which follows PyTorch's area_pixel_compute_source_index.
     """
@@ -125,9 +125,9 @@ def neighbours(old: int, new: int, align_corners: bool, factor: float | None) ->
 
 
 def _exact(new: int, old: int, align_corners: bool, factor: float | None) -> Array:
-    """Where each new place is among the old ones; places beyond the last, however far, are just behind it."""
-    places = np.arange(new, dtype=np.float64)
+    """Return the fractional source index of each new one; those beyond the last, however far, are just after it."""
+    indexes = np.arange(new, dtype=np.float64)
     if align_corners:
-        return places * ((old - 1) / (new - 1) if new > 1 else 0.0)
+        return indexes * ((old - 1) / (new - 1) if new > 1 else 0.0)
     scale = old / new if factor is None else 1 / factor
-    return np.minimum(scale * (places + 0.5) - 0.5, old)
+    return np.minimum(scale * (indexes + 0.5) - 0.5, old)

@@ -8,7 +8,7 @@ import numpy as np
 
 from .....dtype import Array
 from ....base.error import InvalidIndex
-from ....helpers.host_memory import require_room
+from ....helpers.host_memory import require_memory
 from ....host import cast
 from ...array_backend.ops.operand import Operand
 
@@ -44,7 +44,7 @@ def scaled_dot_product_attention_with_logsumexp(
     """The same, and log(sum(exp(score))) of each query."""
     batches, heads, queries, size = query.layout.shape
     key_heads, keys = key.layout.shape[1:3]
-    require_room(query.dtype, query.layout.shape)
+    require_memory(query.dtype, query.layout.shape)
     counts = _counts(op, lengths, batches, keys)
     compute = query.dtype.compute
     result = np.zeros((batches, key_heads, heads // max(key_heads, 1), queries, size), compute.numpy)

@@ -14,7 +14,7 @@ from .....dtype import Array
 from .....op import UnaryOp
 from ....core.conv import Params, ParamsConvolution
 from ....core.layout import channels_last_order
-from ....helpers.host_memory import require_room
+from ....helpers.host_memory import require_memory
 from ....host import cast
 from ...array_backend.ops.operand import Operand
 from .matmul import multiply
@@ -57,7 +57,7 @@ def fused(
 
 def _products(x: Operand, kernel: Operand, params: ParamsConvolution) -> Array:
     """The convolution in the compute dtype."""
-    require_room(x.dtype, params.out_dims)
+    require_memory(x.dtype, params.out_dims)
     result = np.zeros(params.out_dims, x.dtype.compute.numpy)
     if not params.is_empty:
         matrices = _matrices(kernel, params)
@@ -70,7 +70,7 @@ def _products(x: Operand, kernel: Operand, params: ParamsConvolution) -> Array:
 def convolve_transposed(x: Operand, kernel: Operand, params: Params | ParamsConvolution) -> Any:
     """The gradient of the input, which is the transposed convolution of (b, c_out, ..): `params.input_dims`."""
     params = params.general
-    require_room(x.dtype, params.input_dims)
+    require_memory(x.dtype, params.input_dims)
     batch, channels = params.input_dims[:2]
     reach = [
         before + size + max(after, 0)
@@ -93,7 +93,7 @@ def convolve_transposed(x: Operand, kernel: Operand, params: Params | ParamsConv
 
 def gradient_weight(x: Operand, gradient: Operand, params: ParamsConvolution) -> Any:
     """The gradient of the kernel, made of the input and that of the result: `params.kernel_dims`."""
-    require_room(x.dtype, params.kernel_dims)
+    require_memory(x.dtype, params.kernel_dims)
     inner, outer = params.channels
     total = np.zeros((params.groups, outer, inner * params.taps), x.dtype.compute.numpy)
     if not params.is_empty:

@@ -13,7 +13,7 @@ from ..... import results
 from .....dtype import Array
 from ....base.error import InvalidIndex
 from ....core.layout import Layout
-from ....helpers.host_memory import require_room
+from ....helpers.host_memory import require_memory
 from ....host import cast
 from ....host.array import bits, contiguous
 from ...array_backend.ops.operand import Operand
@@ -36,7 +36,7 @@ def gather(x: Operand, indexes: Operand, dim: int) -> Any:
 
 def index_select(operand: Operand, indexes: Operand, dim: int) -> Any:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
-    require_room(*results.index_select(operand, indexes, dim))
+    require_memory(*results.index_select(operand, indexes, dim))
     return select_rows("index_select", operand, indexes, dim)
 
 

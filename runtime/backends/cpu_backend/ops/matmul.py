@@ -9,7 +9,7 @@ import numpy as np
 
 from ..... import results
 from .....dtype import Array, DType
-from ....helpers.host_memory import require_room
+from ....helpers.host_memory import require_memory
 from ....host import cast
 from ....host.array import bits, contiguous
 from ...array_backend.ops.operand import Operand
@@ -27,7 +27,7 @@ _EXACT_TERMS = 1 << 21
 def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> Any:
     """The products of matrices (.., m, k) and (.., k, n): (.., m, n), accumulated in the compute dtype."""
     dtype = lhs.dtype
-    require_room(dtype, bmnk[:3])
+    require_memory(dtype, bmnk[:3])
     result = multiply(_matrices(lhs.array, dtype), _matrices(rhs.array, dtype))
     return lhs.result(cast.narrow(result, dtype) if dtype.is_float else result)
 
@@ -35,7 +35,7 @@ def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> Any:
 def linear(x: Operand, weight: Operand, bias: Operand | None) -> Any:
     """(m, k) by the transpose of (n, k), plus a bias (n) in each row: (m, n), rounded once."""
     dtype = x.dtype
-    require_room(*results.linear(x, weight))
+    require_memory(*results.linear(x, weight))
     result = multiply(_matrices(x.array, dtype), _matrices(weight.array.T, dtype))
     if bias is not None:
         with np.errstate(all="ignore"):

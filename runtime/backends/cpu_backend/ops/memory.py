@@ -9,7 +9,7 @@ import numpy as np
 
 from .....dtype import Array, DType
 from ....core.shape import Shape
-from ....helpers.host_memory import require_room
+from ....helpers.host_memory import require_memory
 from ....host.array import normalised
 from ....host.numbers import numbers, sequence
 from ...backend import Part
@@ -86,5 +86,5 @@ def synchronize(device: HostDevice) -> None:
 
 def make(device: HostDevice, array_of: Callable[[int], Array], shape: Shape, dtype: DType) -> CpuStorage:
     """The storage of a new array of as many elements as the shape has."""
-    require_room(dtype, shape)
+    require_memory(dtype, shape)
     return CpuStorage(device, dtype, array_of(shape.elem_count))

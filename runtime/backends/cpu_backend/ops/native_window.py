@@ -9,7 +9,7 @@ import numpy as np
 
 from .....dtype import Array
 from ....core.tensor_type import TensorType
-from ....helpers.host_memory import require_room
+from ....helpers.host_memory import require_memory
 from ....program.values import Constant, Operand, Pointer, address_of
 from ...array_backend.ops.upsample import cubic, neighbours
 
@@ -30,7 +30,7 @@ class Tables(NamedTuple):
 
 def has_room(resampled: TensorType) -> bool:
     """True; OutOfMemory where there is no room for the result."""
-    require_room(*resampled)
+    require_memory(*resampled)
     return True
 
 

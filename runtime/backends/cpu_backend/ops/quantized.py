@@ -10,7 +10,7 @@ from ..... import results
 from .....dtype import Array, DType
 from .....ggml_dtype import GgmlDType
 from ....core.layout import Layout
-from ....helpers.host_memory import require_room, zero_bytes
+from ....helpers.host_memory import require_memory, zero_bytes
 from ....host import cast
 from ....host.quantize import quantized
 from ....host.weights import FEW_ROWS, decode, rounded
@@ -53,7 +53,7 @@ def dequantize_f16(blocks: QCpuStorage, _elem_count: int) -> Any:
 
 def embedding(blocks: QCpuStorage, ids: Operand, rows: int, hidden: int) -> Any:
     """The rows that the vector `ids` names; at a mark those of zero bytes."""
-    require_room(*results.embedding(ids, hidden))
+    require_memory(*results.embedding(ids, hidden))
     return storage_of(blocks, decode(chosen_rows(blocks, ids, rows, hidden), blocks.dtype))
 
 
@@ -67,7 +67,7 @@ def chosen_rows(blocks: QCpuStorage, ids: Operand, rows: int, hidden: int) -> Ar
 
 def forward(blocks: QCpuStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> Any:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
-    require_room(x.dtype, (x.layout.shape[0], rows))
+    require_memory(x.dtype, (x.layout.shape[0], rows))
     wide = cast.widen(x.array, x.dtype)
     if activations is not None and len(wide):
         # BLAS adds up in another order on each kind of processor, which sums of f32 would show.
