@@ -87,19 +87,19 @@ test-opgen: $(VENV)/tallow.stamp
 	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package $(SITE_TESTS:%=--ignore %)
 
 test-tallow: $(VENV)/tallow.stamp
-	@echo "2 of 7, about 11 min: tallow: every op on the CPU with half of its dtypes, its tensors, files and models, its code for GPUs"
-	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,--part 0/2 $(TWO_DEVICES:%=--ignore %))
+	@echo "2 of 7, about 11 min: tallow: every op on the CPU with a quarter of its dtypes, its tensors, files and models, its code for GPUs"
+	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,--part 0/4 $(TWO_DEVICES:%=--ignore %))
 
 test-wave64: $(VENV)/tallow.stamp
 	@echo "3 of 7, about 9 min: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(SELFTEST) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32)))" $(if $(FULL),,--part 0/8)
+		tests/conformance $(MODELS) $(SELFTEST) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32)))" $(if $(FULL),,--part 0/16)
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7, about 4 min: on rocm with waves of 32, other cells of every op and of every dtype, gradients, SciPy and scikit-learn"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) tests/package/test_ecosystem.py $(SELFTEST) \
-		$(if $(FULL),$(MODELS),--part 2/8)
+		$(if $(FULL),$(MODELS),--part 1/16)
 
 test-devices: $(VENV)/tallow.stamp
 	@echo "5 of 7, about 70 s: two devices on rocm"
@@ -108,7 +108,7 @@ test-devices: $(VENV)/tallow.stamp
 test-metal: $(VENV)/tallow.stamp
 	@echo "6 of 7, about 140 s: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(ORACLE) -k "not $(COMMON)" \
-		$(if $(FULL),,--part 4/8 $(ON_ARRAYS))
+		$(if $(FULL),,--part 2/16 $(ON_ARRAYS))
 
 test-numpy: $(VENV)/tallow.stamp
 	@echo "7 of 7, about 25 s: the CPU without its kernels, by NumPy alone"

@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--replay", action="store_true", help="cells of a GPU run on copies first, then as compiled functions"
     )
     group.addoption("--full", action="store_true", help="also run the tests marked full, and larger sweeps")
-    group.addoption("--part", help="of each case on a device, its dtypes of one of several parts, e.g. 0/8")
+    group.addoption("--part", help="of each case on a device, its dtypes of one of several parts, e.g. 0/16")
     group.addoption("--quick", action="store_true", help="at most three cases of each test, and none marked slow")
     group.addoption("--update-golden", action="store_true", help="write what golden tests expect instead of comparing")
 

@@ -79,11 +79,13 @@ class Bench:
         return list(cases) if self.full or number == 0 else list(cases[number % 7 :: 7])
 
     def some(self, cases: Sequence[T]) -> list[T]:
-        """Of cases that say nothing of dtypes, all for f32; for each other dtype a third. --full runs all of each.
+        """Of cases that say nothing of dtypes, all for f32; for each other dtype or format a third. --full runs all.
 
         The dtypes of a method share its kernel's code, and have all cases between them.
         """
-        number = [*NUMPY].index(self.name)
+        from tallow import DType, GgmlDType
+
+        number = [*DType, *GgmlDType].index(self.cell.dtype)
         return list(cases) if self.full or self.name == "f32" else list(cases[number % 3 :: 3])
 
     def where(self, *facts: object) -> str:

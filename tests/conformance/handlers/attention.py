@@ -178,12 +178,13 @@ def check_small(bench: Bench) -> None:
         first = np.zeros(sizes[1])
         # The scores of all keys but the first are 15 lower.
         first[:, :, 0] = 1.0
-        for what, numbers, scale in (
+        cases = (
             ("values", (draw(0, 1, sizes[0]), plain, small), 0.1),
             ("queries", (draw(0, 1e-5, sizes[0]), large, plain), 3.0),
             ("keys", (draw(0, 300, sizes[0]), small, plain), 3.0),
             ("weights", (np.ones(sizes[0]), first, np.where(first > 0, 0, large)), 15 / 64),
-        ):
+        )
+        for what, numbers, scale in bench.some(cases):
             given = [bench.place(encode(bench.name, each.astype(EXTENDED))) for each in numbers]
             check(
                 bench,

@@ -78,7 +78,7 @@ def conv_transpose2d(bench: Bench) -> None:
 
 
 def _convolve(bench: Bench, rank: int, transposed: bool) -> None:
-    for case in (*CONVOLUTIONS, LARGE) if bench.full else CONVOLUTIONS:
+    for case in bench.some((*CONVOLUTIONS, LARGE) if bench.full else CONVOLUTIONS):
         check_convolution(bench, case, rank, transposed)
         # The zeros of the padding take part: an infinity in the kernel makes NaN of them.
         if case.padding and bench.name in FLOATS:
@@ -238,7 +238,7 @@ LARGE_GROUPED = Grouped(2, 2, (16, 24), ((20, 3, 1, 1, 1, 1), (24, 3, 1, 1, 1, 1
 def convolution(bench: Bench) -> None:
     """The general form, and its gradients."""
     cases = (*GROUPED, *PARTS) if bench.name in ("f32", "bf16") else GROUPED
-    for case in (*cases, LARGE_GROUPED) if bench.full else cases:
+    for case in bench.some((*cases, LARGE_GROUPED) if bench.full else cases):
         params, where = case.params, bench.where(case)
         geometry = convolutions.Geometry(params.sizes, params.kernel, *params[2:7])
         shapes, find, terms = {
@@ -288,7 +288,7 @@ LAST_EPILOGUES = (
 def fused_convolution(bench: Bench) -> None:
     """Each case with one epilogue, the first of channels last with all of them, in both orders of memory."""
     first_last = next(case for case in GROUPED if case.placements == LAST)
-    for number, case in enumerate((*GROUPED, LARGE_GROUPED) if bench.full else GROUPED):
+    for number, case in bench.some([*enumerate((*GROUPED, LARGE_GROUPED) if bench.full else GROUPED)]):
         epilogues = LAST_EPILOGUES if case.placements == LAST else EPILOGUES
         is_narrow = number % 2 == 1
         for names, activation in epilogues if case is first_last else [epilogues[number % len(epilogues)]]:

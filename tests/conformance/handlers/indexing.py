@@ -77,7 +77,7 @@ def _scatter(bench: Bench, draw: Callable[[np.random.Generator, str, tuple[int, 
 
 def index_add(bench: Bench) -> None:
     for index_name in NO_ROW:
-        for shape, count, dim, placements in SELECTIONS:
+        for shape, count, dim, placements in bench.some(SELECTIONS):
             where = bench.where(f"{count} {index_name} indexes, dim {dim} of {shape}, {placements}")
             tensor = bench.place(values.modest(bench.generator, bench.name, shape), placements[0])
             indexes = bench.place(draw_indexes(bench, index_name, (count,), shape[dim]), placements[1], index_name)
@@ -106,7 +106,7 @@ def check_bad_indexes(
     bench: Bench, index_name: str, shape: tuple[int, ...], size: int, call: Callable[[Operand], object]
 ) -> None:
     """One index in the middle is bad."""
-    for bad in bad_indexes(index_name, size):
+    for bad in bench.some(bad_indexes(index_name, size)):
         numbers = bench.generator.integers(0, size, shape).astype(NUMPY[index_name])
         numbers.ravel()[numbers.size // 2] = bad
         indexes = bench.place(numbers, name=index_name)

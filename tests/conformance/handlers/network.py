@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ ROWS = (
 )
 # Rows that no block holds, and so few of them that several blocks share one.
 LONG_ROWS = (Case((2, 16384 + 8)), Case((3, 20001), "offset"), Case((1, 100_003)))
+# Shapes, and a dim along which rows are.
+DIMS = (
+    *(((4, 5, 6), 0), ((4, 5, 6), 1), ((3, 70, 33), 1), ((2, 300, 8), 1), ((300, 2), 0), ((65, 257), 0)),
+    *(((2, 9, 1), 1), ((2, 1, 9), 1), ((1, 700, 3, 1), 1), ((2, 0, 3), 1), ((2, 3, 0), 1), ((2, 21, 16, 8), 1)),
+)
 
 
 def draw_rows(bench: Bench, case: Case) -> Operand:
@@ -54,12 +60,8 @@ def special_rows(bench: Bench) -> Array:
 def _cases(bench: Bench) -> Iterator[tuple[str, Operand, int]]:
     for case in bench.some(ROWS + LONG_ROWS):
         yield str(case), draw_rows(bench, case), len(case.shape) - 1
-    for shape, dim in [
-        *(((4, 5, 6), 0), ((4, 5, 6), 1), ((3, 70, 33), 1), ((2, 300, 8), 1), ((300, 2), 0), ((65, 257), 0)),
-        *(((2, 9, 1), 1), ((2, 1, 9), 1), ((1, 700, 3, 1), 1), ((2, 0, 3), 1), ((2, 3, 0), 1), ((2, 21, 16, 8), 1)),
-    ]:
-        for placement in ("contiguous", "transposed", "offset"):
-            yield f"dim {dim} of shape {shape}, {placement}", draw_rows(bench, Case(shape, placement)), dim
+    for placement, (shape, dim) in bench.some([*product(("contiguous", "transposed", "offset"), DIMS)]):
+        yield f"dim {dim} of shape {shape}, {placement}", draw_rows(bench, Case(shape, placement)), dim
     for dim in (0, 1):
         special = special_rows(bench)
         yield f"special numbers, dim {dim}", bench.place(special if dim else np.ascontiguousarray(special.T)), dim
@@ -288,8 +290,8 @@ def _targets(
 
 def _loss_cases(bench: Bench) -> Iterator[tuple[str, Operand, Operand, Operand | None, oracle.Targets, int]]:
     """Scores, targets and weights, and the target that does not count."""
-    drawn = [(str(case), draw_rows(bench, case)) for case in LOSSES]
-    for number, (fact, x) in enumerate([*drawn, ("special numbers", bench.place(special_rows(bench)))]):
+    drawn = [(number, str(case), draw_rows(bench, case)) for number, case in bench.some([*enumerate(LOSSES)])]
+    for number, fact, x in [*drawn, (len(LOSSES), "special numbers", bench.place(special_rows(bench)))]:
         for ignored in (-100, 2):
             placed, weight, targets = _targets(bench, number, x, ignored, has_last=fact == "special numbers")
             where = (

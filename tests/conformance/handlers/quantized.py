@@ -107,6 +107,14 @@ def embedding(bench: Bench) -> None:
     check_bad_indexes(bench, "i64", (6,), 5, call)
 
 
+# Rows of x, its dtype, and how it lies.
+FACTORS = (
+    *((1, "f32", "contiguous"), (8, "f32", "offset"), (9, "f32", "transposed"), (0, "f32", "contiguous")),
+    *((3, "f16", "narrowed columns"), (2, "bf16", "transposed"), (9, "bf16", "offset")),
+    *((19, "f32", "offset"), (35, "f32", "contiguous")),
+)
+
+
 def fwd(bench: Bench) -> None:
     length, is_gpu = oracle.SIZES[bench.name][0], bench.device.backend in ("cuda", "rocm")
     for rows, hidden in (
@@ -118,11 +126,7 @@ def fwd(bench: Bench) -> None:
     ):
         data = random_bytes(bench, rows * hidden, (0.0, -0.5, 1.0, 0.1))
         blocks, weights = on_device(bench, data), oracle.decode(bench.name, data).reshape(rows, hidden)
-        for held, name, placement in (
-            *((1, "f32", "contiguous"), (8, "f32", "offset"), (9, "f32", "transposed"), (0, "f32", "contiguous")),
-            *((3, "f16", "narrowed columns"), (2, "bf16", "transposed"), (9, "bf16", "offset")),
-            *((19, "f32", "offset"), (35, "f32", "contiguous")),
-        ):
+        for held, name, placement in bench.some(FACTORS):
             if name not in dtypes_of(bench.device.backend):
                 continue
             numbers = bench.generator.normal(0, 0.05, (held, hidden)).astype(EXTENDED)
@@ -165,10 +169,11 @@ def check_few(bench: Bench) -> None:
 def joined(bench: Bench) -> None:
     """What makes x gives the same bits joined with the product: of few rows and of more, short ones and long."""
     length = oracle.SIZES[bench.name][0]
-    for hidden, held in (
+    cases = (
         *((max(length, 32), 3), (3 * max(length, 32), 9), (0, 2), (5 * 256, 0)),
         *((256, 8), (9 * 256, 1), (16 * 256, 5), (17 * 256, 2)),
-    ):
+    )
+    for hidden, held in bench.some(cases):
         blocks = on_device(bench, random_bytes(bench, 5 * hidden, (0.0, -0.5, 1.0, 0.1)))
         for placement, activations in itertools.product(("contiguous", "transposed"), (None, "q8_1")):
             if activations is None or length > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 import numpy as np
 import tallow
@@ -14,7 +15,7 @@ from ..layouts import Case, Operand
 from ..oracle.formats import EXTENDED, FLOATS, HALVES, Array, compute_name, decode, encode
 from ..oracle.network import epsilon
 from ..oracle.rows import REDUCTIONS, ROWS
-from .network import LONG_ROWS, draw_rows, special_rows
+from .network import DIMS, LONG_ROWS, draw_rows, special_rows
 from .network import ROWS as CASES
 
 _GRADIENT = "_gradient"
@@ -26,19 +27,14 @@ _ROUNDINGS = 8
 _SAMPLES = 24
 # The imaginary step of derivatives: without a difference nothing cancels (Squire and Trapp 1998).
 _STEP = EXTENDED(1e-30)
-_DIMS = (
-    *(((4, 5, 6), 0), ((4, 5, 6), 1), ((3, 70, 33), 1), ((2, 300, 8), 1), ((300, 2), 0), ((65, 257), 0)),
-    *(((2, 9, 1), 1), ((2, 1, 9), 1), ((1, 700, 3, 1), 1), ((2, 0, 3), 1), ((2, 3, 0), 1), ((2, 21, 16, 8), 1)),
-)
 _PLACEMENTS = ("contiguous", "offset", "broadcast rows", "broadcast columns", "narrowed columns")
 
 
 def _cases(bench: Bench) -> Iterator[tuple[Case, int]]:
     for case in bench.some(CASES + LONG_ROWS):
         yield case, len(case.shape) - 1
-    for shape, dim in _DIMS:
-        for placement in ("contiguous", "transposed", "offset"):
-            yield Case(shape, placement), dim
+    for placement, (shape, dim) in bench.some([*product(("contiguous", "transposed", "offset"), DIMS)]):
+        yield Case(shape, placement), dim
 
 
 def _numbers(op: str) -> dict[str, float]:
