@@ -29,6 +29,8 @@ from .pointwise import Product
 # of f32 nearly as quickly.
 _FEW_PRODUCTS: Final = 1 << 17
 _FEW_OF_F32: Final = 1 << 22
+# The kernels multiply vectors along rows, which are short in results of fewer elements.
+_FEW_POSITIONS: Final = 1 << 7
 
 
 def matmul(
@@ -120,6 +122,8 @@ def _forward(
     product = Product.of(build, x, kernel, params)
     if product is not None:
         return None if product.has_few_rows else _multiply(build, onednn, *product, otherwise)
+    if _is_by_planes(x, params):
+        return None
     images = params.as_images
     memories = _images(x, images), _kernels(kernel.layout, images), _result(images, images.out_dims)
     result = _convolve(build, onednn, "convolution", x, kernel, memories, images, otherwise, _FEW_PRODUCTS)
@@ -128,6 +132,12 @@ def _forward(
         made = Operand(result, layout_of(params.out_dims, params.channels_last))
         _check_padding(build, made, 0, inside, kernel, otherwise)
     return result
+
+
+def _is_by_planes(x: Operand, params: ParamsConvolution) -> bool:
+    """Whether kernels convolve each channel alone, as quickly as oneDNN, which converts images to its own layout."""
+    has_planes = params.channels == (1, 1) and x.strides[-1] == 1 and not params.channels_last
+    return has_planes and math.prod(params.result_sizes) >= _FEW_POSITIONS and HostKernels.open() is not None
 
 
 def convolve_transposed(
