@@ -14,7 +14,7 @@ from compilers import compile_host_kernels
 from forks import Forks
 from hip_runtime import Host
 from tallow import Device
-from tallow.runtime.backends.gpu_backend.driver.stream import let_go
+from tallow.runtime.backends.gpu_backend.driver.stream import release_finished
 from tallow.runtime.base.error import BackendUnavailable
 
 from . import backend
@@ -69,7 +69,7 @@ def host(rocm) -> Iterator[Host]:
     if host is None:
         pytest.skip("only the HIP runtime for the CPU fails on demand")
     # What other tests copied without waiting is given back now, and does not meet a failure that is asked for.
-    let_go()
+    release_finished()
     host.keep_log(True)
     yield host
     host.fail(None)

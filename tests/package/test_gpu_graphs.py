@@ -821,7 +821,7 @@ def test_a_graph_ends_while_its_replays_run(run_python: Callable[..., str], host
         import numpy as np
         from hip_runtime import Host
         from tallow import Device, Graph, Tensor
-        from tallow.runtime.backends.gpu_backend.driver.stream import let_go
+        from tallow.runtime.backends.gpu_backend.driver.stream import release_finished
 
         device, host = Device.rocm(0), Host()
         x = Tensor.zeros(1000, device=device)
@@ -840,7 +840,7 @@ def test_a_graph_ends_while_its_replays_run(run_python: Callable[..., str], host
             assert all((other.numpy() == 5).all() for other in others)
         assert x.tolist()[:2] == [6, 6]
         device.synchronize()
-        let_go()
+        release_finished()
         gc.collect()
         assert (host.live("graph"), host.live("graph exec")) == (0, 0), host.live_all()
         """,

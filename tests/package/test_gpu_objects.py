@@ -144,7 +144,9 @@ def test_pinned_memory_is_numpys_too(objects, device, stream):
         assert host.array()[:2048].tobytes() == data[2048:].tobytes()
         assert not host.array()[2048:].any()
         for dtype in (np.dtype("V3"), object):
-            with pytest.raises(InvalidArgument, match=r"HostBuffer.array: 4096 bytes are no whole items of dtype"):
+            with pytest.raises(
+                InvalidArgument, match=r"HostBuffer.array: 4096 bytes are no multiple of items of dtype"
+            ):
                 host.array(dtype)
 
 

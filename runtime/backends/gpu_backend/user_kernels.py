@@ -265,7 +265,7 @@ class GpuKernel(Kernel):
 
     def _call_watched(self, function: Any, x: int, y: int, z: int, *arguments: Any) -> Any:
         call = partial(self._call, function, x, y, z, *arguments)
-        return capture.watched(self._driver, call, self.name, "kernel", grid=x * y * z)
+        return capture.tracked(self._driver, call, self.name, "kernel", grid=x * y * z)
 
     def _packing_function(self) -> Callable[[Any, Any], None]:
         """The function that packs the arguments of a launch into a buffer, generated for these parameters.

@@ -18,14 +18,14 @@ from . import fork
 from .device import Device
 from .error import Closed
 from .resource import Resource
-from .stream import Direction, Event, Stream, keep_until_done, let_go
+from .stream import Direction, Event, Stream, keep_until_done, release_finished
 
 # The vendors count bytes in 64 bits.
 _TOO_MANY_BYTES: Final = 1 << 64
 
 
 class Allocation(Resource):
-    """One piece of memory, given back when its last user is gone or its owner is closed."""
+    """One piece of memory, released when its last user is gone or its owner is closed."""
 
     __slots__ = ("address",)
 
@@ -35,12 +35,12 @@ class Allocation(Resource):
 
 
 class _Memory(Closing, ABC):
-    """What buffers on the device and on the host share."""
+    """The base of buffers on the device and on the host."""
 
     __slots__ = ("__weakref__", "_allocation", "device", "nbytes")
 
     closed_error: ClassVar[type[Closed]] = Closed
-    """What a use after `close()` raises."""
+    """The error of a use after `close()`."""
 
     _allocation: Allocation | None
 
@@ -70,7 +70,7 @@ class _Memory(Closing, ABC):
 
     @property
     def closed(self) -> bool:
-        """Whether the memory was given back."""
+        """Whether the memory was released."""
         return self._allocation is None or self._allocation.closed
 
     @abstractmethod
@@ -87,7 +87,7 @@ class _Memory(Closing, ABC):
         return f"{type(self).__name__}.{method}"
 
     def require_open(self) -> None:
-        """Raise `Closed` where the memory was given back."""
+        """Raise `Closed` where the memory was released."""
         self._open()
 
 
@@ -127,7 +127,7 @@ class HostBuffer(_Memory):
             self._shown = weakref.ref(shown)
         item = np.dtype(dtype)
         if item.hasobject or not item.itemsize or self.nbytes % item.itemsize:
-            reason = f"{self.nbytes} bytes are no whole items of dtype {item}; choose another dtype or size"
+            reason = f"{self.nbytes} bytes are no multiple of items of dtype {item}; choose another dtype or size"
             raise InvalidArgument(self._name("array"), reason)
         return np.asarray(shown).view(item)
 
@@ -136,7 +136,7 @@ class HostBuffer(_Memory):
 
         Work that was enqueued with the memory must be done, but for copies with `wait=False`, which keep it.
         """
-        let_go()
+        release_finished()
         if self._allocation is not None and (self._shown is None or self._shown() is None):
             self._allocation.close()
         self._allocation = None
@@ -146,7 +146,7 @@ class HostBuffer(_Memory):
 
 
 class _Shown:
-    """What NumPy takes for an array; it keeps the memory for as long as there is such an array."""
+    """An object that NumPy takes for an array; it owns the memory for as long as there is such an array."""
 
     __slots__ = ("__array_interface__", "__weakref__", "_allocation")
 
@@ -173,7 +173,8 @@ class DeviceBuffer(_Memory):
     def __init__(self, device: Device, nbytes: int) -> None:
         """Allocate `nbytes` uninitialised bytes.
 
-        `DriverError` with `out_of_memory` when the device has no room, `OutOfMemory` when no device could have it.
+        `DriverError` with `out_of_memory` when the device has too little memory, `OutOfMemory` when no device could
+        have it.
         """
         super().__init__(device, nbytes)
         self.is_view = False
@@ -224,9 +225,9 @@ class DeviceBuffer(_Memory):
     def copy_from_host(self, source: Any, *, offset: int = 0, stream: Stream | None = None, wait: bool = True) -> Any:
         """Copy all bytes of a C-contiguous buffer, NumPy array or `HostBuffer` to `offset`.
 
-        Returns when they are there. With `wait=False` the copy is enqueued and the event behind it returned; until that
-        has passed, the source is kept alive and must not change. Only a copy from pinned memory runs beside the host:
-        other memory the driver stages first, so that the call takes about as long as reading it.
+        Returns when they are there. With `wait=False` the copy is enqueued and the event after it returned; until that
+        has passed, the source is kept alive and must not change. Only a copy from pinned memory runs concurrently with
+        the host: other memory the driver stages first, so that the call takes about as long as reading it.
         """
         operation = self._name("copy_from_host")
         host = host_memory(operation, source, writable=False)
@@ -239,7 +240,7 @@ class DeviceBuffer(_Memory):
     ) -> Any:
         """Fill a writable C-contiguous buffer, NumPy array or `HostBuffer` with what is at `offset`.
 
-        Returns when it is full. With `wait=False` the copy is enqueued and the event behind it returned; until that has
+        Returns when it is full. With `wait=False` the copy is enqueued and the event after it returned; until that has
         passed, the destination is kept alive and has no defined content. A copy to memory that is not pinned may be
         done only when the call returns.
         """
@@ -330,7 +331,7 @@ class DeviceBuffer(_Memory):
         nbytes = self.region(operation, offset, nbytes)
         address = self.address + offset
         if nbytes % itemsize or address % itemsize:
-            reason = f"offset {offset} and size {nbytes} must place whole, aligned items of {itemsize} bytes"
+            reason = f"offset {offset} and size {nbytes} must place complete, aligned items of {itemsize} bytes"
             raise InvalidArgument(operation, reason)
         if nbytes:
             self._queue(operation, stream).fill(address, number, nbytes // itemsize, itemsize)

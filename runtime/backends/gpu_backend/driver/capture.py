@@ -29,21 +29,21 @@ _INDEX_ERROR_PLACE = 32
 
 
 class Capture:
-    """What one thread records on one device: into which stream, and what a replay has to bring along."""
+    """A recording of one thread on one device: its stream, and what a replay has to provide."""
 
     def __init__(self, driver: CapturingDriver, stream: StreamHandle, pool: object, state: Region) -> None:
         self.stream = stream
         self.pool = pool
         self.state = state
-        """What kernels read and write at each replay. No tensor of the capture has had this memory."""
+        """Memory that kernels read and write at each replay. No tensor of the capture has had this memory."""
         self.has_state = False
         """Whether there are such kernels."""
         self.random = RandomState()
         """Counts the blocks that are drawn; which ones these are is for a replay to say."""
         self.has_indexes = False
         self.is_empty = True
-        """Whether nobody has asked so far for the handle of a stream to enqueue something in."""
-        self.held: dict[int, object] = {}
+        """Whether no stream's handle was requested yet to enqueue work."""
+        self.retained: dict[int, object] = {}
         """Memory of before the capture that its work reads or writes, by its id."""
         self._driver = driver
         self._keys = (driver, driver.queue.address)
@@ -54,7 +54,7 @@ class Capture:
         return self.state.address
 
     def hold(self, operands: Iterable[object]) -> None:
-        """Hold the memory of operands for as long as the graph may be replayed; memory of the graph is held anyway."""
+        """Retain the memory of operands while the graph may be replayed; the graph's own memory is retained anyway."""
         for operand in operands:
             if isinstance(operand, tuple | list):
                 self.hold(operand)
@@ -62,7 +62,7 @@ class Capture:
             # A number has no memory as long as nothing asks for it.
             memory = getattr(operand, "__dict__", {}).get("memory")
             if memory is not None and getattr(memory, "pool", None) is not self.pool:
-                self.held[id(memory)] = memory
+                self.retained[id(memory)] = memory
                 if isinstance(operand, BackendStorage):
                     operand.share()
 
@@ -88,7 +88,7 @@ class Capture:
 
 
 class Watcher(Protocol):
-    """Something that takes part in what a device is given besides programs: replays, copies, kernels of users."""
+    """An observer of what a device does besides programs: replays, copies, kernels of users."""
 
     def __call__(
         self, work: Callable[[], Any], name: str, kind: str | None, *, nbytes: int = 0, grid: int | None = None
@@ -124,12 +124,12 @@ _postponed: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
 
 def of(key: object) -> Capture | None:
-    """The capture of this thread on a device, given by its driver or the address of its stream."""
+    """Return the capture of this thread on a device, by its driver or the address of its stream."""
     return _captures.get((get_ident(), key))
 
 
 def refuse(driver: CapturingDriver, what: str, advice: str) -> None:
-    """CaptureError where this thread captures what the device is given."""
+    """Raise CaptureError where this thread captures the work of the device."""
     if of(driver) is not None:
         raise CaptureError(driver.label, what, advice)
 
@@ -170,7 +170,7 @@ def end(captured: Capture) -> None:
 
 
 def watch(driver: CapturingDriver, watcher: Watcher | None) -> None:
-    """Have a watcher do what a device is given besides programs; None for no longer."""
+    """Have a watcher run the device's work besides programs; None removes it."""
     with _changing:
         if watcher is None:
             _watchers.pop(driver, None)
@@ -179,8 +179,8 @@ def watch(driver: CapturingDriver, watcher: Watcher | None) -> None:
         _choose_path()
 
 
-def watched(driver: CapturingDriver, work: Callable[[], Any], name: str, kind: str | None, **facts: Any) -> Any:
-    """Do some work by way of the device's watcher, if there is one: see `Watcher`. Return its result."""
+def tracked(driver: CapturingDriver, work: Callable[[], Any], name: str, kind: str | None, **facts: Any) -> Any:
+    """Run some work through the device's watcher, if there is one: see `Watcher`. Return its result."""
     watcher = _watchers.get(driver)
     return work() if watcher is None else watcher(work, name, kind, **facts)
 
@@ -199,7 +199,7 @@ def postpone(release: Callable[..., None], arguments: tuple[Any, ...]) -> bool:
 
 
 def catch_up() -> None:
-    """Make the calls that were postponed, where no capture is under way."""
+    """Make the calls that were postponed, if no capture is in progress."""
     while _postponed and not _under_way:
         with suppress(Exception):
             release, arguments = _postponed.pop()

@@ -47,9 +47,9 @@ class Device(Resource):
         self._context = calls.context(self.handle, self.label)
         self._address = int(self._context)
         self.copies = calls.copy_to_device, calls.copy_to_host, calls.copy_within
-        """What copies, by `Direction`."""
+        """The functions that copy, by `Direction`."""
         self.fills = {1: calls.fill_bytes, 2: calls.fill_halves, 4: calls.fill_words}
-        """What fills, by the bytes of an element."""
+        """The functions that fill, by the bytes of an element."""
         # Whether it reaches the memory of other devices, by their ordinals.
         self._peers: dict[int, bool] = {}
         if calls.release_context is None:
@@ -91,17 +91,17 @@ class Device(Resource):
         return self.activated() if self.calls.NEEDS_CONTEXT else _UNCHANGED
 
     def call(self, function: Callable[..., Any], *arguments: Any, about: str = "") -> Any:
-        """What a function of `calls` gives for this device. The error is about the device, or says more."""
+        """Call a function of `calls` for this device. The error is about the device, or says more."""
         with self.activated():
             return function(*arguments, about or self.label)
 
     def call_in_context(self, function: Callable[..., Any], *arguments: Any, about: str = "") -> Any:
-        """The same `in_context`."""
+        """Call a function of `calls` for this device in its context: see `in_context`."""
         with self.in_context():
             return function(*arguments, about or self.label)
 
     def fact(self, name: str) -> Any:
-        """What an operation of `calls` says of the device."""
+        """Return what an operation of `calls` says of the device."""
         return getattr(self.calls, name)(self.handle, self.label)
 
     def memory(self) -> tuple[int, int]:
@@ -192,7 +192,7 @@ def version_of(calls: Calls) -> str:
 
 
 def destroy_handle(destroy: Callable[[int], object], device: Device, handle: int) -> None:
-    """Give what a library made for a device back, by the library's function for that."""
+    """Destroy a handle that a library created for a device, by the library's function for that."""
     with device.activated():
         destroy(handle)
 

@@ -1,4 +1,4 @@
-"""How long a code object must be: drivers are told no size, and would read past the end of one that is cut short."""
+"""The length of a code object: drivers take no size, and would read past the end of a truncated one."""
 
 import struct
 from typing import Final

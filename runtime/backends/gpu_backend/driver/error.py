@@ -15,7 +15,7 @@ class DriverError(TallowError, RuntimeError):
     unrecoverable: ClassVar[frozenset[str]] = frozenset()
     """The names of those after which every later call on the device fails too."""
     memory_exhausted: ClassVar[str] = ""
-    """The name of the one that tells of a want of device memory."""
+    """The name of the error that means that device memory is exhausted."""
 
     def __init__(self, call: str, name: str, code: int, detail: str = "") -> None:
         super().__init__(call, name, code, detail)
@@ -25,7 +25,7 @@ class DriverError(TallowError, RuntimeError):
         self.detail = detail
 
     def about(self, detail: str) -> Self:
-        """The same error, which says what the call was about."""
+        """Return this error with a detail that says what the call was about."""
         return type(self)(self.call, self.name, self.code, detail)
 
     @property

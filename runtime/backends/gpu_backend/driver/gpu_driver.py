@@ -1,4 +1,4 @@
-"""What the backend needs of a device: memory, code, launches and the one stream."""
+"""The backend's interface to a device: memory, code, launches and the one stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HANDLE_BYTES: Final = 64
 class GpuDriver:
     """One device and a stream on it. Addresses are plain numbers, sizes are bytes.
 
-    `calls` is the module of a driver's calls: see `device`. The stream runs beside the default stream of the device:
+    `calls` is the module of a driver's calls: see `device`. The stream is concurrent with the device's default stream:
     neither waits for the other by itself. Raises BackendUnavailable where there is no driver or no device,
     InvalidArgument for an ordinal that no device has, and DriverError from every call that the vendor's driver refuses.
     """
@@ -47,24 +47,24 @@ class GpuDriver:
         """Held for as long as a graph is captured."""
         self._capture_stream: Stream | None = None
         self.recorded: weakref.WeakSet[Graph] = weakref.WeakSet()
-        """What was recorded and is not collected."""
+        """Graphs that were recorded and are not collected."""
         device = self.device = Device(calls, ordinal)
         self.queue = Stream(device)
         """The stream."""
         self.label = device.label
         """The device as errors name it: the backend and the ordinal."""
         self.name: str = device.fact("device_name")
-        """What its makers call it."""
+        """The name that its vendor gives it."""
         reported: str = device.fact("target")
         self.facts = target_of(calls.compiler.TARGETS, reported, int(device.fact("wave_size")))
         """The facts of its architecture."""
         self.target = self.facts.name if reported == self.facts.reported else reported
-        """What code objects for it are built for, such as "sm_90a"."""
+        """The target of code objects for it, such as "sm_90a"."""
         self.multiprocessors = int(device.fact("multiprocessors"))
         self.concurrent_blocks = self.multiprocessors if device.fact("is_cooperative") else 1
         """How many blocks of one launch surely run at the same time, so that they can wait for each other."""
         self.compiler = RunTimeCompiler(calls.compiler, partial(version_of, calls), self.facts.wave_size)
-        """What compiles kernels that no code object of the package has."""
+        """The compiler of kernels that no code object of the package has."""
         self.opens_in_captures: bool = calls.OPENS_IN_CAPTURES
         """Whether libraries can be opened while a thread captures: what that calls may wait for the device."""
         self.runtime_libraries: tuple[str, ...] = calls.RUNTIME_LIBRARIES
@@ -98,7 +98,7 @@ class GpuDriver:
         return address
 
     def allocate_shared(self, nbytes: int) -> int:
-        """The same, of memory that other devices read and write while kernels are at it."""
+        """Allocate memory that other devices may read and write while kernels run."""
         return self._kept(SharedBuffer, nbytes)
 
     def host_buffer(self, nbytes: int) -> HostBuffer:
@@ -106,7 +106,7 @@ class GpuDriver:
         return HostBuffer(self.device, nbytes)
 
     def shared_handle(self, address: int) -> bytes:
-        """What another process on this host finds memory by that was allocated for sharing."""
+        """Return the handle by which another process on this host opens memory that was allocated for sharing."""
         calls = self.device.calls
         handle = self.device.call(calls.export, address)
         return ctypes.string_at(calls.handle_address(handle), _HANDLE_BYTES)
@@ -114,16 +114,16 @@ class GpuDriver:
     def open_shared(self, handle: bytes) -> int:
         """The address here of memory of another process and another device, until `close_shared`."""
         calls = self.device.calls
-        found = calls.new_handle()
-        ctypes.memmove(calls.handle_address(found), handle, _HANDLE_BYTES)
-        return int(self.device.call(calls.open_shared, found))
+        shared = calls.new_handle()
+        ctypes.memmove(calls.handle_address(shared), handle, _HANDLE_BYTES)
+        return int(self.device.call(calls.open_shared, shared))
 
     def close_shared(self, address: int) -> None:
         """Let go of memory of another process, which that must not free before."""
         self.device.call(self.device.calls.close_shared, address)
 
     def free(self, address: int) -> None:
-        """Give memory back, once the device has done what it was given."""
+        """Free memory once the device has done the work that it has."""
         self._buffers[address].close()
         del self._buffers[address]
 
@@ -140,7 +140,7 @@ class GpuDriver:
         if slow_path.required:
             capture.refuse(self, "a copy from the host", "make the tensor before, and change it with copy_")
             copy = partial(self._copy_to_device, address, array)
-            capture.watched(self, copy, "copy from the host", "copy", nbytes=array.nbytes)
+            capture.tracked(self, copy, "copy from the host", "copy", nbytes=array.nbytes)
         else:
             self._copy_to_device(address, array)
 
@@ -152,9 +152,9 @@ class GpuDriver:
     def copy_to_host(self, array: Array, address: int) -> None:
         """Fill a contiguous array from device memory; returns when it is full."""
         if slow_path.required:
-            capture.refuse(self, "a read to the host", "read after the capture, behind a replay")
+            capture.refuse(self, "a read to the host", "read after the capture, following a replay")
             copy = partial(self._copy_to_host, array, address)
-            capture.watched(self, copy, "copy to the host", "copy", nbytes=array.nbytes)
+            capture.tracked(self, copy, "copy to the host", "copy", nbytes=array.nbytes)
         else:
             self._copy_to_host(array, address)
 
@@ -169,9 +169,9 @@ class GpuDriver:
             self.queue.copy(target, origin, nbytes, Direction.WITHIN_DEVICE)
 
     def send(self, address: int, receiver: Self, target: int, nbytes: int) -> None:
-        """Enqueue a copy to the memory of another device, given by its driver.
+        """Enqueue a copy to the memory of another device, whose driver is `receiver`.
 
-        It waits for what either device was given before; what both are given from now on waits for it.
+        It waits for the earlier work of both devices; the later work of both waits for it.
         """
         if slow_path.required:
             for driver in (self, receiver):
@@ -192,7 +192,7 @@ class GpuDriver:
         self.fill_bytes(address, 0, nbytes)
 
     def compile_options(self, options: Sequence[str] = ()) -> tuple[str, ...]:
-        """What `compile` tells the compiler, with options of a user's."""
+        """Return the options that `compile` passes to the compiler, with a user's."""
         return self.compiler.with_options(self.target, options)
 
     @property
@@ -220,7 +220,7 @@ class GpuDriver:
         """Wait until everything enqueued is done; errors of kernels come up here."""
         if slow_path.required:
             self._refuse_waiting()
-            capture.watched(self, self.queue.synchronize, "synchronize", None)
+            capture.tracked(self, self.queue.synchronize, "synchronize", None)
         else:
             self.queue.synchronize()
 
@@ -232,10 +232,10 @@ class GpuDriver:
             self.device.synchronize()
 
     def _refuse_waiting(self) -> None:
-        capture.refuse(self, "waiting for the device", "wait after the capture, behind a replay")
+        capture.refuse(self, "waiting for the device", "wait after the capture, following a replay")
 
     def wait_for(self, stream: int) -> None:
-        """Let what is enqueued from now on wait for what is in another stream of the device, given by its handle.
+        """Let work enqueued from now on wait for another stream of the device, by its handle.
 
         0 is the default stream; the device waits, and the host does not.
         """
@@ -245,7 +245,7 @@ class GpuDriver:
             self.order(self._stream_at(stream), self.queue)
 
     def let_wait(self, stream: int) -> None:
-        """Let what another stream of the device is given from now on wait for what is enqueued here: see `wait_for`."""
+        """Let later work of another stream of the device wait for what is enqueued here: see `wait_for`."""
         if slow_path.required:
             self.refuse_sharing()
         if stream != self.stream:
@@ -261,7 +261,7 @@ class GpuDriver:
 
         `state` is memory for what kernels read and write at each replay.
 
-        Other threads that capture wait for their turn. Where what ends it was not called, all is forgotten.
+        Other threads that capture wait for the lock. Where the call that ends it was not made, all is discarded.
         """
         try:
             with self.capturing:
@@ -296,8 +296,8 @@ class GpuDriver:
         return Stream(self.device)
 
     def order(self, first: Stream, second: Stream) -> None:
-        """Let what the second stream is given from now on wait for what is in the first, a stream of this device."""
-        # Garbage collection may bring a finaliser here while this thread is here already, which a lock would stop for
+        """Let later work of the second stream wait for what is in the first, a stream of this device."""
+        # Garbage collection may run a finaliser here while this thread is here already, which a lock would stop for
         # ever, and which must not mark an event again that is yet to be waited for. Taking one is a single step.
         try:
             event = self._events.pop()
@@ -314,7 +314,7 @@ class GpuDriver:
         return self.queue if address == self.stream else Stream.wrap(self.device, address)
 
     def open_loader(self) -> AsyncLoader:
-        """What streams host memory to the device."""
+        """Return a loader that streams host memory to the device."""
         # Few programs load files, and threads and pinned memory take a while to import.
         from .loader import AsyncLoader
 

@@ -1,4 +1,4 @@
-"""Graphs: work that a stream was given while it was captured, enqueued again by one call."""
+"""Graphs: work that a stream captured, enqueued again by one call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .resource import Resource
 
 
 class Graph(Resource):
-    """Work that a stream was given while it was captured, to be enqueued as one: see `Stream.end_capture`.
+    """Work that a stream captured, to be enqueued as one: see `Stream.end_capture`.
 
     Memory and modules that it works with must live as long as it does; closing it waits for nothing.
     """
@@ -22,7 +22,7 @@ class Graph(Resource):
     __slots__ = ("_handle", "device")
 
     def __init__(self, device: Device, graph: Any) -> None:
-        """Make what the driver captured ready; the handle `graph` is given back."""
+        """Instantiate what the driver captured; the handle `graph` is released."""
         self.device = device
         calls = device.calls
         try:
@@ -32,13 +32,13 @@ class Graph(Resource):
                 self._handle = calls.instantiate(graph, device.label)
                 self._own(device.call_in_context, calls.destroy_executable, self._handle)
         finally:
-            # Where the driver refuses, nobody needs it any more.
+            # Where the driver refuses, it is not needed any more.
             with suppress(DriverError):
                 device.call_in_context(calls.destroy_graph, graph)
 
     def launch(self, stream: StreamHandle) -> None:
         """Enqueue all of it, in a stream of the device that it was captured on (`DeviceMismatch`)."""
-        if not self._held:
+        if not self._handles:
             self.require_open()
         device = self.device
         try:

@@ -6,7 +6,7 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE
 
 # HIP counts the threads of a launch in 32 bits. Kernels loop over what is left; those of tiles are launched again.
 MAX_BLOCKS: Final = (1 << 32) // BLOCK_SIZE - 1
-# So many rows of x are multiplied at once with weights that are floats, and with those in blocks.
+# The most activation rows that are multiplied at once with weights that are floats, and with block-quantized ones.
 FEW_ROWS_OF_X: Final = 8
 MAX_ROWS_OF_X: Final = 16
 

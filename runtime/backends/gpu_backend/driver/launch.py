@@ -1,4 +1,4 @@
-"""What a launch may ask of a device."""
+"""The limits of launches on a device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 Dim3: TypeAlias = tuple[int, int, int]
 Function: TypeAlias = Callable[[int, bytes], None]
-"""What enqueues a kernel: called with a number of blocks and the packed bytes of the kernel's one struct."""
+"""Enqueues a kernel: called with a number of blocks and the packed bytes of the kernel's one struct."""
 
 
 class LaunchLimits(NamedTuple):
@@ -58,7 +58,7 @@ class LaunchLimits(NamedTuple):
 
 
 class Launcher(NamedTuple):
-    """What launches a kernel of any parameters: a call of the driver, alike for all vendors, and what it is given.
+    """What is needed to launch a kernel of any parameters: a driver call, alike for all vendors, and its arguments.
 
     That is `function`, the blocks along each axis, the threads of a block, the bytes of shared memory, `stream`, the
     parameters and `extra`. It gives a tuple of its status. Nothing but the driver checks it.
@@ -72,6 +72,6 @@ class Launcher(NamedTuple):
     stream: Any
     extra: Any
     parameters: Callable[[int], Any]
-    """What `call` takes for an array of the addresses of the parameters, given by its own address."""
+    """Returns the argument of `call` for an array of the parameters' addresses, from that array's address."""
     call_again: Callable[..., None]
     """Takes the status of a call and what varies in it: calls again where that may help, else raises DriverError."""

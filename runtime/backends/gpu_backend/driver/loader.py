@@ -1,4 +1,4 @@
-"""Uploads that run beside the host: threads fill pinned memory, from which streams of their own copy to the device.
+"""Uploads that overlap the host's work: threads fill pinned memory, and streams of their own copy it to the device.
 
 Where copying to the device is faster than a thread reads, as on every bus since PCIe 4, several threads fill at once.
 """
@@ -28,11 +28,11 @@ from .stream import Event, Stream, settled
 STREAMS: Final = 4
 """How many streams a loader has."""
 SLOT_BYTES: Final = 5 << 20
-"""What one piece of pinned memory holds. Enqueuing smaller copies takes the host longer than the device needs."""
+"""The bytes of one piece of pinned memory. Enqueuing smaller copies takes the host longer than the device needs."""
 THREADS: Final = 12
 """How many threads fill pinned memory at most."""
 SLOTS: Final = THREADS
-"""How many pieces of pinned memory are kept: while the device takes that of one thread, others fill theirs."""
+"""The number of pieces of pinned memory: while the device takes that of one thread, others fill theirs."""
 
 # Copies begin at multiples of this in pinned memory.
 _ALIGNMENT: Final = 256
@@ -50,9 +50,9 @@ class Upload(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A part of an upload that goes through one slot: its place there, in the source and on the device."""
+    """A part of an upload that goes through one slot: its offset there, in the source and on the device."""
 
-    place: int
+    start: int
     nbytes: int
     offset: int
     address: int
@@ -60,7 +60,7 @@ class _Piece(NamedTuple):
 
 
 class _Slot(Resource):
-    """A piece of pinned memory, the event behind the copies from it, and what is known of those."""
+    """A piece of pinned memory, the event after the copies from it, and what is known of those."""
 
     __slots__ = ("_buffer", "event", "memory", "nbytes", "start", "stream")
 
@@ -83,27 +83,27 @@ class AsyncLoader(Closing):
     """Copies host memory to a device through pinned memory, in four streams of its own.
 
     A call returns when all bytes were read: the memory that was handed over may then change or go away, while copies
-    from the loader's pinned memory may still be under way. `synchronize()` waits for them all; work of other streams
-    is ordered behind them by an event, as `other.wait(loader.stream(i).record())`, and work that they shall wait for
-    as `loader.stream(i).wait(event)`. Pinned memory, at most 60 MiB, is allocated as it is needed and kept until
+    from the loader's pinned memory may still be in progress. `synchronize()` waits for them all; work of other streams
+    is ordered after them by an event, as `other.wait(loader.stream(i).record())`, and work that they shall wait for
+    as `loader.stream(i).wait(event)`. Pinned memory, at most 60 MiB, is allocated as needed and released by
     `close()`. Threads may share a loader: their calls take turns.
     """
 
     closed_error: ClassVar[type[Closed]] = Closed
-    """What a use after `close()` raises."""
+    """The error of a use after `close()`."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        # Given back in order where one of them cannot be made.
-        with contextlib.ExitStack() as made:
+        # Released in order where one of them cannot be created.
+        with contextlib.ExitStack() as created:
             self._streams: list[Stream] = []
             for _ in range(STREAMS):
                 self._streams.append(Stream(self.device))
-                made.callback(self._streams[-1].close)
-            made.pop_all()
+                created.callback(self._streams[-1].close)
+            created.pop_all()
         self.closed = False
-        # What is called back, such as `tell`, may load something itself.
-        self._turn = threading.RLock()
+        # Callbacks, such as `progress`, may load something themselves.
+        self._lock = threading.RLock()
         # Slots that no thread fills, the one that was used longest ago first, and how many there are in all.
         self._slots: deque[_Slot] = deque()
         self._made = 0
@@ -138,14 +138,17 @@ class AsyncLoader(Closing):
         index = self._index("outstanding", index)
         return self._outstanding()[index]
 
-    def upload_all(self, uploads: Iterable[Upload], queue: Stream, tell: Callable[[int], object] | None = None) -> None:
-        """Copy to memory that belongs to a stream of the device: what that is given from now on finds it filled.
+    def upload_all(
+        self, uploads: Iterable[Upload], queue: Stream, progress: Callable[[int], object] | None = None
+    ) -> None:
+        """Copy to memory that belongs to a stream of the device: its later work sees the memory filled.
 
-        The copies wait for what is in the stream already. `tell` is called in this thread, with the bytes read so far.
+        The copies wait for what is in the stream already. `progress` is called in this thread, with the bytes read so
+        far.
         """
         self.require_open()
         chunks = list(_chunks(uploads))
-        with self._turn:
+        with self._lock:
             self.require_open()
             streams = self._streams[: len(chunks)]
             if streams:
@@ -156,7 +159,7 @@ class AsyncLoader(Closing):
                 # Also after an error, since the memory may serve again once its owner has let it go.
                 for stream in streams:
                     ends.callback(_order, stream, queue)
-                self._stage(chunks, range(len(streams)), tell)
+                self._stage(chunks, range(len(streams)), progress)
 
     def synchronize(self) -> None:
         """Wait until all copies are done; their errors come up here."""
@@ -171,7 +174,7 @@ class AsyncLoader(Closing):
         """
         if fork.lost:
             return
-        with self._turn:
+        with self._lock:
             self.closed = True
             with contextlib.ExitStack() as cleanup:
                 for stream in self._streams:
@@ -193,7 +196,7 @@ class AsyncLoader(Closing):
         offset = argument.integer(operation, "offset", offset)
         buffer.region(operation, offset, host.nbytes)
         chunks = list(_chunks([Upload(buffer.address + offset, host.nbytes, _reader(host))]))
-        with self._turn:
+        with self._lock:
             self.require_open()
             if stream_index is None:
                 outstanding = self._outstanding()
@@ -216,7 +219,9 @@ class AsyncLoader(Closing):
                 counts[slot.stream] += slot.nbytes
         return counts
 
-    def _stage(self, chunks: list[list[_Piece]], streams: Sequence[int], tell: Callable[[int], object] | None) -> None:
+    def _stage(
+        self, chunks: list[list[_Piece]], streams: Sequence[int], progress: Callable[[int], object] | None
+    ) -> None:
         """Read all chunks, and enqueue their copies in the streams in turn."""
         left = deque((chunk, streams[number % len(streams)]) for number, chunk in enumerate(chunks))
         if len(chunks) < 2:
@@ -226,8 +231,8 @@ class AsyncLoader(Closing):
                     self._copy(chunk, stream, slot)
                 finally:
                     self._slots.append(slot)
-                if tell is not None:
-                    tell(_size(chunk))
+                if progress is not None:
+                    progress(_size(chunk))
             return
         results: SimpleQueue[int | BaseException] = SimpleQueue()
 
@@ -259,8 +264,8 @@ class AsyncLoader(Closing):
                 if isinstance(result, BaseException):
                     raise result
                 done += result
-                if tell is not None:
-                    tell(done)
+                if progress is not None:
+                    progress(done)
         finally:
             # No thread reads on when this returns.
             left.clear()
@@ -271,10 +276,10 @@ class AsyncLoader(Closing):
         """Fill a slot, once nothing copies from it any more, and enqueue the copies from it."""
         slot.event.synchronize()
         for piece in chunk:
-            piece.fill(slot.memory[piece.place : piece.place + piece.nbytes], piece.offset)
+            piece.fill(slot.memory[piece.start : piece.start + piece.nbytes], piece.offset)
         stream = self._streams[stream_index]
         slot.stream, slot.nbytes = stream_index, _size(chunk)
-        copies = [(piece.address, slot.start + piece.place, piece.nbytes) for piece in chunk]
+        copies = [(piece.address, slot.start + piece.start, piece.nbytes) for piece in chunk]
         with settled(stream):
             stream.upload(copies, slot.event)
 
@@ -304,18 +309,18 @@ class AsyncLoader(Closing):
 
 
 def _chunks(uploads: Iterable[Upload]) -> Iterator[list[_Piece]]:
-    """What goes through a slot at a time: a part of a large upload, or several small ones."""
+    """Yield what goes through a slot at a time: a part of a large upload, or several small ones."""
     chunk: list[_Piece] = []
-    place = 0
+    start = 0
     for upload in uploads:
         offset = 0
         while offset < upload.nbytes:
-            if place >= SLOT_BYTES:
+            if start >= SLOT_BYTES:
                 yield chunk
-                chunk, place = [], 0
-            nbytes = min(SLOT_BYTES - place, upload.nbytes - offset)
-            chunk.append(_Piece(place, nbytes, offset, upload.address + offset, upload.fill))
-            place = -(-(place + nbytes) // _ALIGNMENT) * _ALIGNMENT
+                chunk, start = [], 0
+            nbytes = min(SLOT_BYTES - start, upload.nbytes - offset)
+            chunk.append(_Piece(start, nbytes, offset, upload.address + offset, upload.fill))
+            start = -(-(start + nbytes) // _ALIGNMENT) * _ALIGNMENT
             offset += nbytes
     if chunk:
         yield chunk
@@ -326,7 +331,7 @@ def _size(chunk: list[_Piece]) -> int:
 
 
 def _reader(host: memoryview) -> Fill:
-    """What copies from host memory. NumPy lets other threads run meanwhile."""
+    """Return a function that copies from host memory. NumPy lets other threads run meanwhile."""
     if not host.nbytes:
         return lambda _target, _offset: None
     source = np.frombuffer(host, np.uint8)

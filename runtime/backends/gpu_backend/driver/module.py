@@ -32,7 +32,7 @@ class Module(Resource):
         require_complete(type(self).__name__, name, code)
         self.device = device
         self.name = name
-        # Drivers are given no size and may read on from it when a kernel is first asked for.
+        # Drivers take no size and may read on from it when a kernel is first looked up.
         self._code = code
         with device.activated():
             self._handle = device.calls.load(code, f"{name} on {device.label}")
@@ -84,12 +84,12 @@ class Module(Resource):
         """The most that launches of a kernel may have."""
         calls, device = self.device.calls, self.device
         with device.activated():
-            room = max(calls.dynamic_shared(function, device.fact("max_shared"), name), 0)
+            shared_bytes = max(calls.dynamic_shared(function, device.fact("max_shared"), name), 0)
             return LaunchLimits(
                 threads=int(calls.max_threads(function, name)),
                 block=device.fact("max_block"),
                 grid=device.fact("max_grid"),
-                shared_bytes=self._allow_shared(function, name, room),
+                shared_bytes=self._allow_shared(function, name, shared_bytes),
                 along_dim=calls.MAX_THREADS_ALONG_DIM or sys.maxsize,
             )
 
@@ -103,27 +103,27 @@ class Module(Resource):
 
     def handle_of(self, name: str) -> Any:
         """The driver's function of a kernel; InvalidKernel where the module does not have it."""
-        if not self._held:
+        if not self._handles:
             self.require_open()
         about = f"{name} of {self.name} on {self.device.label}"
-        found = self.device.call(self.device.calls.function, self._handle, name, about=about)
-        if found is None:
+        function = self.device.call(self.device.calls.function, self._handle, name, about=about)
+        if function is None:
             raise InvalidKernel(name, f"{self.name} does not have it; build that again")
-        return found
+        return function
 
     def _parameter_sizes(self, function: Any) -> tuple[int, ...] | None:
-        """The bytes of each parameter; None where the driver does not tell."""
+        """Return the bytes of each parameter; None where the driver does not report them."""
         sizes: list[int] = []
         parameter = self.device.calls.parameter
         while parameter is not None:
             try:
-                found = parameter(function, len(sizes))
-            # What bindings raise where a driver is too old to have the function.
+                layout = parameter(function, len(sizes))
+            # The error of bindings where a driver is too old to have the function.
             except RuntimeError:
                 return None
-            if found is None:
+            if layout is None:
                 return tuple(sizes)
-            sizes.append(int(found[1]))
+            sizes.append(int(layout[1]))
         return None
 
     def __repr__(self) -> str:
@@ -192,7 +192,7 @@ class Kernel:
             self._again(status, blocks, arguments, self._extra)
 
     def enqueue_together(self, blocks: int, arguments: bytes) -> None:
-        """The same for blocks that wait for each other: a launch is refused if not all of them can run at once."""
+        """Enqueue blocks that wait for each other: a launch is refused if not all of them can run at once."""
         if len(arguments) != self._argument_size:
             raise self._wrong_size(arguments)
         self._again(*self._launch(*self._launch_of(blocks, arguments)), blocks, arguments)

@@ -1,4 +1,4 @@
-"""What captures, events and graphs ask of streams, drivers and memory, whose classes are above them."""
+"""Protocols of streams, drivers and memory for captures, events and graphs, whose modules are below those classes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CapturingDriver(Protocol):
 
 
 class Region(Protocol):
-    """Device memory, for as long as somebody holds this: see `memory.allocator.Slice`."""
+    """Device memory, for as long as this is referenced: see `memory.allocator.Slice`."""
 
     @property
     def address(self) -> int:

@@ -1,4 +1,4 @@
-"""What every owner of a vendor's handle shares: it gives the handle back exactly once, however it ends."""
+"""The base of all owners of a vendor's handle: it is released exactly once, however the owner ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def release_with(owner: object, release: Callable[..., None], *arguments: Any) -
     """Arrange for one call `release(*arguments)` when `owner` is collected.
 
     The arguments must not refer to the owner: that would keep it alive. The end of the interpreter calls nothing, since
-    daemon threads are at work even then; the end of the process gives everything back behind the last of them.
+    daemon threads are at work even then; the end of the process releases everything after the last of them.
     """
     weakref.finalize(owner, _quietly, release, arguments).atexit = False
 
@@ -36,28 +36,28 @@ class Resource(Closing):
     open at the end ends with the process. `repr()` of a resource is how errors name it.
     """
 
-    __slots__ = ("__weakref__", "_held")
+    __slots__ = ("__weakref__", "_handles")
 
     closed_error: ClassVar[type[Closed]] = Closed
-    """What a use after `close()` raises."""
+    """The error of a use after `close()`."""
 
     def _own(self, release: Callable[..., None], *arguments: Any) -> None:
         """Arrange for one call `release(*arguments)`, which must not refer to this object: that would keep it alive."""
         # Whoever takes the entry out makes the call.
-        self._held = [(release, arguments)]
-        release_with(self, _release, self._held)
+        self._handles = [(release, arguments)]
+        release_with(self, _release, self._handles)
 
     @property
     def closed(self) -> bool:
-        """Whether the handle was given back, or is of a process that this one was forked from."""
-        return fork.lost or not self._held
+        """Whether the handle was released, or is of a process that this one was forked from."""
+        return fork.lost or not self._handles
 
     def close(self) -> None:
         """Give the handle back; nothing happens when it is closed already.
 
         Raises `DriverError` when the driver refuses. The handle is then still there, and the next call tries again.
         """
-        _release(self._held)
+        _release(self._handles)
 
     def require_open(self) -> None:
         """Raise `Closed` after `close()`, `BackendUnavailable` in a process that was forked from the handle's."""
@@ -66,16 +66,16 @@ class Resource(Closing):
             raise self.closed_error(repr(self))
 
 
-def _release(held: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
+def _release(handles: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
     if fork.lost:
         return
     # Two threads may close at the same time; taking out the entry is atomic where asking first would not be.
     try:
-        entry = release, arguments = held.pop()
+        entry = release, arguments = handles.pop()
     except IndexError:
         return
     try:
         release(*arguments)
     except Exception:
-        held.append(entry)
+        handles.append(entry)
         raise

@@ -1,5 +1,5 @@
-"""What hot paths ask for all at once, because it is rare: a fork that lost the GPU, captures, and profilers."""
+"""One flag that hot paths read for rare states: a fork that lost the GPU, captures, and profilers."""
 
 required = False
 """Whether this process was forked from one that had opened a GPU, or a thread captures a graph, or replays are
-watched."""
+tracked."""

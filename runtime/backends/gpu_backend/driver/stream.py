@@ -1,4 +1,4 @@
-"""Streams, the queues in which a device does its work in order, their events, and what copies under way need kept."""
+"""Streams, the queues in which a device does its work in order, their events, and memory that pending copies need."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Direction(IntEnum):
     WITHIN_DEVICE = 2
 
     def between(self, label: str) -> str:
-        """What errors say of a copy on the device that has this label."""
+        """Return how errors describe a copy on the device that has this label."""
         return f"{_ROUTES[self]} {label}"
 
 
@@ -83,7 +83,7 @@ class Event(Resource):
         Both need `timing` (`InvalidArgument`) and to have been recorded (`DriverError`).
         """
         if not (self.timing and stop.timing):
-            raise InvalidArgument(f"{type(self).__name__}.elapsed_ms", "both events must be made with timing=True")
+            raise InvalidArgument(f"{type(self).__name__}.elapsed_ms", "both events must be created with timing=True")
         start = self.handle
         stop.synchronize()
         return float(self.device.call_in_context(self.device.calls.elapsed, start, stop.handle))
@@ -93,7 +93,7 @@ class Event(Resource):
 
 
 class Stream(Resource):
-    """A queue of work on a device, which runs beside the device's default stream.
+    """A queue of work on a device, concurrent with the device's default stream.
 
     Leaving a `with` block waits for it and closes it. What the driver refuses raises its `DriverError`.
     """
@@ -122,7 +122,7 @@ class Stream(Resource):
 
     @classmethod
     def wrap(cls, device: Device, address: int) -> Self:
-        """A stream of the device that somebody else made: closing what this returns only ends its own use.
+        """Return a stream that another library created: closing it only ends its use here.
 
         0 and 1 are the default stream of all threads, 2 is that of the calling thread.
         """
@@ -133,7 +133,7 @@ class Stream(Resource):
         stream.is_null = address <= 2
         stream.in_context = device.activated if stream.is_null or device.calls.NEEDS_CONTEXT else unchanged
         # Without a finaliser, since its end gives nothing back.
-        stream._held = [(_keep, ())]
+        stream._handles = [(_keep, ())]
         return stream
 
     @classmethod
@@ -145,7 +145,7 @@ class Stream(Resource):
     def handle(self) -> Any:
         """The binding's stream, or that of the capture of this thread; `Closed` after `close()`."""
         # Spelt out, because every launch comes by here and a call would cost it a tenth of a microsecond.
-        if slow_path.required or not self._held:
+        if slow_path.required or not self._handles:
             self.require_open()
             captured = capture.of(int(self.own_handle))
             if captured is not None:
@@ -159,7 +159,7 @@ class Stream(Resource):
         return int(self.handle)
 
     def call(self, function: Callable[..., Any], *arguments: Any, about: str = "") -> Any:
-        """What a function of a driver gives whose last argument is the stream."""
+        """Call a function of a driver whose last argument is the stream."""
         with self.in_context():
             return function(*arguments, self.handle, about or self.device.label)
 
@@ -172,11 +172,11 @@ class Stream(Resource):
             raise error.about(f"{nbytes} bytes {direction.between(self.device.label)}") from None
 
     def upload(self, copies: Sequence[tuple[int, int, int]], event: Event) -> None:
-        """Enqueue copies from pinned memory, each a target, an origin and bytes, and mark the event behind them.
+        """Enqueue copies from pinned memory, each a target, an origin and bytes, and mark the event after them.
 
-        The event is marked behind those that were enqueued before one was refused too.
+        The event is also marked after those that were enqueued before one was refused.
         """
-        # The context is asked for once: each call gives other threads a turn, of which a loader has many.
+        # The context is set once: each call may switch threads, of which a loader has many.
         with self.in_context():
             calls = self.device.calls
             try:
@@ -189,8 +189,8 @@ class Stream(Resource):
     def copy_between(self, target: int, target_device: Device, origin: int, origin_device: Device, nbytes: int) -> None:
         """Enqueue a copy from one device to another, of which one is the stream's.
 
-        It takes the direct way between them where there is one; else the driver leads it through the host. It waits for
-        what is enqueued here alone: order it behind other work of either device by events.
+        It takes the direct path between them where there is one; else the driver stages it in host memory. It waits for
+        what is enqueued here alone: order it after other work of either device by events.
         """
         self.device.let_reach(origin_device if self.device == target_device else target_device)
         ends = target, target_device.context, origin, origin_device.context
@@ -214,7 +214,7 @@ class Stream(Resource):
         return bool(self.call(self.device.calls.query_stream))
 
     def record(self, event: Event | None = None) -> Event:
-        """Record an event here and return it; without one given, a new one that has no timing."""
+        """Record an event here and return it; by default a new one that has no timing."""
         return (self.new_event() if event is None else event).record(self)
 
     def begin_capture(self) -> None:
@@ -248,7 +248,7 @@ class Stream(Resource):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            # After an exception of the block its own error matters more than one of the work that it left behind.
+            # After an exception of the block its own error matters more than one of the work that it left.
             if kind is None and not self.closed:
                 self.synchronize()
         finally:
@@ -259,7 +259,7 @@ class Stream(Resource):
 
 
 def _keep() -> None:
-    """Leave a stream alone that somebody else made."""
+    """Do not destroy a stream that another library created."""
 
 
 @contextlib.contextmanager
@@ -277,21 +277,21 @@ _lock = threading.RLock()
 
 
 def keep_until_done(stream: Stream, memory: object) -> None:
-    """Keep memory alive until a stream has done what it was given so far; `let_go` finds that out."""
-    let_go()
+    """Keep memory alive until a stream has done its present work; `release_finished` checks for that."""
+    release_finished()
     with settled(stream):
         event = stream.record()
     with _lock:
         _under_way.setdefault((stream.device, stream.address), deque()).append((event, memory))
 
 
-def let_go() -> None:
-    """Keep no longer what streams have done by now."""
+def release_finished() -> None:
+    """Release the memory that streams no longer need."""
     with _lock:
-        for key, kept in list(_under_way.items()):
-            while kept and _is_done(kept[0][0]):
-                kept.popleft()
-            if not kept:
+        for key, pending in list(_under_way.items()):
+            while pending and _is_done(pending[0][0]):
+                pending.popleft()
+            if not pending:
                 del _under_way[key]
 
 

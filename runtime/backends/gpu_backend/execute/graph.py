@@ -15,7 +15,7 @@ from ...backend import BackendGraph
 from ..driver import capture, slow_path
 from ..driver.graph import Graph
 from ..driver.resource import Resource
-from ..driver.stream import keep_until_done, let_go
+from ..driver.stream import keep_until_done, release_finished
 from ..memory.allocator import PrivatePool, Slice
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class _Captured(NamedTuple):
     has_indexes: bool
     state: Slice | None
     """The state that kernels read and write at each replay: GraphState of kernels/graph.hpp."""
-    held: tuple[object, ...]
+    retained: tuple[object, ...]
     """Memory of before the capture that a replay reads or writes."""
 
 
@@ -44,8 +44,8 @@ class GpuGraph(Resource, BackendGraph):
         self._device = device
         self._captured: _Captured | None = None
         self._pool = PrivatePool(device.allocator)
-        # Replays take turns, so that they are enqueued in the order in which they reserve random numbers, and before
-        # the memory is given back.
+        # Replays take the lock, so that they are enqueued in the order in which they reserve random numbers, and before
+        # the memory is released.
         self._lock = threading.Lock()
         # What the state on the device is for: a seed, a block of random numbers and a record of indexes.
         self._ready: tuple[int, int, int] | None = None
@@ -67,7 +67,7 @@ class GpuGraph(Resource, BackendGraph):
                 self.require_open()
                 self._captured = captured
                 if captured.recorded is not None:
-                    # Replays may be under way when it is given back.
+                    # Replays may be in progress when it is released.
                     self._steps.append(partial(keep_until_done, device.driver.queue, captured.recorded))
         finally:
             self._end_capture()
@@ -93,7 +93,7 @@ class GpuGraph(Resource, BackendGraph):
 
     def _record(self) -> Generator[None, None, _Captured]:
         device = self._device
-        let_go()
+        release_finished()
         if not device.driver.opens_in_captures:
             for open_library in device.libraries:
                 # Whoever needs one that does not open hears of it.
@@ -108,9 +108,9 @@ class GpuGraph(Resource, BackendGraph):
                 fields = graph_finish(state=state.address, blocks=recording.random.next_block)
                 device.kernels.launch("graph", "graph_finish", 1, fields.packed())
             recorded = None if recording.is_empty else finish()
-        kept = state if recording.has_state else None
-        held = tuple(recording.held.values())
-        return _Captured(recorded, recording.random.next_block, recording.has_indexes, kept, held)
+        replay_state = state if recording.has_state else None
+        retained = tuple(recording.retained.values())
+        return _Captured(recorded, recording.random.next_block, recording.has_indexes, replay_state, retained)
 
     def replay(self) -> None:
         """See `tallow.Graph.replay`."""
@@ -118,7 +118,7 @@ class GpuGraph(Resource, BackendGraph):
             captured = self._captured
             if captured is None or slow_path.required:
                 captured = self._require_captured()
-                capture.watched(self._device.driver, partial(self._enqueue, captured), "Graph.replay", "graph")
+                capture.tracked(self._device.driver, partial(self._enqueue, captured), "Graph.replay", "graph")
             else:
                 self._enqueue(captured)
 
@@ -159,7 +159,7 @@ class GpuGraph(Resource, BackendGraph):
         self.require_open()
         capture.refuse(self._device.driver, "the replay of a graph", "replay it outside of the with block")
         if self._captured is None:
-            raise InvalidArgument("Graph.replay", "nothing was captured; call it behind `with graph.capture():`")
+            raise InvalidArgument("Graph.replay", "nothing was captured; call it after `with graph.capture():`")
         return self._captured
 
     def __repr__(self) -> str:

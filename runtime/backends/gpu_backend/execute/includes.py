@@ -24,7 +24,7 @@ _NAME: Final = r'(?:"([^"\n]+)"|<([^>\n]+)>)'
 _INCLUDE: Final = re.compile(
     rf"(?:\#|%:|\?\?=){_GAP}(?:include|include_next|import|embed)\b{_GAP}(?:{_NAME}|(?P<macro>[^\W\d]|[\\$]))"
 )
-# Whether a file is there may be asked without including it.
+# Code may test whether a file exists without including it.
 _QUESTION: Final = re.compile(rf"__has_(?:include|include_next|embed){_GAP}\({_GAP}{_NAME}")
 # A directive has a line of its own, on which only the end of a comment may come before it; comments speak of some.
 _BEFORE: Final = re.compile(rf"(?:.*\*/)?{_GAP}")
@@ -38,22 +38,22 @@ _LONGEST_PATH: Final = 4096
 
 
 def files_of(source: str, options: Sequence[str], headers: Mapping[str, str]) -> Files | None:
-    """The files that a source may include, by way of `headers` too, texts by name; None where some are unknown."""
+    """Return the files that a source may include, also through `headers`, by name; None where some are unknown."""
     named = set(_named(options))
     here = Path()
     folders = [here, *map(Path, sorted(filter(os.path.isdir, named)))]
     for variable in _VARIABLES:
         folders += map(Path, os.environ.get(variable, "").split(os.pathsep))
-    found: dict[Path, str] = {}
+    files: dict[Path, str] = {}
     # Texts to look at, each with the folder that it is in, and paths that were looked at.
     waiting: list[tuple[Path, str]] = [(here, source)]
     seen: set[Path] = set()
     left = dict(headers)
 
-    def look_for(name: str, beside: Path) -> None:
+    def look_for(name: str, including: Path) -> None:
         if name in left:
             waiting.append((here, left.pop(name)))
-        for folder in (beside, *folders):
+        for folder in (including, *folders):
             path = folder / name
             if path in seen:
                 continue
@@ -61,21 +61,21 @@ def files_of(source: str, options: Sequence[str], headers: Mapping[str, str]) ->
             content = _content(path)
             if content is None:
                 continue
-            # Files that include each other by way of "../" are met under few names so. What is beside a link stays so.
+            # Files that include each other by way of "../" are met under few names so. Files next to a link stay there.
             inside = path.parent.resolve()
-            if inside / path.name not in found:
-                found[inside / path.name] = hashlib.sha256(content).hexdigest()
+            if inside / path.name not in files:
+                files[inside / path.name] = hashlib.sha256(content).hexdigest()
                 waiting.append((inside, content.decode("utf-8-sig", "surrogateescape")))
 
     for each in sorted(named):
         look_for(each, here)
     while waiting:
-        beside, text = waiting.pop()
+        including, text = waiting.pop()
         for name in _included(text):
             if name is None:
                 return None
-            look_for(name, beside)
-    return tuple(f"{str(path)!a} {checksum}" for path, checksum in sorted(found.items()))
+            look_for(name, including)
+    return tuple(f"{str(path)!a} {checksum}" for path, checksum in sorted(files.items()))
 
 
 def _content(path: Path) -> bytes | None:
@@ -89,12 +89,12 @@ def _content(path: Path) -> bytes | None:
 def _included(text: str) -> Iterator[str | None]:
     """The names of files that a text includes; None for one that it does not say."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\\\n", "")
-    joined = _LOOSE_JOINT.sub("", text)
-    for form in (text,) if joined == text else (text, joined):
-        for found in itertools.chain(_INCLUDE.finditer(form), _QUESTION.finditer(form)):
-            if not found.lastgroup:
-                yield found[found.lastindex or 0]
-            elif _BEFORE.fullmatch(form, form.rfind("\n", 0, found.start()) + 1, found.start()):
+    spliced = _LOOSE_JOINT.sub("", text)
+    for form in (text,) if spliced == text else (text, spliced):
+        for match in itertools.chain(_INCLUDE.finditer(form), _QUESTION.finditer(form)):
+            if not match.lastgroup:
+                yield match[match.lastindex or 0]
+            elif _BEFORE.fullmatch(form, form.rfind("\n", 0, match.start()) + 1, match.start()):
                 yield None
         # By which an assembler reads a file.
         if ".incbin" in form:

@@ -75,8 +75,8 @@ class IndexErrors:
 
     def __init__(self, driver: "GpuDriver") -> None:
         self._driver = driver
-        # Records that no thread has, and those among them that are still to be looked at. There is no lock: taking one
-        # from a list is a single step, and garbage collection may bring a finaliser here while this thread is here.
+        # Records that no thread has, and those among them that are still to be read. There is no lock: taking one
+        # from a list is a single step, and garbage collection may run a finaliser here while this thread is here.
         self._free = self._new_page()
         self._left: list[_Record] = []
         self._own = _OfThread(self)
@@ -137,12 +137,12 @@ class IndexErrors:
         (self._left if record.expected else self._free).append(record)
 
     def _look_at(self, record: _Record) -> None:
-        found = np.empty(_RECORD.size, np.uint8)
+        content = np.empty(_RECORD.size, np.uint8)
         try:
             # Before the look, since a finaliser may launch a kernel during it.
             record.expected = False
-            self._driver.copy_to_host(found, record.address)
-            state, op, index, size, _ = _RECORD.unpack(found.tobytes())
+            self._driver.copy_to_host(content, record.address)
+            state, op, index, size, _ = _RECORD.unpack(content.tobytes())
             if state:
                 self._driver.zero(record.address, _STATE_BYTES)
         except BaseException:
@@ -154,4 +154,4 @@ class IndexErrors:
     def _new_page(self) -> list[_Record]:
         first = self._driver.allocate(_PAGE * _RECORD.size)
         self._driver.zero(first, _PAGE * _RECORD.size)
-        return [_Record(first + place * _RECORD.size) for place in range(_PAGE)]
+        return [_Record(first + index * _RECORD.size) for index in range(_PAGE)]

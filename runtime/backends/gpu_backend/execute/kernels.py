@@ -27,7 +27,7 @@ _KERNEL: Final = re.compile(r"^TALLOW_KERNEL\((\w+), .*\n", re.MULTILINE)
 
 
 class Kernels:
-    """The kernels of one device. A kernel is found once; a launch then is one look-up and one call."""
+    """The kernels of one device. A kernel is looked up once; a launch then is one dict access and one call."""
 
     def __init__(self, driver: GpuDriver) -> None:
         self._driver = driver
@@ -120,7 +120,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def one_kernel(family: str, name: str) -> str:
-    """The source of a family with one of its kernels: a whole family takes far longer to compile."""
+    """Return the source of a family with one of its kernels: all kernels take far longer to compile."""
     text = _composed.get(family) or _source(family)
     if name not in _KERNEL.findall(text):
         raise InvalidKernel(name, f"{family}.hip of the package does not have it; reinstall tallow")
@@ -132,7 +132,7 @@ _composed: Final[dict[str, str]] = {}
 
 
 def compose(base: str, family: str, text: str) -> None:
-    """Let `family` have the kernels of a text that stands on the source of a family without kernels."""
+    """Define `family` as the kernels of a text that extends the source of a family without kernels."""
     _composed[family] = f"{_source(base)}\n{text}"
 
 

@@ -36,7 +36,7 @@ class Clock:
         self._lock = threading.Lock()
 
     def mark(self) -> Event:
-        """Mark what the stream has been given so far."""
+        """Mark the work that the stream has so far."""
         try:
             mark = self._marks.pop()
         except IndexError:
@@ -44,7 +44,7 @@ class Clock:
         return mark.record(self._driver.queue)
 
     def note(self, launch: LaunchRecord, begin: Event, end: Event) -> None:
-        """Note the marks in front of a launch and behind it."""
+        """Note the marks before a launch and after it."""
         self._pending.append((launch, begin, end))
         if len(self._pending) > _MAX_PENDING:
             self.settle(blocking=False)
@@ -52,7 +52,7 @@ class Clock:
     def settle(self, *, blocking: bool) -> None:
         """Wait for the stream and find the times of all launches so far.
 
-        Nothing may be waited for while a graph is captured: where this thread does that, the times are found later. If
+        Nothing may be waited for while a graph is captured: where this thread does that, the times are read later. If
         another thread does, they are too, or this one waits for it if it is `blocking`.
         """
         if not self._pending or capture.of(self._driver) is not None:
@@ -70,7 +70,7 @@ class Clock:
             last = self.mark()
             last.synchronize()
             now = perf_counter_ns()
-            # What is noted meanwhile is marked behind the last mark.
+            # What is noted meanwhile is marked after the last mark.
             pending = [self._pending.popleft() for _ in range(len(self._pending))]
             anchor, anchor_ns = last, now
             for launch, begin, end in reversed(pending):

@@ -196,8 +196,8 @@ class Run:
             kind = type(field)
             if kind is Address:
                 memory = field.memory
-                held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
-                fields[position] = held.address + field.offset
+                allocation = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
+                fields[position] = allocation.address + field.offset
             elif kind is not int:
                 fields[position] = self._number(field)
         return arguments.struct.pack(*fields)
@@ -345,8 +345,9 @@ class _Compiler:
             case Value():
                 return self._value(value)
             case tuple() if _has_values(value):
-                made = "" if type(value) is tuple else self._constant(type(value))
-                return f"{made}({', '.join(map(self._text, value))}{',' if not made and len(value) == 1 else ''})"
+                kind_name = "" if type(value) is tuple else self._constant(type(value))
+                comma = "," if not kind_name and len(value) == 1 else ""
+                return f"{kind_name}({', '.join(map(self._text, value))}{comma})"
         return self._constant(value)
 
     def _base(self, memory: Memory) -> str:
@@ -401,7 +402,7 @@ class _Compiler:
     def _new(self, buffer: Any) -> str:
         """The name of a new storage of a buffer."""
         memory = buffer.memory
-        held = f"{self._memory[memory]}_memory" if memory.argument is None else f"x{memory.argument}.memory"
+        owner = f"{self._memory[memory]}_memory" if memory.argument is None else f"x{memory.argument}.memory"
         skew = 1 + memory.skew if memory.is_foreign else 0
         fields = {
             "device": self._device,
@@ -412,7 +413,7 @@ class _Compiler:
         name = f"r{next(self._count)}"
         self._lines.append(f"{name} = new(Storage)")
         self._lines += [f"{name}.{field} = {self._constant(value)}" for field, value in fields.items()]
-        self._lines.append(f"{name}.memory = {held}")
+        self._lines.append(f"{name}.memory = {owner}")
         return name
 
     def _require_apart(self, one: Memory, other: Memory) -> None:
