@@ -316,7 +316,7 @@ assert ordered(driver.stream) == []
 
 GRAPHS = """
 from tallow.runtime.backends.gpu_backend.execute.graph import GpuGraph
-from tallow.runtime.backends.gpu_backend.driver.stream import let_go
+from tallow.runtime.backends.gpu_backend.driver.stream import release_finished
 device = CudaDevice(0)
 storage = device.storage(np.arange(5, dtype=np.uint8) + 1)
 
@@ -361,7 +361,7 @@ thread.start()
 thread.join()
 assert raised == []
 graph.close()
-let_go()
+release_finished()
 assert library.cuda_host_live(8) == 0
 """
     )
@@ -450,7 +450,7 @@ for call in ("cuStreamBeginCapture_v2", "cuMemsetD8Async", "cuStreamEndCapture",
     assert storage.to_numpy().tolist() == [1, 2, 3, 4, 5]
     captured().replay()
     assert storage.to_numpy().tolist() == [0, 0, 3, 4, 5]
-    let_go()
+    release_finished()
     assert library.cuda_host_live(8) == 0
 """
     )

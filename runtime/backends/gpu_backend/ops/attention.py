@@ -54,17 +54,17 @@ def plan(build: ProgramBuilder, op: str, query: Operand, key: Operand, mask: Ope
     rows, multiprocessors, key_rows = heads // key_heads * queries, build.facts.multiprocessors, batches * key_heads
     held = held_size(op, size)
     is_plain = mask is None and scale >= _MIN_SCALE
-    are_few = key_rows * _max_splits(rows, keys) < multiprocessors
+    is_small = key_rows * _max_splits(rows, keys) < multiprocessors
     # Blocks of many rows of f32 need a multiprocessor each; those of few rows share one.
     are_many = 2 * key_rows * ceil_divide(rows, ATTENTION_ROWS) >= multiprocessors
-    way, taken = _way(query.dtype, rows, are_few, are_many, is_plain)
+    variant, taken = _variant(query.dtype, rows, is_small, are_many, is_plain)
     blocks = key_rows * ceil_divide(rows, taken)
     splits = 1
-    if way not in _ALL_KEYS and blocks <= COUNTERS:
-        busy = _BUSY_BLOCKS.get(way, _MAX_BUSY_BLOCKS)
+    if variant not in _ALL_KEYS and blocks <= COUNTERS:
+        busy = _BUSY_BLOCKS.get(variant, _MAX_BUSY_BLOCKS)
         splits = _splits(blocks, min(rows, taken), keys, multiprocessors, busy)
     _check_counts(op, query, key, rows, blocks * splits)
-    return Plan(held, way, blocks, splits, build.facts.shared_bytes if way in _ALL_KEYS else 0)
+    return Plan(held, variant, blocks, splits, build.facts.shared_bytes if variant in _ALL_KEYS else 0)
 
 
 class GradientGrid(NamedTuple):
@@ -97,7 +97,7 @@ def _rows_of(build: ProgramBuilder, op: str, lengths: Operand, key: Operand) -> 
 
 
 def index_of(build: ProgramBuilder, op: str, lengths: Operand | None, key: Operand) -> arguments.Index:
-    """What a kernel knows of lengths."""
+    """The lengths as a kernel takes them."""
     return NO_LENGTHS if lengths is None else _rows_of(build, op, lengths, key).fields
 
 
@@ -148,9 +148,9 @@ def suits_libraries(operands: tuple[Operand, ...], is_causal: bool, scale: float
     # A query that sees nothing, and a mask that hides all, is not 0 there. A scale below 0 makes the lowest score the
     # highest one, by which libraries do not divide.
     is_plain = 0 < scale < math.inf and not (is_causal and queries > keys)
-    are_few = heads // max(key_heads, 1) * queries <= ATTENTION_FEW_ROWS
+    is_small = heads // max(key_heads, 1) * queries <= ATTENTION_FEW_ROWS
     is_empty = keys == 0 or query.layout.elem_count == 0
-    return is_plain and not are_few and not is_empty and all(map(_is_whole, operands))
+    return is_plain and not is_small and not is_empty and all(map(_is_whole, operands))
 
 
 def form(operand: Operand) -> tuple[Dims, Dims]:
@@ -158,15 +158,15 @@ def form(operand: Operand) -> tuple[Dims, Dims]:
     return tuple(operand.shape), operand.strides
 
 
-def _way(dtype: DType, rows: int, are_few: bool, are_many: bool, is_plain: bool) -> tuple[str, int]:
-    """How the name of a kernel for so many rows of a key head ends, and how many of them a block takes.
+def _variant(dtype: DType, rows: int, is_small: bool, are_many: bool, is_plain: bool) -> tuple[str, int]:
+    """Return the suffix of the kernel's name for the rows of a key head, and how many of them a block takes.
 
     Where there would be few blocks of many rows, more blocks read the same keys. Rows are plain that have no mask and a
     positive scale.
     """
     if dtype is DType.F32 and rows > ATTENTION_FEW_ROWS and are_many:
         return "tiles", ATTENTION_ROWS
-    if dtype.itemsize != 2 or rows < _MIN_ROWS or (are_few and rows <= ATTENTION_FEW_ROWS):
+    if dtype.itemsize != 2 or rows < _MIN_ROWS or (is_small and rows <= ATTENTION_FEW_ROWS):
         taken = next((count for count in _ROWS if rows <= count), _ROWS[-1])
         return f"rows{taken}", taken
     if rows <= ATTENTION_FEW_ROWS:
@@ -188,7 +188,7 @@ def _max_splits(rows: int, keys: int) -> int:
 
 
 def whole(build: ProgramBuilder, operand: Operand) -> Operand:
-    """An operand whose heads are read in whole accesses: where it is if it can be, else a copy."""
+    """Return an operand whose heads are read in aligned accesses: itself if possible, else a copy."""
     if _is_whole(operand):
         return operand
     length = ACCESS_BYTES // operand.itemsize
@@ -205,7 +205,7 @@ def whole(build: ProgramBuilder, operand: Operand) -> Operand:
 
 
 def _is_whole(operand: Operand) -> bool:
-    """Whether the heads of an operand can be read in whole accesses where they are."""
+    """Whether the heads of an operand can be read in aligned accesses without a copy."""
     length = ACCESS_BYTES // operand.itemsize
     *outer, size = operand.shape
     steps = [step for count, step in zip(outer, operand.strides, strict=False) if count > 1]

@@ -28,7 +28,7 @@ def attention(
     is_causal: bool,
     scale: float,
 ) -> Buffer | None:
-    """The same by a library; None for what that refuses, and for what takes less time by kernels."""
+    """Compute attention by a library; None for what that refuses, and for what is faster by kernels."""
     if mask is not None or lengths is not None or not suits_libraries((query, key, value), is_causal, scale):
         return None
     result = build.empty(query.dtype, query.layout.elem_count)
@@ -52,18 +52,18 @@ def attention_with_logsumexp(
     is_causal: bool,
     scale: float,
 ) -> tuple[Buffer, ...] | None:
-    """The same, and log(sum(exp(score))) of each query."""
+    """Compute attention by a library, and log(sum(exp(score))) of each query."""
     if mask is not None or lengths is not None or not suits_libraries((query, key, value), is_causal, scale):
         return None
-    made = tuple(map(build.output, results.scaled_dot_product_attention_with_logsumexp(query)))
+    outputs = tuple(map(build.output, results.scaled_dot_product_attention_with_logsumexp(query)))
     params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
-    addresses = query.address, key.address, value.address, *(each.address for each in made)
+    addresses = query.address, key.address, value.address, *(each.address for each in outputs)
     call = library.attention_with_logsumexp(query.dtype, params, *addresses)
     fallback = partial(
         launches.scaled_dot_product_attention_with_logsumexp, x=query, keys=key, values=value, mask=None, lengths=None,
         is_causal=is_causal, scale=scale,
     )  # fmt: skip
-    return made if build.append(call, fallback) else None
+    return outputs if build.append(call, fallback) else None
 
 
 def attention_gradient(
@@ -83,7 +83,7 @@ def attention_gradient(
     *,
     any_order: bool = False,
 ) -> tuple[Buffer, ...] | None:
-    """The same by a library; None for what that refuses, and for what takes less time by kernels.
+    """Compute the gradients by a library; None for what that refuses, and for what is faster by kernels.
 
     In any order, algorithms are allowed whose bits differ from run to run.
     """
@@ -94,7 +94,7 @@ def attention_gradient(
     if not is_plain or is_uneven or not suits_libraries(operands, is_causal, scale):
         return None
     types = results.scaled_dot_product_attention_gradient(query, key, value, mask, of_mask)
-    made = [build.output(each) for each in types if each is not None]
+    outputs = [build.output(each) for each in types if each is not None]
     own = AttentionParams(form(query), form(key), form(value), is_causal, scale)
     params = AttentionGradientParams(own, form(result), form(gradient), any_order)
     fallback = partial(
@@ -103,8 +103,8 @@ def attention_gradient(
         scale=scale,
     )  # fmt: skip
     addresses = [each.address for each in (*operands, contiguous(build, logsumexp))]
-    call = library.attention_gradient(query.dtype, params, *addresses, *(each.address for each in made))
-    return tuple(made) if build.append(call, fallback) else None
+    call = library.attention_gradient(query.dtype, params, *addresses, *(each.address for each in outputs))
+    return tuple(outputs) if build.append(call, fallback) else None
 
 
 def attention_gradient_in_any_order(
@@ -122,7 +122,7 @@ def attention_gradient_in_any_order(
     of_mask: bool,
     scale: float,
 ) -> tuple[Buffer, ...] | None:
-    """The same, by algorithms whose bits may differ from run to run."""
+    """Compute the gradients by algorithms whose bits may differ from run to run."""
     operands = query, key, value, result, gradient
     return attention_gradient(
         build, library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=True

@@ -46,7 +46,7 @@ def scaled_dot_product_attention_with_logsumexp(
     *,
     op: str = "scaled_dot_product_attention_with_logsumexp",
 ) -> tuple[Buffer, ...]:
-    """The same, and log(sum(exp(score))) of each query."""
+    """Compute attention, and log(sum(exp(score))) of each query."""
     parts = _scored(build, op, query, key, value, mask, lengths, is_causal, scale)
     if parts is None:
         sums = dense(build.empty(query.dtype, math.prod(query.shape[:3])), query.shape[:3])
@@ -64,9 +64,9 @@ def scaled_dot_product_attention_with_logsumexp(
     sees_nothing = applied(build, CmpOp.EQ, totals, zero)
     nothing = copy.repeated_number(build, lines, 0, lines.shape)
     result = applied(build, MethodOp.WHERE_COND, _columns(sees_nothing, lines), nothing, means)
-    found = applied(build, BinaryOp.ADD, pivot, applied(build, UnaryOp.LOG, totals))
+    logsumexp = applied(build, BinaryOp.ADD, pivot, applied(build, UnaryOp.LOG, totals))
     infinity = copy.repeated_number(build, scores, math.inf, shape)
-    return result.storage, applied(build, MethodOp.WHERE_COND, sees_nothing, infinity, found).storage
+    return result.storage, applied(build, MethodOp.WHERE_COND, sees_nothing, infinity, logsumexp).storage
 
 
 def scaled_dot_product_attention_gradient(
@@ -83,7 +83,7 @@ def scaled_dot_product_attention_gradient(
     of_mask: bool,
     scale: float,
 ) -> tuple[Buffer, ...]:
-    """The gradients of query, key and value, and of the mask if it is asked for."""
+    """Compute the gradients of query, key and value, and of the mask if it needs one."""
     operands = [query, key, value, *([mask] if of_mask and mask is not None else [])]
     parts = _scored(build, "scaled_dot_product_attention_gradient", query, key, value, mask, lengths, is_causal, scale)
     if parts is None:
@@ -93,9 +93,9 @@ def scaled_dot_product_attention_gradient(
     lines_of = (batches, rows, size)
     sums = _columns(copy.contiguous(build, logsumexp), scores)
     weights = applied(build, UnaryOp.EXP, applied(build, BinaryOp.SUB, scores, sums))
-    wide, made = (copy.reshaped(build, each, lines_of) for each in (gradient, result))
+    wide, output = (copy.reshaped(build, each, lines_of) for each in (gradient, result))
     of_weights = dense(matmul(build, wide, _transposed(values), (batches, rows, count, size)), scores.shape)
-    products = applied(build, BinaryOp.MUL, wide, made)
+    products = applied(build, BinaryOp.MUL, wide, output)
     sums = _columns(dense(reduce(build, ReduceOp.SUM, products, (2,)), lines_of[:2]), scores)
     difference = applied(build, BinaryOp.SUB, of_weights, sums)
     # Of what is not seen, a gradient may be anything.

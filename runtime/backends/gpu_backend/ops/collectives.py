@@ -1,4 +1,4 @@
-"""Calls of all ranks of a group: by the vendor's library, in the device's stream, else by way of the host."""
+"""Calls of all ranks of a group: by the vendor's library, in the device's stream, else through the host."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def all_reduce_by_peers(
 def all_reduce_by_library(
     build: ProgramBuilder, library: Collectives, source: Operand, reduction: str, group: Group
 ) -> Buffer:
-    """The elements of all ranks joined."""
-    given, count = _joinable(build, source), source.layout.elem_count
-    result = build.empty(given.dtype, count)
+    """Reduce the elements of all ranks."""
+    operand, count = _joinable(build, source), source.layout.elem_count
+    result = build.empty(operand.dtype, count)
     if count:
-        build.call(library.all_reduce, group, given.dtype, reduction, given.address, result.address, count)
+        build.call(library.all_reduce, group, operand.dtype, reduction, operand.address, result.address, count)
     return _as(build, result, source.dtype)
 
 
 def all_gather_by_library(build: ProgramBuilder, library: Collectives, source: Operand, group: Group) -> Buffer:
-    """The elements of all ranks, one behind the other."""
+    """Concatenate the elements of all ranks."""
     source, count = copy.contiguous(build, source), source.layout.elem_count
     result = build.output(results.all_gather(source, group))
     if count:
@@ -78,11 +78,11 @@ def all_gather_by_library(build: ProgramBuilder, library: Collectives, source: O
 def reduce_scatter_by_library(
     build: ProgramBuilder, library: Collectives, source: Operand, reduction: str, group: Group
 ) -> Buffer:
-    """The part of this rank of the elements of all ranks joined."""
-    given, count = _joinable(build, source), source.layout.elem_count // group.size
-    result = build.empty(given.dtype, count)
+    """Reduce the elements of all ranks, and return the part of this rank."""
+    operand, count = _joinable(build, source), source.layout.elem_count // group.size
+    result = build.empty(operand.dtype, count)
     if count:
-        build.call(library.reduce_scatter, group, given.dtype, reduction, given.address, result.address, count)
+        build.call(library.reduce_scatter, group, operand.dtype, reduction, operand.address, result.address, count)
     return _as(build, result, source.dtype)
 
 
@@ -100,11 +100,11 @@ def broadcast_by_library(
 def reduce_by_library(
     build: ProgramBuilder, library: Collectives, source: Operand, reduction: str, root: int, group: Group
 ) -> Buffer:
-    """On one rank the elements of all ranks joined, on the others zeros."""
-    given, count = _joinable(build, source), source.layout.elem_count
-    result = build.empty(given.dtype, count)
+    """Reduce the elements of all ranks on one of them; return zeros on the others."""
+    operand, count = _joinable(build, source), source.layout.elem_count
+    result = build.empty(operand.dtype, count)
     if count:
-        build.call(library.reduce, group, given.dtype, reduction, root, given.address, result.address, count)
+        build.call(library.reduce, group, operand.dtype, reduction, root, operand.address, result.address, count)
         if root != group.rank:
             build.zero(result)
     return _as(build, result, source.dtype)
@@ -146,17 +146,17 @@ def recv_by_library(
 
 
 def all_reduce(build: ProgramBuilder, source: Operand, reduction: str, group: Group) -> Buffer:
-    """The elements of all ranks joined."""
+    """Reduce the elements of all ranks."""
     return _on_host(build, source, lambda array: group.host.all_reduce(array, reduction), results.all_reduce(source))
 
 
 def all_gather(build: ProgramBuilder, source: Operand, group: Group) -> Buffer:
-    """The elements of all ranks, one behind the other."""
+    """Concatenate the elements of all ranks."""
     return _on_host(build, source, group.host.all_gather, results.all_gather(source, group))
 
 
 def reduce_scatter(build: ProgramBuilder, source: Operand, reduction: str, group: Group) -> Buffer:
-    """The part of this rank of the elements of all ranks joined."""
+    """Reduce the elements of all ranks, and return the part of this rank."""
     compute = lambda array: group.host.reduce_scatter(array, reduction)  # noqa: E731
     return _on_host(build, source, compute, results.reduce_scatter(source, group))
 
@@ -167,7 +167,7 @@ def broadcast(build: ProgramBuilder, source: Operand, root: int, group: Group) -
 
 
 def reduce(build: ProgramBuilder, source: Operand, reduction: str, root: int, group: Group) -> Buffer:
-    """On one rank the elements of all ranks joined, on the others zeros."""
+    """Reduce the elements of all ranks on one of them; return zeros on the others."""
     return _on_host(build, source, lambda array: group.host.reduce(array, reduction, root), results.reduce(source))
 
 
@@ -194,20 +194,20 @@ def recv(build: ProgramBuilder, like: Operand, source: int, group: Group) -> Buf
 
 
 def _on_host(build: ProgramBuilder, source: Operand, compute: Callable[[Array], Array], result: TensorType) -> Buffer:
-    """What ranks make of a flat array of the elements by way of the host."""
+    """Call all ranks with a flat array of the elements, through the host."""
     flat = copy.contiguous(build, source).relaid((source.layout.elem_count,), (1,))
     return on_host.computed(build, lambda array: (compute(array),), (flat,), result)[0]
 
 
 def _joinable(build: ProgramBuilder, source: Operand) -> Operand:
     """The elements in row-major order, in a dtype that has the bits of one that libraries join."""
-    joined = source.dtype.joined_as
-    if joined is source.dtype or joined.kind != source.dtype.kind:
+    reduced = source.dtype.joined_as
+    if reduced is source.dtype or reduced.kind != source.dtype.kind:
         return copy.contiguous(build, source)
-    return elementwise.converted(build, source, joined)
+    return elementwise.converted(build, source, reduced)
 
 
 def _as(build: ProgramBuilder, buffer: Buffer, dtype: DType) -> Buffer:
-    """The elements of a buffer in the dtype that was given."""
+    """Convert the elements of a buffer back to the dtype of the operand."""
     result: Buffer = elementwise.converted(build, dense(buffer, (buffer.length,)), dtype).storage
     return result

@@ -105,10 +105,10 @@ def _library_call(
     # In the order that the images have, and in row-major order where the library lacks that one.
     for channels_last in [True, False] if is_last or _is_quicker_last(first, params) else [False]:
         problem = params._replace(channels_last=channels_last)
-        made: Any = build.attempt(_in_one_order, library, kind, first, second, problem, otherwise)
-        if made is not None:
+        product: Any = build.attempt(_in_one_order, library, kind, first, second, problem, otherwise)
+        if product is not None:
             dims = kind.result_dims(params)
-            result = Operand(made, layout_of(dims, channels_last))
+            result = Operand(product, layout_of(dims, channels_last))
             ordered: Buffer = in_order(build, result, params.channels_last).storage
             return ordered
     return None
@@ -178,8 +178,8 @@ def with_padding(build: ProgramBuilder, x: Operand, params: ParamsConvolution) -
     padded = Operand(build.empty(x.dtype, math.prod(dims)), layout_of(dims, params.channels_last))
     build.zero(padded.storage)
     source, target = x.layout, padded.layout
-    for dim, (before, size, whole) in enumerate(zip(params.padding, params.sizes, dims[2:], strict=True), 2):
-        count = max(min(size, whole - before), 0)
+    for dim, (before, size, length) in enumerate(zip(params.padding, params.sizes, dims[2:], strict=True), 2):
+        count = max(min(size, length - before), 0)
         source, target = source.narrow(dim, 0, count), target.narrow(dim, before if count else 0, count)
     copy.copy(build, Operand(x.storage, source), Operand(padded.storage, target))
     return padded, params._replace(input_dims=dims, padding=(0,) * len(params.padding))
@@ -346,23 +346,23 @@ def _directly(
     stride_b, stride_c, stride_d, stride_h, stride_w = x.strides
     kernel_outer, kernel_inner, kernel_stride_d, kernel_stride_h, kernel_stride_w = kernel.strides
     inner, outer = params.channels
-    made, read = (inner, outer) if transposed else (outer, inner)
+    outputs, read = (inner, outer) if transposed else (outer, inner)
     out, in_ = (kernel_inner, kernel_outer) if transposed else (kernel_outer, kernel_inner)
     dims, steps = (params.sizes, (1, 1, 1)) if transposed else (params.result_sizes, params.stride)
     volume, groups = math.prod(dims), params.groups
-    shape = (b, groups, ceil_divide(made, CONV_CHANNELS), *dims)
+    shape = (b, groups, ceil_divide(outputs, CONV_CHANNELS), *dims)
     # The slice, the row, the column, the source, the kernel, the result, and the output channel.
     strides = (
         *_axis_strides(3, steps),
         (stride_b, read * stride_c, 0, 0, 0, 0),
         (0, outer * kernel_outer, CONV_CHANNELS * out, 0, 0, 0),
-        (groups * made * volume, made * volume, CONV_CHANNELS * volume, *copy.row_major(dims)),
+        (groups * outputs * volume, outputs * volume, CONV_CHANNELS * volume, *copy.row_major(dims)),
         (0, 0, CONV_CHANNELS, 0, 0, 0),
     )
     name = f"conv{'_transpose' if transposed else ''}_{depthwise.multiplied_as(x.dtype)}_direct"
     for blocks, _, offsets, count, geometry in _volume_parts(op, BLOCK_SIZE, shape, strides):
-        # A part that begins at a later channel has so many fewer of them.
-        left = made - offsets[6]
+        # A part that begins at a later channel has fewer of them.
+        left = outputs - offsets[6]
         packed = arguments.convolve(
             result=result.address + offsets[5] * x.itemsize, source=x.address + offsets[3] * x.itemsize,
             kernel=kernel.address + offsets[4] * x.itemsize, source_stride_c=stride_c, source_stride_d=stride_d,

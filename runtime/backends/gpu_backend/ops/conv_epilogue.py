@@ -163,7 +163,7 @@ def _with_channels_last(
 def _with_aligned_channels(
     build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConvolution
 ) -> tuple[Operand, Operand, ParamsConvolution]:
-    """Input and kernel with zeros behind their channels, so that pixels are whole accesses, as libraries need them."""
+    """Pad the channels of input and kernel with zeros, so that pixels are aligned accesses, as libraries need them."""
     channels = params.channels[0]
     length = ACCESS_BYTES // x.itemsize
     aligned = length * ceil_divide(channels, length)
@@ -309,14 +309,14 @@ def _finished(
 ) -> Buffer:
     """The epilogue of a convolution in the compute dtype, whose elements are in the order of the parameters."""
     dims = params.out_dims
-    made = Operand(product, layout_of(dims, params.channels_last))
+    output = Operand(product, layout_of(dims, params.channels_last))
 
     def in_memory(x: Operand) -> Operand:
         """The elements as the dims of the result follow in memory."""
-        return Operand(x.storage, x.layout.permute(made.layout.memory_order()))
+        return Operand(x.storage, x.layout.permute(output.layout.memory_order()))
 
     steps = [(BinaryOp.MUL, epilogue.scale), (BinaryOp.ADD, epilogue.bias), (BinaryOp.ADD, epilogue.residual)]
-    result = in_memory(made)
+    result = in_memory(output)
     for op, operand in steps:
         if operand is not None:
             if operand is epilogue.residual:

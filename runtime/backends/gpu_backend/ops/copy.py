@@ -35,7 +35,7 @@ from .scalar import element_words, repeated_bits
 # Fewer bytes of a source than these a kernel joins with others; more of them, if they are one piece, the driver copies
 # as quickly. Kernels number less than 2**31 elements.
 _LONG_ROWS: Final = {True: 1 << 24, False: LIMIT}
-# Fewer bytes of elements that are apart it joins with others; a copy of more of them goes through tiles.
+# A copy concatenates fewer bytes of elements that are not contiguous; one of more of them goes through tiles.
 _LONG_STEPS: Final = 1 << 20
 # Of narrower elements a tile is larger: to read few of them as they lie takes less time.
 _MIN_TILED_BYTES: Final = 4
@@ -102,7 +102,7 @@ def to_row_major(build: ProgramBuilder, source: Operand) -> Operand:
 
 @lru_cache(maxsize=4096)
 def is_transposed(shape: Dims, strides: Dims, itemsize: int) -> bool:
-    """Whether neighbours in the innermost dim are far apart, others next to each other, and none repeated."""
+    """Whether neighbours in the innermost dim are far from each other, others adjacent, and none repeated."""
     dims, steps = merged(shape, (row_major(shape), strides))
     return 0 not in steps[1] and tiled(dims, steps, 1, itemsize) is not None
 
@@ -184,7 +184,7 @@ def copy_strided_src(build: ProgramBuilder, source: Operand, target: StorageOrBu
 
 
 class _Source(NamedTuple):
-    """What a kernel joins: rows that begin at an offset in those of the result, all numbers in elements."""
+    """Rows to concatenate, from an offset in those of the result, all numbers in elements."""
 
     address: Address
     width: int
@@ -199,27 +199,27 @@ class _Join(NamedTuple):
     """One launch that joins sources."""
 
     kernel: str
-    room: int
+    capacity: int
     """The sources that it joins at most."""
     blocks: int
     pack: Callable[..., KernelArguments]
 
 
 def cat(build: ProgramBuilder, first: Operand, dim: int, *others: Operand) -> Buffer:
-    """The elements of several operands, one behind the other along `dim`."""
+    """Concatenate the elements of several operands along `dim`."""
     operands = [first, *others]
     shape, itemsize = first.shape, first.itemsize
-    joined = results.cat(first, others, dim)
-    result = build.output(joined)
-    rows, inner, place = math.prod(shape[:dim]), math.prod(shape[dim + 1 :]), 0
-    strides = row_major(joined.shape)
+    expected = results.cat(first, others, dim)
+    result = build.output(expected)
+    rows, inner, start = math.prod(shape[:dim]), math.prod(shape[dim + 1 :]), 0
+    strides = row_major(expected.shape)
     # From where a row of the result begins to where the next one does: the only row has no next one.
-    row = joined.shape[dim] * inner if rows > 1 else 0
+    row = expected.shape[dim] * inner if rows > 1 else 0
     # By whether elements are side by side, which kernels join as wider ones: the sources that a kernel joins.
     together: dict[bool, list[_Source]] = {True: [], False: []}
     for operand in operands:
-        width, offset = operand.shape[dim] * inner, place * inner
-        place += operand.shape[dim]
+        width, offset = operand.shape[dim] * inner, start * inner
+        start += operand.shape[dim]
         if rows * width == 0:
             continue
         if (source := _source(operand, dim, rows, width, offset)) is not None:
@@ -231,7 +231,7 @@ def cat(build: ProgramBuilder, first: Operand, dim: int, *others: Operand) -> Bu
             addresses, *parts = zip(*sources[begin : begin + JOIN_MANY_SOURCES], strict=True)
             alignment = alignment_of(*addresses)
             join = _join(rows, row, itemsize, alignment, *parts)
-            packed = join.pack(result=result.address, sources=filled(addresses, join.room, NULL))
+            packed = join.pack(result=result.address, sources=filled(addresses, join.capacity, NULL))
             build.launch("copy", join.kernel, join.blocks, packed)
     return result
 
@@ -263,21 +263,22 @@ def _join(
     blocks = [ceil_divide(rows * size, COPY_ELEMENTS * BLOCK_SIZE) for size in widths]
     first_blocks = tuple(itertools.accumulate(blocks[:-1], initial=0))
     multipliers, shifts = zip(*map(divisor, widths), strict=True)
-    are_few = len(widths) <= JOIN_SOURCES
-    room = JOIN_SOURCES if are_few else JOIN_MANY_SOURCES
+    is_small = len(widths) <= JOIN_SOURCES
+    capacity = JOIN_SOURCES if is_small else JOIN_MANY_SOURCES
     pack = partial(
-        arguments.join if are_few else arguments.join_many, first_blocks=filled(first_blocks, room, (1 << 32) - 1),
-        widths=filled(widths, room, 0), multipliers=filled(multipliers, room, 0), shifts=filled(shifts, room, 0),
-        strides=filled(strides, room, 0), steps=filled(steps, room, 0), offsets=filled(offsets, room, 0),
+        arguments.join if is_small else arguments.join_many, first_blocks=filled(first_blocks, capacity, (1 << 32) - 1),
+        widths=filled(widths, capacity, 0), multipliers=filled(multipliers, capacity, 0),
+        shifts=filled(shifts, capacity, 0),
+        strides=filled(strides, capacity, 0), steps=filled(steps, capacity, 0), offsets=filled(offsets, capacity, 0),
         row=row // together, rows=rows,
     )  # fmt: skip
-    return _Join(f"join_{'' if are_few else 'many_'}b{8 * width}", room, sum(blocks), pack)
+    return _Join(f"join_{'' if is_small else 'many_'}b{8 * width}", capacity, sum(blocks), pack)
 
 
 def pad(
     build: ProgramBuilder, x: Operand, border: str, before: Dims, after: Dims, value: complex | Parameter
 ) -> Buffer:
-    """The elements with new ones in front of and behind those of each dim."""
+    """Pad each dim with new elements before and after its own."""
     result = build.output(results.pad(x, before, after))
     if result.length == 0:
         return result
@@ -343,8 +344,8 @@ def _fill(build: ProgramBuilder, target: Operand, words_of: Callable[[int], tupl
     plan = _fill_plan(target.shape, target.strides, itemsize, alignment_of(address))
     repeated = words_of(plan.width // itemsize)
     for blocks, _, (offset,), count, geometry in plan.parts:
-        place = address + offset * plan.width
-        packed = arguments.fill_strided(result=place, value=repeated, count=count, geometry=geometry)
+        result = address + offset * plan.width
+        packed = arguments.fill_strided(result=result, value=repeated, count=count, geometry=geometry)
         build.launch("fill", plan.kernel, blocks, packed)
 
 

@@ -23,7 +23,7 @@ _MANY_BLOCKS: Final = 1024
 _MIN_LENGTH: Final = 16
 # Those that kernels with an epilogue compute, as they number them.
 ACTIVATIONS: Final = None, "relu", "relu6", "hardswish", "silu"
-# The fewest teams of threads of a block that each sum the gradients of all its taps, with channels last.
+# The fewest subgroups of a block that each sum the gradients of all its taps, with channels last.
 _TEAMS: Final = 4
 
 
@@ -112,7 +112,7 @@ def _launch(
 
 
 class Epilogue(NamedTuple):
-    """activation(x * scale + bias), of what is given: vectors in the compute dtype, contiguous and aligned."""
+    """Compute activation(x * scale + bias), of those present: vectors in the compute dtype, contiguous and aligned."""
 
     scale: Operand | None
     bias: Operand | None
@@ -131,7 +131,7 @@ def convolve_last(
 ) -> Buffer | None:
     """The convolution, or the gradient of the input, of (b, c, ..) with channels last in memory and so the result.
 
-    None where that is not asked for, or threads cannot take whole accesses of channels, or kernels lack the epilogue.
+    None where that is not needed, or threads cannot read channels in aligned accesses, or kernels lack the epilogue.
     """
     params, x, kernel = params.as_images, x.as_rank(4), kernel.as_rank(4)
     packs = _packs_of_a_block(params, params.taps, x)
@@ -177,7 +177,7 @@ def _has_kernel(dtype: DType, epilogue: Epilogue) -> bool:
 
 
 def _packs_of_a_block(params: ParamsConvolution, threads: int, *operands: Operand) -> int:
-    """The packs of channels side by side that a block takes, with so many threads for each, the channels split evenly.
+    """Return the adjacent packs of channels of a block, with `threads` for each, the channels split evenly.
 
     0 where operands do not have as many channels, of floats, in whole accesses, or the block is too small for one.
     """
@@ -204,7 +204,7 @@ def gradient_weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, para
     if elements >= LIMIT:
         return None
     lines = params.kernel[0] * ceil_divide(params.kernel[1], DEPTHWISE_TAPS)
-    # Blocks take several teams of threads at least, which share what they read.
+    # Blocks take several subgroups at least, which share what they read.
     packs = _packs_of_a_block(params, _TEAMS * lines, x, g)
     if packs:
         blocks, together = ceil_divide(channels, packs * (ACCESS_BYTES // x.itemsize)), BLOCK_SIZE // (packs * lines)
@@ -245,7 +245,7 @@ def gradient_weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, para
 
 
 def multiplied_as(dtype: DType) -> str:
-    """What a kernel is named after: of integers the width, since products wrap to the same bits whatever the sign."""
+    """Return the name of a dtype in kernels: for integers the width, since products wrap to the same bits in both."""
     return f"b{8 * dtype.itemsize}" if dtype in INTEGER else dtype.value
 
 

@@ -16,7 +16,7 @@ from . import copy
 from .geometry import Dims, Part, merged, parts, strided_block, tiled
 from .scalar import NO_PARAMETERS, parameter_bits
 
-# The operands for which kernels of two results have room.
+# The most operands of kernels of two results.
 _MAX_GIVEN: Final = 3
 
 
@@ -25,13 +25,13 @@ class Kernels(NamedTuple):
 
     family: str
     name: str
-    """What their names begin with."""
+    """The prefix of their names."""
     contiguous: Callable[..., KernelArguments]
-    """What packs `results` and `sources`, addresses, and the `count` of elements."""
+    """Packs `results` and `sources`, addresses, and the `count` of elements."""
     strided: Callable[..., KernelArguments]
-    """The same with their `geometry`."""
+    """Packs these with their `geometry`."""
     parameters: Sequence[Number] | None = None
-    """The `parameters` of structs that have one `result` in the place of `results`."""
+    """Packs the `parameters` of structs that have one `result` instead of `results`."""
 
 
 class Map(NamedTuple):
@@ -41,7 +41,7 @@ class Map(NamedTuple):
     contiguous: Callable[..., KernelArguments]
     strided: Callable[..., KernelArguments]
     number_contiguous: Callable[..., KernelArguments] | None = None
-    """The same with a number in the place of one of the last two operands."""
+    """The names with a number instead of one of the last two operands."""
     number_strided: Callable[..., KernelArguments] | None = None
 
     def kernels(
@@ -92,7 +92,7 @@ _BINARY_GRADIENT: Final = Map(
 def unary(
     build: ProgramBuilder, op: UnaryOp | MethodOp, x: Operand, *parameters: float, result: DType | None = None
 ) -> Buffer:
-    """`op` of every element, in dtype `result` where that is given; the numbers are its parameters."""
+    """Apply `op` to every element, in dtype `result` if it is not None; the numbers are its parameters."""
     dtype = x.dtype
     bits = parameter_bits("unary", parameters, dtype) if parameters else NO_PARAMETERS["unary"]
     return _map(build, _UNARY, op.kernel(dtype, result=result), (x,), result or op.result_of(dtype), bits)
@@ -127,7 +127,7 @@ def binary(build: ProgramBuilder, op: BinaryOp | MethodOp, x: Operand, y: Operan
 
 def binary_assign(build: ProgramBuilder, op: BinaryOp, target: Operand, source: Operand) -> None:
     """Set every element to `op` of it and that of `source`, which may share memory with it."""
-    # Kernels write whole accesses. A thread reads its elements before it writes them, but not before others do.
+    # Kernels write aligned accesses. A thread reads its elements before it writes them, but not before others do.
     if not target.layout.is_contiguous or not target.address.is_aligned():
         copy.assign(build, target, dense(binary(build, op, target, source), target.shape))
         return
@@ -220,9 +220,9 @@ def several(
     build: ProgramBuilder, kernels: Kernels, operands: Sequence[Operand], dtypes: Sequence[DType]
 ) -> tuple[Buffer, ...]:
     """New storages of the dtypes, with what the kernels make of every element of the operands, which have one shape."""
-    made = tuple([build.empty(dtype, operands[0].layout.elem_count) for dtype in dtypes])
-    _launch(build, kernels, operands, [result.address for result in made], [dtype.itemsize for dtype in dtypes])
-    return made
+    outputs = tuple([build.empty(dtype, operands[0].layout.elem_count) for dtype in dtypes])
+    _launch(build, kernels, operands, [result.address for result in outputs], [dtype.itemsize for dtype in dtypes])
+    return outputs
 
 
 def _map(
@@ -281,11 +281,11 @@ def _launch(
         return
     for blocks, first, offsets, part_count, geometry in launches:
         to = [address + first * itemsize for address, itemsize in zip(results, result_itemsizes, strict=True)]
-        places = zip(sources, offsets, itemsizes, strict=True)
-        given: dict[str, Any] = {"results": to} if parameters is None else {"result": to[0], "parameters": parameters}
+        parts = zip(sources, offsets, itemsizes, strict=True)
+        fields: dict[str, Any] = {"results": to} if parameters is None else {"result": to[0], "parameters": parameters}
         packed = kernels.strided(
-            sources=[address + offset * itemsize for address, offset, itemsize in places],
-            count=part_count, geometry=geometry, **given,
+            sources=[address + offset * itemsize for address, offset, itemsize in parts],
+            count=part_count, geometry=geometry, **fields,
         )  # fmt: skip
         build.launch(kernels.family, f"{kernels.name}_strided", blocks, packed)
 

@@ -50,17 +50,17 @@ def _transformed(
 
 
 def fft(build: ProgramBuilder, x: Operand, inverse: bool) -> Buffer:
-    """The same on the host."""
+    """Transform on the host."""
     return _on_host(build, x, partial(np.fft.ifft, norm="forward") if inverse else np.fft.fft, results.fft(x))
 
 
 def rfft(build: ProgramBuilder, x: Operand) -> Buffer:
-    """The same of real numbers."""
+    """Transform real numbers."""
     return _on_host(build, x, np.fft.rfft, results.rfft(x))
 
 
 def irfft(build: ProgramBuilder, x: Operand, count: int) -> Buffer:
-    """The same back to `count` real numbers."""
+    """Transform back to `count` real numbers."""
     return _on_host(build, x, partial(np.fft.irfft, n=count, norm="forward"), results.irfft(x, count))
 
 

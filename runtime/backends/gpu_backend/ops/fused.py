@@ -54,9 +54,9 @@ TALLOW_KERNEL({family}_strided, FusedStrided, fused_strided<Composition>)
 """
 
 
-def fused(build: ProgramBuilder, function: FusedFunction, *given: Any) -> tuple[Buffer, ...]:
+def fused(build: ProgramBuilder, function: FusedFunction, *arguments: Any) -> tuple[Buffer, ...]:
     """The results of a fused function for its tensors, which are operands, and numbers that differ between calls."""
-    tensors, values = given[: len(function.tensors)], function.named_numbers(given[len(function.tensors) :])
+    tensors, values = arguments[: len(function.tensors)], function.named_numbers(arguments[len(function.tensors) :])
     outputs: dict[int, Buffer] = {}
     for launch in kernels_of(function):
         kernel, shape, positions, rows = launch
@@ -114,7 +114,7 @@ def _maps(
     build: ProgramBuilder, kernel: FusedFunction, operands: Sequence[Operand], numbers: Sequence[Number]
 ) -> tuple[Buffer, ...]:
     """Launch a kernel of maps, all results of which have one shape."""
-    rest = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
+    padding = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
 
     def contiguous(results: list[Pointer], sources: list[Pointer], count: int) -> KernelArguments:
         return arguments.fused_contiguous(
@@ -125,7 +125,7 @@ def _maps(
     def strided(results: list[Pointer], sources: list[Pointer], count: int, geometry: Geometry) -> KernelArguments:
         return arguments.fused_strided(
             results=filled(results, FUSED_RESULTS, NULL), sources=filled(sources, FUSED_SOURCES, NULL),
-            numbers=numbers, count=count, geometry=Geometry((*geometry, *rest)),
+            numbers=numbers, count=count, geometry=Geometry((*geometry, *padding)),
         )  # fmt: skip
 
     family = family_of(kernel)
@@ -137,32 +137,32 @@ def _maps(
 def family_of(kernel: FusedFunction) -> str:
     """The family of a kernel; those that do the same share it."""
     sources = [(name, source.dtype.cpp) for name, source in kernel.sources.items()]
-    made = [result.dtype.cpp for result in kernel.results]
+    types = [result.dtype.cpp for result in kernel.results]
     statements = Statements(kernel, "access.arguments.numbers[{}]".format)
     terms = statements.terms
     terms |= {name: f"{name}[i]" for name in kernel.sources}
     aligned = [
-        f"tallow::is_aligned<length>(pointer_to<const {cpp}>(arguments.sources[{place}]))"
-        for place, (_, cpp) in enumerate(sources)
+        f"tallow::is_aligned<length>(pointer_to<const {cpp}>(arguments.sources[{index}]))"
+        for index, (_, cpp) in enumerate(sources)
     ]
     runs = [
         f"is_run<N>(pointer_to<const {cpp}>(arguments.sources[{k}]) + offsets[{k}], arguments.strides[{k} * max_rank])"
         for k, (_, cpp) in enumerate(sources)
     ]
     steps = [*map(statements.of_map, kernel.steps)]
-    steps += [f"r{place}[i] = {terms.get(name, name)};" for place, (name, *_) in enumerate(kernel.results)]
+    steps += [f"r{index}[i] = {terms.get(name, name)};" for index, (name, *_) in enumerate(kernel.results)]
     return composed(
         "fused",
         kernel.name,
         _SOURCE,
         sources=len(sources),
-        types=", ".join([*[cpp for _, cpp in sources], *made]),
+        types=", ".join([*[cpp for _, cpp in sources], *types]),
         aligned=" &&\n               ".join(aligned),
         runs=" &&\n               ".join(runs),
         loads="\n        ".join(
-            f"const auto {name} = access.template load<{cpp}, {place}>();" for place, (name, cpp) in enumerate(sources)
+            f"const auto {name} = access.template load<{cpp}, {index}>();" for index, (name, cpp) in enumerate(sources)
         ),
-        results="\n        ".join(f"typename Access::template Of<{cpp}> r{k};" for k, cpp in enumerate(made)),
+        results="\n        ".join(f"typename Access::template Of<{cpp}> r{k};" for k, cpp in enumerate(types)),
         steps="\n            ".join(steps),
-        stores="\n        ".join(f"access.template store<{place}>(r{place});" for place in range(len(made))),
+        stores="\n        ".join(f"access.template store<{index}>(r{index});" for index in range(len(types))),
     )

@@ -77,7 +77,7 @@ class _Composition:
         self._after = self._numbers_of_rows()
         self._at_index = self._needed_at_index()
         self._given: dict[str, list[int]] = {}
-        """By op, the known numbers that it is given before its first pass, and those that follow from them."""
+        """By op, the known numbers that it takes before its first pass, and those that follow from them."""
         self._first_at_index = len(operands_of_rows)
         known = self._first_at_index + len(self._at_index)
         for step in kernel.steps:
@@ -118,15 +118,15 @@ class _Composition:
     def _numbers_of_rows(self) -> dict[str, int]:
         """By reduction and map of what is known of rows, the pass after which it is."""
         over = {step.name: number for number, each in enumerate(self._passes) for step, _ in each.ops}
-        found = dict.fromkeys(self._of_row, -1)
+        last_pass = dict.fromkeys(self._of_row, -1)
         for step in self._kernel.steps:
             operands = [name for name in step.operands if name not in self._kernel.numbers]
             after = max([over.get(step.name, -1), *[self._last[name] for name in operands]])
             self._last |= dict.fromkeys(step.names, after)
-            is_map_of_numbers = step.dim is None and operands and all(name in found for name in operands)
+            is_map_of_numbers = step.dim is None and operands and all(name in last_pass for name in operands)
             if is_map_of_numbers or step.is_reduction:
-                found |= dict.fromkeys(step.names, after)
-        return found
+                last_pass |= dict.fromkeys(step.names, after)
+        return last_pass
 
     def _when_given(self, step: Step) -> int | None:
         """The pass after which the numbers are known that an op is given; None where elements have them."""
@@ -304,7 +304,7 @@ class _Composition:
         )
 
     def _derived_text(self, derivations: Sequence[set[str]]) -> str:
-        """What the functor has besides if it derives values."""
+        """Return the members of the functor if it derives values."""
         if not self._derived:
             return ""
         count, names = len(self._sources), [*self._derived]
@@ -329,8 +329,8 @@ class _Composition:
         lines = [
             self._known_number(name)
             if name in self._of_row
-            else f"const auto {name} = narrow<{source.dtype.cpp}>(elements[{place}]);"
-            for place, (name, source) in enumerate(self._sources.items())
+            else f"const auto {name} = narrow<{source.dtype.cpp}>(elements[{index}]);"
+            for index, (name, source) in enumerate(self._sources.items())
             if name in needed
         ]
         for step in self._kernel.steps:
@@ -357,16 +357,16 @@ class _Composition:
             call = f"{self._op(step)}::template compute<{step.dtype.cpp}>"
             lines += [*given, f"const auto {step.name}_made = {call}({operands});"]
             lines += [
-                f"const auto {name} = {self._counted(step, name, place)};"
-                for place, name in enumerate(step.names)
+                f"const auto {name} = {self._counted(step, name, index)};"
+                for index, name in enumerate(step.names)
                 if name not in derived
             ]
         return lines
 
-    def _counted(self, step: Step, name: str, place: int) -> str:
+    def _counted(self, step: Step, name: str, index: int) -> str:
         """A result of a row op, which is 0 where the index of the row does not count."""
         cpp = step.dtype_of(name).cpp
-        value = f"convert<{cpp}>({step.name}_made.values[{place}])"
+        value = f"convert<{cpp}>({step.name}_made.values[{index}])"
         return value if step.row_position is None else f"row.index == no_index ? convert<{cpp}>(0.0f) : {value}"
 
     def _elements(self, step: Step) -> list[str]:
@@ -374,14 +374,14 @@ class _Composition:
         return self._statements.operands(step)[: len(step.facts.absent)]
 
     def _row_with_given(self, step: Step) -> tuple[str, list[str]]:
-        """Return the row with the numbers that an op is given: a copy where they are elements, which statements set."""
+        """Return the row with the numbers that an op takes: a copy where they are elements, which statements set."""
         if self._given_after.get(step.name, -1) is not None:
             return "row", []
         name = f"{step.name}_row"
         return name, [f"auto {name} = row;", *self._given_numbers(step, name)]
 
     def _given_numbers(self, step: Step, row: str) -> list[str]:
-        """The statements that set the numbers which an op is given, and those that follow from them."""
+        """The statements that set the numbers which an op takes, and those that follow from them."""
         lines = []
         for (operand, is_gathered), position in zip(given_operands(step), self._given[step.name], strict=False):
             value = self._statements.terms.get(operand, operand)
@@ -481,8 +481,8 @@ class _Composition:
     def _computed(self, needed: set[str]) -> list[str]:
         terms = self._statements.terms
         return self._values(needed) + [
-            f"outputs[{place}] = convert<compute_type<T>>(to_compute({terms.get(name, name)}));"
-            for place, (name, *_) in enumerate([*of_elements_or_rows(self._kernel), *totals_of(self._kernel)])
+            f"outputs[{index}] = convert<compute_type<T>>(to_compute({terms.get(name, name)}));"
+            for index, (name, *_) in enumerate([*of_elements_or_rows(self._kernel), *totals_of(self._kernel)])
         ]
 
     def _joins_text(self) -> Iterable[str]:

@@ -27,11 +27,11 @@ def totals_of(kernel: FusedFunction) -> list[Result]:
 
 
 class Pass(NamedTuple):
-    """A pass over a row: passes of ops that are made together."""
+    """A pass over a row: passes of ops that are computed together."""
 
     ops: list[tuple[Step, int]]
     is_rescaled: bool = False
-    """Whether it is made with the pass before in long rows."""
+    """Whether it is computed with the pass before in long rows."""
     is_shared: bool = True
     """Whether other ops may take part."""
 
@@ -49,18 +49,18 @@ def schedule(steps: Iterable[Step]) -> list[Pass]:
             own, rescaled = step.facts.passes, step.facts.rescaled
             for number in range(len(own)):
                 is_last, is_first = rescaled >> number & 1, rescaled >> number + 1 & 1
-                free = (place for place in range(first, len(passes)) if passes[place].is_shared)
-                place = len(passes) if is_first or is_last else next(free, len(passes))
-                if place == len(passes):
+                free = (index for index in range(first, len(passes)) if passes[index].is_shared)
+                index = len(passes) if is_first or is_last else next(free, len(passes))
+                if index == len(passes):
                     passes.append(Pass([], bool(is_last), not (is_first or is_last)))
-                passes[place].ops.append((step, number))
-                first = place + 1
+                passes[index].ops.append((step, number))
+                first = index + 1
         done |= dict.fromkeys(step.names, first)
     return passes
 
 
 def given_operands(step: Step) -> list[tuple[str, bool]]:
-    """The operands of a row op that it is given as numbers of the row, and whether those are at its index."""
+    """Return the operands of a row op that are numbers of the row, and whether those are at its index."""
     if step.dim is None or isinstance(step.op, IndexOp) or not step.facts.has_numbers:
         return []
     count, facts = len(step.facts.absent), step.facts

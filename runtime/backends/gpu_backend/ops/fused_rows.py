@@ -49,7 +49,8 @@ def fused_rows(
         build.expect_error()
     results, totals = of_elements_or_rows(kernel), totals_of(kernel)
     dtypes = [result.dtype for result in (*results, *totals)]
-    asked = [True] * len(totals)
-    outputs = row.typed_along(build, formula, _STRUCTS, rows.dim, rows.dtype, operands, dtypes, numbers, asked, indexed)
-    made = dict(zip([*results, *totals], outputs, strict=True))
-    return tuple([made[result] for result in kernel.results])
+    wanted = [True] * len(totals)
+    arguments = operands, dtypes, numbers, wanted, indexed
+    outputs = row.typed_along(build, formula, _STRUCTS, rows.dim, rows.dtype, *arguments)
+    computed = dict(zip([*results, *totals], outputs, strict=True))
+    return tuple([computed[result] for result in kernel.results])

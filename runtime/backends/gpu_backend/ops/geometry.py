@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 def blocks_of(threads: int) -> int:
-    """The blocks of so many threads, as many as a launch may have at most: their threads loop over the rest."""
+    """Return the number of blocks for `count` threads, up to the most of a launch: threads loop over the others."""
     return min(ceil_divide(threads, BLOCK_SIZE), MAX_BLOCKS)
 
 
@@ -50,7 +50,7 @@ def strided_block(itemsize: int) -> int:
 
 
 def packed_block(itemsize: int, row: int) -> int:
-    """The same where rows, the innermost dim, may be shorter than a pack: then a thread takes one element."""
+    """Return it where rows, the innermost dim, may be shorter than a pack: then a thread takes one element."""
     packs = strided_block(itemsize)
     return BLOCK_SIZE if row < packs // BLOCK_SIZE else packs
 
@@ -98,14 +98,14 @@ def split(dims: Dims, strides: Sequence[Dims], limit: int = LIMIT) -> Iterator[P
     if math.prod(dims) < limit:
         yield Piece(0, (0,) * len(strides), dims)
         return
-    size, *rest = dims
-    inner = math.prod(rest)
+    size, *outer = dims
+    inner = math.prod(outer)
     length = max((limit - 1) // inner, 1)
-    # Where a part begins, whole accesses still fit, of elements of one byte too.
+    # Where a part begins, aligned accesses still fit, of elements of one byte too.
     if length > ACCESS_BYTES:
         length -= length % ACCESS_BYTES
     for start in range(0, size, length):
-        below = (min(length, size - start), *rest) if length > 1 else tuple(rest)
+        below = (min(length, size - start), *outer) if length > 1 else tuple(outer)
         steps = strides if length > 1 else [operand[1:] for operand in strides]
         for piece in split(below, steps, limit):
             offsets = [start * operand[0] + offset for operand, offset in zip(strides, piece.offsets, strict=True)]
@@ -125,10 +125,10 @@ def plane_parts(op: str, per_block: int, dims: Dims, strides: tuple[Dims, ...], 
 
     A position cannot begin elsewhere than at 0: InvalidArgument where that would take more than 32 bits.
     """
-    found = tuple(_parts(per_block, dims, strides, LIMIT))
-    if any(any(part.offsets[:places]) for part in found):
+    split = tuple(_parts(per_block, dims, strides, LIMIT))
+    if any(any(part.offsets[:places]) for part in split):
         raise InvalidArgument(op, f"one image has more than {LIMIT - 1} places; use smaller images")
-    return found
+    return split
 
 
 def _parts(per_block: int, dims: Dims, strides: Sequence[Dims], limit: int) -> Iterator[Part]:

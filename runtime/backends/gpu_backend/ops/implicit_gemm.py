@@ -30,7 +30,7 @@ class _Tile(NamedTuple):
     alone: float
     """The time of a block that has a multiprocessor for itself, where those that share one take 1."""
     overhead: int = 2000
-    """What the blocks of a multiprocessor take before and after their steps, in cycles."""
+    """The overhead of the blocks of a multiprocessor before and after their steps, in cycles."""
     resident: int = 2
     """The blocks that a multiprocessor holds."""
     family: str = "conv"
@@ -81,7 +81,7 @@ _GROUP_TILES: Final = (
 # What a further launch takes, in cycles, and the bytes that a device moves in one.
 _LAUNCH_CYCLES: Final = 5000
 _BYTES_PER_CYCLE: Final = 1536
-# Parts of the depth are whole steps of every tile.
+# Parts of the depth are complete steps of every tile.
 _STEP: Final = 64
 # The parts that are considered: more of them is more to add up.
 _PART_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -104,7 +104,7 @@ class _Strides(NamedTuple):
 
 
 class _Product(NamedTuple):
-    """What `arguments.implicit_gemm` describes, of all images."""
+    """The product that `arguments.implicit_gemm` describes, of all images."""
 
     op: str
     params: ParamsConvolution
@@ -150,7 +150,7 @@ class _Product(NamedTuple):
 
 
 class Epilogue(NamedTuple):
-    """What kernels do with the sums of a convolution, in their compute dtype, before they round these or do not.
+    """What kernels do with the sums of a convolution, in their compute dtype, before they round them or not.
 
     The residual lies in memory as the result, and scale and bias are dense, with a number for each channel.
     """
@@ -197,9 +197,9 @@ def gradient_weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, para
     """The gradient of the kernel, which is not empty, of volumes."""
     image, factors = [_packed_image(build, each, params.groups) for each in (x, g)]
     outer, *places, group, row = factors.strides
-    beside = _Strides(group, row, outer, tuple(places))
+    axes = _Strides(group, row, outer, tuple(places))
     sizes = params.channels[1], params.result_sizes
-    product = _Product(op, params, image, factors, beside, *sizes, is_transposed=False, sums_positions=True)
+    product = _Product(op, params, image, factors, axes, *sizes, is_transposed=False, sums_positions=True)
     return _multiply(build, product, params.kernel_dims)
 
 
@@ -230,7 +230,7 @@ def _packed_image(build: ProgramBuilder, x: Operand, groups: int) -> Operand:
 
 
 def _packed(build: ProgramBuilder, x: Operand) -> Operand:
-    """An operand whose innermost dim is whole accesses: where it is if it lies so, else copied, with zeros behind."""
+    """Return an operand whose innermost dim is aligned accesses: itself if possible, else a copy padded with zeros."""
     *outer, count = x.shape
     *others, step = x.strides
     length = ACCESS_BYTES // x.itemsize
@@ -294,11 +294,11 @@ def _launches(build: ProgramBuilder, product: _Product) -> Iterator[_Launch]:
     length = ACCESS_BYTES // product.image.itemsize
     # Offsets of accesses have 31 bits too.
     stride = max(product.image.strides[0], product.factors.strides[0] if product.sums_positions else 0, 1)
-    most = min((LIMIT - 1) // product.places, (LIMIT - 1) * length // stride)
-    if most == 0 or product.terms >= LIMIT:
+    limit = min((LIMIT - 1) // product.places, (LIMIT - 1) * length // stride)
+    if limit == 0 or product.terms >= LIMIT:
         raise InvalidArgument(product.op, f"one image has more than {LIMIT - 1} places; use smaller images")
-    for first in range(0, product.images, most):
-        images = min(most, product.images - first)
+    for first in range(0, product.images, limit):
+        images = min(limit, product.images - first)
         positions = images * product.places
         depth, columns = (positions, product.terms) if product.sums_positions else (product.terms, positions)
         # Images that are too many for one launch are enough for all multiprocessors.
@@ -320,22 +320,22 @@ def _tiling(
     elif dtype in HALF:
         tiles = _GROUP_TILES if build.facts.has_kernels("conv_groups") else _HALF_TILES
     rows, products = product.rows, product.params.groups * math.prod(product.residues)
-    found: dict[float, tuple[_Tile, int, int]] = {}
+    by_cost: dict[float, tuple[_Tile, int, int]] = {}
     for tile in tiles:
         blocks = ceil_divide(rows, tile.rows) * ceil_divide(columns, tile.columns) * products
         for wanted in part_counts:
             length = ceil_divide(ceil_divide(depth, wanted), _STEP) * _STEP
             parts = ceil_divide(depth, length)
-            waves, rest = divmod(blocks * parts, tile.resident * multiprocessors)
-            last = (tile.alone if rest <= multiprocessors else 1) if rest else 0
+            waves, remainder = divmod(blocks * parts, tile.resident * multiprocessors)
+            last = (tile.alone if remainder <= multiprocessors else 1) if remainder else 0
             products_together = tile.resident * tile.rows * tile.columns * length
             cycles = (waves + last) * (products_together / tile.rate + tile.overhead)
             if parts > 1:
                 nbytes = 2 * parts * rows * columns * products * dtype.compute.itemsize
                 launches = 1 if dtype is dtype.compute else 2
                 cycles += launches * _LAUNCH_CYCLES + nbytes / _BYTES_PER_CYCLE
-            found.setdefault(cycles, (tile, parts, length))
-    return found[min(found)]
+            by_cost.setdefault(cycles, (tile, parts, length))
+    return by_cost[min(by_cost)]
 
 
 def _launch(
@@ -350,7 +350,7 @@ def _launch(
 ) -> None:
     """Multiply some images; sums go to the target from part `number` on, each part as the layout says."""
     params, image, factors = product.params, product.image, product.factors
-    beside, residues = product.factors_strides, product.residues
+    strides, residues = product.factors_strides, product.residues
     itemsize, tile = image.itemsize, launch.tile
     columns = product.terms if product.sums_positions else launch.images * product.places
     down, across = ceil_divide(product.rows, tile.rows), ceil_divide(columns, tile.columns)
@@ -363,7 +363,7 @@ def _launch(
     _, *sizes, _, _ = image.shape
     stride_b, *steps, image_group, stride_c = image.strides
     first_result = part_stride * number + (0 if product.sums_positions else launch.first * outer)
-    first_factor = launch.first * beside.outer if product.sums_positions else 0
+    first_factor = launch.first * strides.outer if product.sums_positions else 0
     scale, bias, residual, activation = epilogue[:4] if epilogue else (None,) * 4
     gathered = arguments.Gathered(
         result=target.address + first_result * target.dtype.itemsize, scale=address_of(scale), bias=address_of(bias),
@@ -372,9 +372,10 @@ def _launch(
         result_stride_part=part_stride, result_stride_group=product.rows * row, result_stride_row=row,
         result_stride_outer=outer, result_stride_d=axes[0], result_stride_h=axes[1], result_stride_w=axes[2],
         image_stride_group=image_group, image_stride_b=stride_b, image_stride_c=stride_c, image_stride_d=steps[0],
-        image_stride_h=steps[1], image_stride_w=steps[2], factors_stride_group=beside.group,
-        factors_stride_row=beside.row, factors_stride_outer=beside.outer, factors_stride_d=beside.axes[0],
-        factors_stride_h=beside.axes[1], factors_stride_w=beside.axes[2], rows=product.rows, channels=product.channels,
+        image_stride_h=steps[1], image_stride_w=steps[2], factors_stride_group=strides.group,
+        factors_stride_row=strides.row, factors_stride_outer=strides.outer, factors_stride_d=strides.axes[0],
+        factors_stride_h=strides.axes[1], factors_stride_w=strides.axes[2],
+        rows=product.rows, channels=product.channels,
         images=launch.images, groups=params.groups, image_d=sizes[0], image_h=sizes[1], image_w=sizes[2],
         positions_d=product.positions[0], positions_h=product.positions[1], positions_w=product.positions[2],
         stride_d=params.stride[0], stride_h=params.stride[1], stride_w=params.stride[2], period_d=params.periods[0],

@@ -16,16 +16,16 @@ from ..execute.index_errors import code_of
 from . import copy
 from .geometry import Dims, Part, merged, packed_block, parts
 
-# A block looks at so many indexes at once.
+# The number of indexes that a block checks at once.
 FEW: Final = 4 * BLOCK_SIZE
-# A thread that gathers whole accesses has several in flight where there are so many for each multiprocessor.
+# A thread that gathers aligned accesses has several in flight if there are this many for each multiprocessor.
 _MANY: Final = 8192
 # Of an entry in the table of winners, a u32.
 _WINNER_BYTES: Final = 4
 
 
 class Rows(NamedTuple):
-    """What the indexes of one call choose from: `size` rows."""
+    """The rows that the indexes of one call select from: `size` of them."""
 
     indexes: Operand
     size: int
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
 
 
 def fields(build: ProgramBuilder, op: str, indexes: Operand, size: int) -> arguments.Index:
-    """What a kernel knows of indexes that choose from `size` rows."""
+    """Return the fields of indexes that select from `size` rows."""
     return Rows.of(build, op, indexes, size).fields
 
 
@@ -58,8 +58,8 @@ def check(build: ProgramBuilder, rows: Rows) -> None:
     """Enqueue a look at every index: what comes after it in the call writes nothing where one is out of range."""
     indexes = rows.indexes
     for blocks, _, (offset,), count, geometry in _looks(indexes.shape, indexes.strides):
-        place = indexes.address + offset * indexes.itemsize
-        packed = arguments.index_check(indexes=place, index=rows.fields, count=count, geometry=geometry)
+        start = indexes.address + offset * indexes.itemsize
+        packed = arguments.index_check(indexes=start, index=rows.fields, count=count, geometry=geometry)
         launch(build, "index_check", blocks, packed)
 
 
@@ -89,7 +89,7 @@ def index_select(build: ProgramBuilder, x: Operand, indexes: Operand, dim: int) 
 
 
 def select(build: ProgramBuilder, op: str, x: Operand, indexes: Operand, selected: TensorType, dim: int) -> Buffer:
-    """The same for an op that errors name."""
+    """Check indexes for an op that errors name."""
     return _gather(build, op, x, indexes, selected, along(len(selected.shape), dim, indexes.strides[0]), dim)
 
 
@@ -99,7 +99,7 @@ def gather(build: ProgramBuilder, x: Operand, indexes: Operand, dim: int) -> Buf
 
 
 def gathered(build: ProgramBuilder, x: Operand, indexes: Operand, chosen: TensorType, dim: int) -> Buffer:
-    """The same for any op whose indexes are in range."""
+    """Check indexes for any op whose indexes are in range."""
     return _gather(build, "gather", x, indexes, chosen, indexes.strides, dim)
 
 

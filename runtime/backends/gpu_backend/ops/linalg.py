@@ -1,8 +1,8 @@
 """Matrices: triangles, and decompositions by a library, else on the host.
 
-The libraries have columns first: what lies there row by row is the transposed matrix. They are never given a NaN or an
-infinity, of which they return finite numbers, or fail for the whole batch: all results of such a matrix are NaN, as on
-the host.
+The libraries have columns first: row-major matrices are transposed for them. They never read a NaN or an
+infinity, for which they return finite numbers, or fail for the entire batch: all results of such a matrix are NaN, as
+on the host.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def qr_by_library(
     count, reflectors = _count(x), min(rows, columns)
     q_columns = rows if is_complete else reflectors
     width = max(q_columns, columns)
-    # With room for all columns of Q.
+    # With capacity for all columns of Q.
     matrices = dense(build.empty(x.dtype, count * width * rows), (*outer, width, rows))
     copy.copy(build, _transposed(x), matrices.relaid((*outer, columns, rows), matrices.strides))
     factors = dense(build.empty(x.dtype, count * reflectors), (*outer, 1, reflectors))
@@ -240,12 +240,12 @@ def _reflected(
     square = (count, reflectors, reflectors)
     products = dense(matmul.matmul(build, conjugate, _transposed(lines), (count, reflectors, reflectors, rows)), square)
     system = _with_ones(build, triangle(build, _scaled(build, products, factors), 1, True), square)
-    given = conjugate.relaid((count, reflectors, q_columns), conjugate.strides)
-    solved = solve_by_library(build, library, system, _scaled(build, given, factors))
+    padded = conjugate.relaid((count, reflectors, q_columns), conjugate.strides)
+    solved = solve_by_library(build, library, system, _scaled(build, padded, factors))
     assert solved is not None, "no matrix is empty"
     sizes = (count, rows, q_columns, reflectors)
     taken_off = dense(
-        matmul.matmul(build, _transposed(lines), dense(solved, given.shape), sizes), (count, rows, q_columns)
+        matmul.matmul(build, _transposed(lines), dense(solved, padded.shape), sizes), (count, rows, q_columns)
     )
     identity = _identity(build, taken_off)
     return elementwise.binary(build, BinaryOp.SUB, identity.relaid(taken_off.shape, (0, *identity.strides)), taken_off)
@@ -268,13 +268,13 @@ def _scaled(build: ProgramBuilder, x: Operand, factors: Operand) -> Operand:
 def svd_by_library(
     build: ProgramBuilder, library: SolverLibrary, x: Operand, has_vectors: bool, is_full: bool
 ) -> tuple[Buffer, ...] | None:
-    """Singular values, between singular vectors if these are asked for.
+    """Compute singular values, between singular vectors if these are requested.
 
     Where the rotations of the library's method do not come to an end, the host finds them.
     """
     *outer, rows, columns = x.shape
     count, (few, many) = _count(x), sorted((rows, columns))
-    # Of wide matrices the library is given the transposed ones, whose left vectors are the right ones, in rows.
+    # The library gets wide matrices transposed; their left vectors are the right ones, in rows.
     is_wide = columns > rows
     matrices = copy.copied(build, x if is_wide else _transposed(x))
     # A call for all matrices makes square ones of the left vectors.
@@ -284,18 +284,18 @@ def svd_by_library(
     right = dense(build.empty(x.dtype, count * few * few), (*outer, few, few))
     addresses = (matrices.address, left.address, values.address, right.address, infos.address)
     build.call(library.svd, x.dtype, (many, few, left_columns), count, has_vectors, *addresses)
-    made: tuple[Buffer, ...] = (values,)
+    outputs: tuple[Buffer, ...] = (values,)
     if has_vectors:
         if not is_full:
             left = left.relaid((*outer, few, many), left.strides)
         # Columns of the right vectors, of which the conjugate ones are wanted.
         conjugate = applied(build, UnaryOp.CONJ, right) if x.dtype.is_complex else right
         if is_wide:
-            made = copy.fresh(build, _transposed(conjugate)), values, copy.contiguous(build, left).storage
+            outputs = copy.fresh(build, _transposed(conjugate)), values, copy.contiguous(build, left).storage
         else:
-            made = copy.fresh(build, _transposed(left)), values, conjugate.storage
-    build.host(_complete_svd, dense(infos, (count,)), x, made, has_vectors, is_full)
-    return made
+            outputs = copy.fresh(build, _transposed(left)), values, conjugate.storage
+    build.host(_complete_svd, dense(infos, (count,)), x, outputs, has_vectors, is_full)
+    return outputs
 
 
 def _complete_svd(infos: Operand, x: Operand, targets: Sequence[GpuStorage], has_vectors: bool, is_full: bool) -> None:
@@ -326,7 +326,7 @@ def _transposed(x: Operand) -> Operand:
 
 
 def cholesky(build: ProgramBuilder, x: Operand) -> Buffer:
-    """The same on the host, which waits for the device; then the results are copied back."""
+    """Compute on the host, which waits for the device; then the results are copied back."""
     return on_host.computed(build, linalg.cholesky, (x,), results.cholesky(x))[0]
 
 
@@ -364,6 +364,6 @@ def qr(build: ProgramBuilder, x: Operand, is_complete: bool) -> tuple[Buffer, ..
 
 
 def svd(build: ProgramBuilder, x: Operand, has_vectors: bool, is_full: bool) -> tuple[Buffer, ...]:
-    """Singular values, between singular vectors if these are asked for."""
+    """Compute singular values, between singular vectors if these are requested."""
     compute = partial(linalg.svd, has_vectors=has_vectors, is_full=is_full)
     return on_host.computed(build, compute, (x,), *results.svd(x, has_vectors, is_full))

@@ -43,24 +43,24 @@ def by_library(
     *,
     result: DType | None = None,
 ) -> Buffer | None:
-    """The same by a library that adds the product to what is there: as of `matmul.by_library`."""
+    """Multiply by a library that adds the product to the bias in place: as of `matmul.by_library`."""
     return matmul.by_library(build, library, x, _transposed(weight), _sizes(x, weight), bias, result=result)
 
 
 def by_kernel(build: ProgramBuilder, x: Operand, weight: Operand, bias: Operand | None) -> Buffer:
-    """The same by the kernel of matrix products, which takes any sizes."""
+    """Multiply by the kernel of matrix products, which takes any sizes."""
     return matmul.matmul(build, x, _transposed(weight), _sizes(x, weight), bias)
 
 
 def without_bias(
     build: ProgramBuilder, library: Blas, x: Operand, weight: Operand, bias: Operand | None
 ) -> Buffer | None:
-    """The same by a library that would round a sum of halves before it adds the bias: None where there is one."""
+    """Multiply by a library that would round a sum of f16 or bf16 before it adds the bias: None where there is one."""
     return by_library(build, library, x, weight, None) if bias is None else None
 
 
 def _aligned(build: ProgramBuilder, operand: Operand) -> Operand:
-    """The operand where a library may read it a whole access at a time: where it is, else in a copy."""
+    """Return the operand if a library may read it in aligned accesses, else a copy."""
     if operand.address.is_aligned():
         return operand
     return copy.copied(build, operand)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Sizes = tuple[int, int, int, int]
 
-# The side of the smallest tiles of halves.
+# The side of the smallest tiles of f16 and bf16.
 _HALF_TILE: Final = 2 * MATMUL_SIDE
 
 
@@ -37,7 +37,7 @@ def by_library(
 ) -> Buffer | None:
     """b products of matrices (m, k) and (k, n): (b, m, n). The layouts end in the dims of the matrices.
 
-    A bias (n) is what the products are added to. Products are in the dtype of the operands, those of halves, where that
+    A bias (n) is added to the products. Products are in the dtype of the operands, those of 16-bit floats, where that
     is the `result`, in f32. None where there is nothing to multiply, or sizes are more than the library counts.
     """
     b, m, n, _ = bmnk
@@ -55,7 +55,7 @@ def by_library(
 
 
 def matmul(build: ProgramBuilder, lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None) -> Buffer:
-    """The same by the kernel, which takes any sizes, and adds a bias (n) before it rounds."""
+    """Multiply by the kernel, which takes any sizes, and adds a bias (n) before it rounds."""
     b, m, n, k = bmnk
     dtype = lhs.dtype
     result = build.empty(dtype, b * m * n)
@@ -76,7 +76,7 @@ def fills_tiles(facts: Facts, dtype: DType, mnk: tuple[int, int, int]) -> bool:
 
 
 def by_tiles(build: ProgramBuilder, lhs: Operand, rhs: Operand, bmnk: Sizes) -> Buffer:
-    """Products by kernels of large tiles, for which operands are copied where accesses would not be whole."""
+    """Multiply by kernels of large tiles, for which operands are copied where accesses would not be aligned."""
 
     def tiled(operand: Operand) -> Operand:
         *batch, outer, inner = zip(operand.shape, operand.strides, strict=True)
@@ -98,9 +98,9 @@ def multiply(build: ProgramBuilder, library: Blas, lhs: Operand, rhs: Operand, b
 
 def as_matrices(build: ProgramBuilder, operand: Operand) -> tuple[Operand, Matrices | None]:
     """An operand as a library takes it, copied where it must be; no matrices where they are too large for one."""
-    found = matrices(operand.storage.address, operand.layout, operand.itemsize)
-    if found is not None or operand.layout.is_contiguous:
-        return operand, found
+    read = matrices(operand.storage.address, operand.layout, operand.itemsize)
+    if read is not None or operand.layout.is_contiguous:
+        return operand, read
     copied = copy.contiguous(build, operand)
     return copied, matrices(copied.storage.address, copied.layout, copied.itemsize)
 
@@ -149,7 +149,7 @@ def _kernel(lhs: Operand, rhs: Operand, bmnk: Sizes) -> tuple[str, int, int]:
 
 
 def _dense_along(operand: Operand, inner: tuple[int, int], outer: tuple[int, int], batch: Sequence[int]) -> str:
-    """ "n" for an operand that is dense along its inner dim, "t" along its outer one, in whole accesses; else nothing.
+    """ "n" for an operand that is dense along its inner dim, "t" along its outer one, in aligned accesses; else "".
 
     A dim is its size and its stride.
     """

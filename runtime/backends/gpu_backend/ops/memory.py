@@ -42,7 +42,7 @@ def empty(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
 
 
 def arange(build: ProgramBuilder, start: float, step: float, shape: Shape, dtype: DType) -> Buffer:
-    """A buffer of numbers from `start` on, `step` apart."""
+    """Return a buffer of numbers from `start` on, in steps of `step`."""
     count = shape.elem_count
     result = build.empty(dtype, count)
     to = result.address

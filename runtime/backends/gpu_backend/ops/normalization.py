@@ -1,4 +1,4 @@
-"""Normalisation of channels: sums of parts of them, which are joined to statistics, and a pass that writes."""
+"""Normalisation of channels: partial sums, which are combined to statistics, and a pass that writes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from . import copy
 # Below this many blocks for each multiprocessor, the positions of a channel are cut into parts.
 _BUSY_BLOCKS: Final = 4
 _MAX_SPLITS: Final = 1024
-# A thread sums at most so many accesses, so that rounding errors stay small.
+# A thread sums at most this many accesses, so that rounding errors stay small.
 _MAX_ACCESSES: Final = 512
 # A wave joins fewer parts of a group than these, a block more.
 _WAVE_PARTS: Final = 64
 
 
 class Grid(NamedTuple):
-    """How elements are cut, and channels joined to groups: see normalization.yaml."""
+    """How elements are cut, and channels grouped: see normalization.yaml."""
 
     batch: int
     channels: int
@@ -42,7 +42,7 @@ class Grid(NamedTuple):
 
 
 def fields(grid: Grid, x: Operand, gradient: Operand | None, team: int) -> arguments.Channels:
-    """The fields that kernels share; those that join parts have another team."""
+    """The fields that kernels share; those that combine parts have another subgroup."""
     strides = [(0, 0) if each is None else (each.strides[0], each.strides[1]) for each in (x, gradient)]
     (source_batch, source_step), (gradient_batch, gradient_step) = strides
     return arguments.Channels(
@@ -105,5 +105,5 @@ def _grid(
 
 
 def joining_team(parts: int) -> int:
-    """How many threads join so many parts."""
+    """Return the number of threads that combine `parts`."""
     return BLOCK_SIZE if parts > _WAVE_PARTS else min(ROW_TEAM, power_of_two(max(parts, 1)))

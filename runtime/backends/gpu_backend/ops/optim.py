@@ -1,4 +1,4 @@
-"""Steps of optimisers, each in as few launches as their arguments have room for."""
+"""Steps of optimisers, each in as few launches as the capacity of their arguments allows."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _MAX_ELEMENTS: Final = 1 << 31
 
 def sgd_step(
     build: ProgramBuilder, first: Operand, velocities: StorageOrBuffer, numbers: StorageOrBuffer, is_nesterov: bool,
-    *rest: Operand,
+    *others: Operand,
 ) -> None:  # fmt: skip
     """Gradient descent: x -= rate * (g + momentum * v) with Nesterov's momentum, else x -= rate * v."""
-    _step(build, "momentum" if velocities.length else "sgd", first, velocities, numbers, is_nesterov, rest)
+    _step(build, "momentum" if velocities.length else "sgd", first, velocities, numbers, is_nesterov, others)
 
 
 def adam_step(
     build: ProgramBuilder, first: Operand, moments: StorageOrBuffer, numbers: StorageOrBuffer, is_decoupled: bool,
-    *rest: Operand,
+    *others: Operand,
 ) -> None:  # fmt: skip
     """Adam, which counts the step first."""
     packed = arguments.optim_advance(numbers=numbers.address)
     build.launch("optim", f"optim_advance_{numbers.dtype.value}", 1, packed)
-    _step(build, "adam", first, moments, numbers, is_decoupled, rest)
+    _step(build, "adam", first, moments, numbers, is_decoupled, others)
 
 
 def _step(
@@ -44,16 +44,16 @@ def _step(
     state: Buffer,
     numbers: Buffer,
     choice: bool,
-    rest: Sequence[Operand],
+    others: Sequence[Operand],
 ) -> None:
-    parameters, gradients = paired(first, rest)
+    parameters, gradients = paired(first, others)
     together = BLOCK_SIZE * OPTIM_PACKS * (ACCESS_BYTES // numbers.dtype.itemsize)
     launches, apart = _launches(tuple([parameter.layout.elem_count for parameter in parameters]), together)
     for launch in launches:
-        given = [contiguous(build, gradients[number]) for number in launch.tensors]
+        dense_gradients = [contiguous(build, gradients[number]) for number in launch.tensors]
         packed = launch.pack(
             parameters=_addresses([parameters[number] for number in launch.tensors], launch.begins),
-            gradients=_addresses(given, launch.begins), state=state.address, numbers=numbers.address,
+            gradients=_addresses(dense_gradients, launch.begins), state=state.address, numbers=numbers.address,
             apart=apart, choice=choice,
         )  # fmt: skip
         build.launch("optim", f"optim_{rule}_{first.dtype.value}", launch.blocks, packed)
@@ -72,11 +72,11 @@ class _Launch(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _launches(counts: tuple[int, ...], together: int) -> tuple[list[_Launch], int]:
-    """The launches for tensors of so many elements, and how many elements the state has of a kind."""
-    *places, apart = parts_of(counts)
+    """Return the launches for tensors of these element counts, and the elements of a kind in the state."""
+    *starts, apart = parts_of(counts)
     pieces = [
-        (number, begin, min(count - begin, _MAX_ELEMENTS), (place + begin) // ROOM)
-        for number, (count, place) in enumerate(zip(counts, places, strict=True))
+        (number, begin, min(count - begin, _MAX_ELEMENTS), (start + begin) // ROOM)
+        for number, (count, start) in enumerate(zip(counts, starts, strict=True))
         for begin in range(0, count, _MAX_ELEMENTS)
     ]
     launches = []

@@ -26,7 +26,7 @@ def avg_pool(
         return None
     source, result = copy.contiguous(build, x), build.output(results.avg_pool(x, params))
     height, width = params.window
-    # Libraries count the windows by themselves, and so the stride behind a single one has to leave no room for more.
+    # Libraries count the windows by themselves, and so the stride after a single one must leave no space for more.
     down, right = [axis.stride if axis.windows > 1 else axis.size for axis in axes]
     dims = x.shape, params.out_dims
     call = library.avg_pool2d(x.dtype, *dims, (height, width), (down, right), source.address, result.address)

@@ -150,21 +150,21 @@ class _Weights(NamedTuple):
         return x.shape[0] > 0 and self.rows > 0 and 0 < self.hidden <= _MAX_HIDDEN and self.hidden % lane == 0
 
     def rounds(self, x: Operand) -> bool:
-        """Whether the numbers of x may be rounded, or are halves."""
+        """Whether the activations may be rounded, or are f16 or bf16."""
         return x.dtype in HALF or self.activations is not None
 
-    def are_few(self, x: Operand) -> bool:
-        """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
+    def is_small(self, x: Operand) -> bool:
+        """Whether the kernel multiplies the activation rows; with an empty sum it has nothing to write."""
         many = self.blocks.block_size > 1
         at_once, turns = (MAX_ROWS_OF_X, _EXACT_TURNS) if many else (FEW_ROWS_OF_X, _FLOAT_TURNS)
         return x.shape[0] <= (at_once if self.rounds(x) else turns * at_once) and self.has_whole_lanes(x)
 
     def are_tiled(self, x: Operand) -> bool:
-        """Whether the kernel that decodes weights for matrix cores multiplies the rows of x, if they are more."""
+        """Whether the kernel that decodes weights for matrix cores multiplies the activation rows, if they are more."""
         return self.rounds(x) and self.blocks.block_size > 1 and self.has_whole_lanes(x)
 
     def are_grouped(self, build: ProgramBuilder, x: Operand) -> bool:
-        """Whether groups of waves multiply the rows of x by weights that they decode themselves."""
+        """Whether groups of waves multiply the activation rows by weights that they decode themselves."""
         is_between = _MAX_TILED < x.shape[0] <= _MAX_GROUPED and self.blocks.dtype not in _DECODED_FIRST
         return is_between and self.are_tiled(x) and build.facts.has_kernels("block_groups")
 
@@ -184,10 +184,10 @@ def forward_by_library(
     hidden: int,
     activations: str | None,
 ) -> Buffer | None:
-    """The product of more rows than the kernels take, by a library; None of fewer, and as of `linear.by_library`."""
+    """Multiply more rows than the kernels take, by a library; None for fewer, and as of `linear.by_library`."""
     weights, dtype = _Weights(blocks, rows, hidden, activations), x.dtype
     is_tiled = x.shape[0] <= _MAX_TILED and weights.are_tiled(x)
-    if weights.are_few(x) or weights.are_grouped(build, x) or is_tiled:
+    if weights.is_small(x) or weights.are_grouped(build, x) or is_tiled:
         return None
     x = _in_halves(build, x, weights)
 
@@ -201,24 +201,24 @@ def forward(
     build: ProgramBuilder, blocks: StorageOrBuffer, x: Operand, rows: int, hidden: int, activations: str | None
 ) -> Buffer:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
-    weights, held, dtype = _Weights(blocks, rows, hidden, activations), x.shape[0], x.dtype
-    if weights.are_few(x):
+    weights, count, dtype = _Weights(blocks, rows, hidden, activations), x.shape[0], x.dtype
+    if weights.is_small(x):
         x = _aligned(build, x)
-        result = build.empty(DType.F32, held * rows)
+        result = build.empty(DType.F32, count * rows)
         at_once = MAX_ROWS_OF_X if blocks.block_size > 1 else FEW_ROWS_OF_X
-        for begin in range(0, held, at_once):
-            turn = Operand(x.storage, x.layout.narrow(0, begin, min(at_once, held - begin)))
+        for begin in range(0, count, at_once):
+            part = Operand(x.storage, x.layout.narrow(0, begin, min(at_once, count - begin)))
             address = result.address + begin * rows * result.dtype.itemsize
-            _multiply_few(build, weights, turn, address)
+            _multiply_few(build, weights, part, address)
     elif weights.are_grouped(build, x):
         result = _grouped_product(build, weights, _in_halves(build, x, weights), dtype)
     elif weights.are_tiled(x):
         result = _tiled_product(build, weights, _in_halves(build, x, weights))
     else:
-        made = _decoded_product(build, weights, x, dtype, lambda decoded: linear.by_kernel(build, x, decoded, None))
-        assert made is not None
-        return made
-    return _converted(build, dense(result, (held * rows,)), dtype)
+        product = _decoded_product(build, weights, x, dtype, lambda decoded: linear.by_kernel(build, x, decoded, None))
+        assert product is not None
+        return product
+    return _converted(build, dense(result, (count * rows,)), dtype)
 
 
 def _in_halves(build: ProgramBuilder, x: Operand, weights: _Weights) -> Operand:
@@ -227,31 +227,31 @@ def _in_halves(build: ProgramBuilder, x: Operand, weights: _Weights) -> Operand:
 
 
 def _tiled_product(build: ProgramBuilder, weights: _Weights, x: Operand) -> Buffer:
-    """The product of x in halves, in f32, by the kernel that decodes weights for matrix cores."""
+    """Multiply 16-bit activations, in f32, by the kernel that decodes weights for matrix cores."""
     x, (blocks, rows, hidden, _) = _in_accesses(build, x), weights
-    held = x.shape[0]
-    tiles = ceil_divide(held, TILE_ROWS_OF_X) * ceil_divide(rows, TILE_ROWS_OF_BLOCKS)
+    count = x.shape[0]
+    tiles = ceil_divide(count, TILE_ROWS_OF_X) * ceil_divide(rows, TILE_ROWS_OF_BLOCKS)
     wanted = _BLOCKS_AT_ONCE * build.facts.multiprocessors // tiles
     members = max(min(wanted, hidden // (_PART * _MIN_PARTS)), 1)
-    sums = build.empty(DType.F32, members * held * rows)
+    sums = build.empty(DType.F32, members * count * rows)
     packed = arguments.block_tiles(
         result=sums.address, blocks=blocks.address, readable=blocks.nbytes, x=x.address,
-        x_stride=x.strides[0], x_rows=held, rows=rows, hidden=hidden, members=members,
+        x_stride=x.strides[0], x_rows=count, rows=rows, hidden=hidden, members=members,
     )  # fmt: skip
     name = f"block_tiles_{blocks.dtype.value}_{x.dtype.value}"
     build.launch("block_tiles", name, tiles * members, packed, TILE_SHARED)
-    return sums if members == 1 else reduce.reduce(build, ReduceOp.SUM, dense(sums, (members, held * rows)), (0,))
+    return sums if members == 1 else reduce.reduce(build, ReduceOp.SUM, dense(sums, (members, count * rows)), (0,))
 
 
 def _grouped_product(build: ProgramBuilder, weights: _Weights, x: Operand, dtype: DType) -> Buffer:
-    """The product of x in halves, in its dtype or in f32."""
+    """Multiply 16-bit activations, in their dtype or in f32."""
     x, (blocks, rows, hidden, _) = _in_accesses(build, x), weights
-    held = x.shape[0]
-    tiles_of_x, steps = ceil_divide(held, GROUP_ROWS_OF_X), ceil_divide(hidden, _PART) * (_PART // _GROUP_DEPTH)
+    count = x.shape[0]
+    tiles_of_x, steps = ceil_divide(count, GROUP_ROWS_OF_X), ceil_divide(hidden, _PART) * (_PART // _GROUP_DEPTH)
     tiles = tiles_of_x * ceil_divide(rows, GROUP_ROWS_OF_BLOCKS)
     arranged = build.empty(x.dtype, tiles_of_x * GROUP_ROWS_OF_X * steps * _GROUP_DEPTH)
     packed = arguments.arrange_x(
-        result=arranged.address, x=x.address, x_stride=x.strides[0], x_rows=held,
+        result=arranged.address, x=x.address, x_stride=x.strides[0], x_rows=count,
         padded_rows=tiles_of_x * GROUP_ROWS_OF_X, hidden=hidden, steps=steps,
     )  # fmt: skip
     accesses = arranged.length * x.itemsize // ACCESS_BYTES
@@ -259,11 +259,11 @@ def _grouped_product(build: ProgramBuilder, weights: _Weights, x: Operand, dtype
     # A block has a multiprocessor for itself. Blocks of fewer tiles share the depth.
     members = max(min(build.facts.multiprocessors // tiles, hidden // (_PART * _MIN_PARTS)), 1)
     rounds = dtype is x.dtype
-    result = build.empty(dtype, held * rows)
+    result = build.empty(dtype, count * rows)
     parts = build.empty(DType.F32, members * tiles * GROUP_ROWS_OF_X * GROUP_ROWS_OF_BLOCKS) if members > 1 else None
     packed = arguments.block_groups(
         result=result.address, blocks=blocks.address, readable=blocks.nbytes,
-        x=arranged.address, x_rows=held, rows=rows, hidden=hidden, members=members, rounds=rounds,
+        x=arranged.address, x_rows=count, rows=rows, hidden=hidden, members=members, rounds=rounds,
         parts=address_of(parts),
         counters=NULL if parts is None else build.facts.counters,
     )  # fmt: skip
@@ -286,10 +286,10 @@ def fwd_rms_norm(
     """The product of what rms_norm makes of x, and the sum of x and the residual where there is one."""
     weights = _Weights(blocks, rows, hidden, activations)
     if _makes_rows(weights, x):
-        kernel, made, together = _rows_of_x(build, weights, x)
-        sums = norm.rms_norm_by(build, kernel, x, weight, residual, eps, made.address, together)
+        kernel, activations_of, together = _rows_of_x(build, weights, x)
+        sums = norm.rms_norm_by(build, kernel, x, weight, residual, eps, activations_of.address, together)
         if sums is not None:
-            return _product_of_made(build, weights, made.address, x.shape[0]), *sums
+            return _product_of_made(build, weights, activations_of.address, x.shape[0]), *sums
     normed, *others = row.row(build, MethodOp.RMS_NORM, x, weight, residual, eps)
     return forward(build, blocks, dense(normed, x.shape), rows, hidden, activations), *others
 
@@ -309,13 +309,13 @@ def fwd_silu_mul(
         gated = elementwise.binary(build, BinaryOp.SILU_MUL, x, y)
         return forward(build, blocks, dense(gated, x.shape), rows, hidden, activations)
     x, y = _in_accesses(build, x), _in_accesses(build, y)
-    kernel, made, together = _rows_of_x(build, weights, x)
+    kernel, quantized, together = _rows_of_x(build, weights, x)
     packed = arguments.make_gated_x(
-        result=made.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
+        result=quantized.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
         x_rows=x.shape[0], hidden=hidden, together=together,
     )  # fmt: skip
     build.launch("make_x", f"silu_mul_{kernel}", _blocks_that_make(x), packed)
-    return _product_of_made(build, weights, made.address, x.shape[0])
+    return _product_of_made(build, weights, quantized.address, x.shape[0])
 
 
 def _makes_rows(weights: _Weights, x: Operand) -> bool:
@@ -323,30 +323,30 @@ def _makes_rows(weights: _Weights, x: Operand) -> bool:
     return weights.blocks.block_size > 1 and x.shape[0] <= MAX_ROWS_OF_X and weights.has_whole_lanes(x)
 
 
-def _product_of_made(build: ProgramBuilder, weights: _Weights, made: Address, held: int) -> Buffer:
-    result = build.empty(DType.F32, held * weights.rows)
-    _multiply_rows(build, weights, made, 0, held, result.address)
+def _product_of_made(build: ProgramBuilder, weights: _Weights, quantized: Address, count: int) -> Buffer:
+    result = build.empty(DType.F32, count * weights.rows)
+    _multiply_rows(build, weights, quantized, 0, count, result.address)
     return result
 
 
 def _multiply_few(build: ProgramBuilder, weights: _Weights, x: Operand, result: Address) -> None:
     """Write the product of as many rows of x as the kernel takes at once to the address `result`."""
-    stride, held = x.strides[0], x.shape[0]
+    stride, count = x.strides[0], x.shape[0]
     if weights.blocks.block_size == 1:
-        _multiply_rows(build, weights, x.address, stride, held, result)
+        _multiply_rows(build, weights, x.address, stride, count, result)
         return
-    kernel, made, together = _rows_of_x(build, weights, x)
+    kernel, quantized, together = _rows_of_x(build, weights, x)
     packed = arguments.make_x(
-        result=made.address, x=x.address, x_stride=stride, x_rows=held, hidden=weights.hidden, together=together
+        result=quantized.address, x=x.address, x_stride=stride, x_rows=count, hidden=weights.hidden, together=together
     )
     build.launch("make_x", f"x_{kernel}", _blocks_that_make(x), packed)
-    _multiply_rows(build, weights, made.address, 0, held, result)
+    _multiply_rows(build, weights, quantized.address, 0, count, result)
 
 
 def _multiply_rows(
-    build: ProgramBuilder, weights: _Weights, x: Address, stride: int, held: int, result: Address
+    build: ProgramBuilder, weights: _Weights, x: Address, stride: int, x_rows: int, result: Address
 ) -> None:
-    """The same of rows as the kernel reads them: of integers, or of floats for weights that are."""
+    """Multiply rows as the kernel reads them: of integers, or of floats for weights that are."""
     blocks, rows, hidden, activations = weights
     kernel = "block_product" if activations is None else "rounded_product"
     memory, split_bits = blocks.memory, 0
@@ -354,23 +354,23 @@ def _multiply_rows(
         memory, split_bits = _roomy(build, blocks), _split_bits(rows, hidden)
     readable = max(blocks.nbytes, LEAST_BLOCKS_BYTES)
     packed = arguments.block_product(
-        result=result, blocks=memory.address, readable=readable, x=x, x_stride=stride, x_rows=held, rows=rows,
+        result=result, blocks=memory.address, readable=readable, x=x, x_stride=stride, x_rows=x_rows, rows=rows,
         hidden=hidden, split_bits=split_bits,
     )  # fmt: skip
     if blocks.block_size == 1:
         count = ceil_divide(rows, _WAVES)
-    elif held > 1:
+    elif x_rows > 1:
         count = ceil_divide(rows, BLOCK_ROWS)
     else:
-        whole = ceil_divide(rows, BLOCK_ROWS * BLOCK_ROWS_APART) * BLOCK_ROWS * BLOCK_ROWS_APART
-        count = ceil_divide(whole << split_bits, _WAVES * _rows_at_once(blocks, activations))
-    name = f"{kernel}_{blocks.dtype.value}_{_most_rows(held)}"
+        padded_rows = ceil_divide(rows, BLOCK_ROWS * BLOCK_ROWS_APART) * BLOCK_ROWS * BLOCK_ROWS_APART
+        count = ceil_divide(padded_rows << split_bits, _WAVES * _rows_at_once(blocks, activations))
+    name = f"{kernel}_{blocks.dtype.value}_{_most_rows(x_rows)}"
     build.launch("block_product", name, count, packed)
 
 
-def _most_rows(held: int) -> int:
-    """The rows of x that the kernel for so many of them takes at most."""
-    return next(most for most in (1, FEW_ROWS_OF_X, MAX_ROWS_OF_X) if held <= most)
+def _most_rows(count: int) -> int:
+    """Return the most activation rows that the kernel for `count` of them takes."""
+    return next(limit for limit in (1, FEW_ROWS_OF_X, MAX_ROWS_OF_X) if count <= limit)
 
 
 def _rows_at_once(blocks: BlocksBuffer, activations: str | None) -> int:
@@ -390,27 +390,27 @@ def _split_bits(rows: int, hidden: int) -> int:
 
 
 def _roomy(build: ProgramBuilder, blocks: BlocksBuffer) -> Memory:
-    """The memory of the weights; of few a copy in as much as products read, which take whole accesses."""
+    """Return the memory of the weights; if they are few, a copy of the size that products read in aligned accesses."""
     count = blocks.nbytes
     if count >= LEAST_BLOCKS_BYTES:
         return blocks.memory
-    roomy = build.empty(DType.U8, LEAST_BLOCKS_BYTES)
-    whole = Layout.contiguous((count,))
-    copy.copy(build, Operand(blocks.bytes(), whole), Operand(roomy, whole))
-    return roomy.memory
+    padded = build.empty(DType.U8, LEAST_BLOCKS_BYTES)
+    layout = Layout.contiguous((count,))
+    copy.copy(build, Operand(blocks.bytes(), layout), Operand(padded, layout))
+    return padded.memory
 
 
 def _rows_of_x(build: ProgramBuilder, weights: _Weights, x: Operand) -> tuple[str, Buffer, int]:
-    """How names of kernels that make rows of integers of x for these weights go on, room, and how many lie together.
+    """Return the suffix of kernels that quantize activations for these weights, memory, and how many are interleaved.
 
     See rows_of_x.hpp.
     """
-    held, hidden = x.shape
+    count, hidden = x.shape
     planes = EXACT_PLANES if weights.activations is None else 1
     group = min(weights.blocks.dtype.group_size, _LANE_WEIGHTS)
     row_bytes = ceil_divide(hidden, _MAX_PART) * (_MAX_PART * planes + _MAX_PART // group * _STEP_BYTES)
-    made = build.empty(DType.U8, _most_rows(held) * row_bytes)
-    return f"{planes}_{group}", made, 1 if held == 1 else X_ROWS_TOGETHER
+    quantized = build.empty(DType.U8, _most_rows(count) * row_bytes)
+    return f"{planes}_{group}", quantized, 1 if count == 1 else X_ROWS_TOGETHER
 
 
 def _blocks_that_make(x: Operand) -> int:
@@ -420,27 +420,27 @@ def _blocks_that_make(x: Operand) -> int:
 def _decoded_product(
     build: ProgramBuilder, weights: _Weights, x: Operand, dtype: DType, product: Callable[[Operand], Buffer | None]
 ) -> Buffer | None:
-    """The products, in `dtype`, with rows of weights in x's, as many of them at a time as `_MAX_DECODED` says."""
+    """The products, in `dtype`, with rows of weights in x's, decoded in parts of at most `_MAX_DECODED` bytes."""
     rows = weights.rows
-    most = max(_MAX_DECODED // (max(weights.hidden, 1) * x.itemsize), 1)
-    if rows <= most:
+    limit = max(_MAX_DECODED // (max(weights.hidden, 1) * x.itemsize), 1)
+    if rows <= limit:
         return product(weights.decoded(build, x.dtype, 0, rows))
     # Parts of one size share their memory.
-    most = ceil_divide(rows, ceil_divide(rows, most))
-    held = x.shape[0]
-    result = build.empty(dtype, held * rows)
-    whole = dense(result, (held, rows))
-    for begin in range(0, rows, most):
-        count = min(most, rows - begin)
+    limit = ceil_divide(rows, ceil_divide(rows, limit))
+    x_rows = x.shape[0]
+    result = build.empty(dtype, x_rows * rows)
+    view = dense(result, (x_rows, rows))
+    for begin in range(0, rows, limit):
+        count = min(limit, rows - begin)
         part = product(weights.decoded(build, x.dtype, begin, count))
         if part is None:
             return None
-        copy.copy(build, dense(part, (held, count)), Operand(result, whole.layout.narrow(1, begin, count, 1)))
+        copy.copy(build, dense(part, (x_rows, count)), Operand(result, view.layout.narrow(1, begin, count, 1)))
     return result
 
 
 def _aligned(build: ProgramBuilder, x: Operand) -> Operand:
-    """Rows in f32 that lanes load whole accesses of."""
+    """Return rows in f32 that lanes load in aligned accesses."""
     return _in_accesses(build, x) if x.dtype is DType.F32 else dense(_converted(build, x, DType.F32), x.shape)
 
 

@@ -35,11 +35,11 @@ def seed(device: GpuDevice) -> int:
 
 
 def draw(build: ProgramBuilder, count: int, dtype: DType) -> Draw:
-    """The random blocks of so many numbers."""
+    """Return the number of random blocks for `count` numbers."""
     return build.draw(drawn_blocks(count, dtype))
 
 
 def blocks(count: int, dtype: DType) -> int:
-    """The blocks of a launch that draws so many numbers."""
+    """Return the blocks of a launch that draws `count` numbers."""
     packs = _MAX_DRAWN_PACKS if count * dtype.itemsize >= _MIN_SHARED_BYTES else _DRAWN_PACKS
     return blocks_for(count, dtype.itemsize, packs)

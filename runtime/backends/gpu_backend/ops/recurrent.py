@@ -63,7 +63,7 @@ def sequence_by_library(
     build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool,
 ) -> Buffer | None:  # fmt: skip
-    """The same with the products of each step by a library; None where one launch makes all steps."""
+    """Compute the steps with products by a library; None where one launch computes all steps."""
     if _grid(build.facts, gates, initial) is not None:
         return None
     operands = gates, weight, bias, initial, lengths, reverse
@@ -85,7 +85,7 @@ def sequence_with_products_by_library(
     build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool,
 ) -> tuple[Buffer, ...] | None:  # fmt: skip
-    """The same with the products of each step by a library; None where one launch makes all steps."""
+    """Compute the steps with products by a library; None where one launch computes all steps."""
     if _grid(build.facts, gates, initial) is not None:
         return None
     operands = gates, weight, bias, initial, lengths, reverse
@@ -108,7 +108,7 @@ def sequence_gradient_by_library(
     build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     states: Operand, products: Operand, lengths: Operand | None, gradient: Operand, reverse: bool,
 ) -> tuple[Buffer, ...] | None:  # fmt: skip
-    """The same with the products of each step by a library; None where one launch makes all steps."""
+    """Compute the steps with products by a library; None where one launch computes all steps."""
     if _grid(build.facts, gates, initial) is not None:
         return None
     operands = gates, weight, bias, initial, states, products, lengths, gradient, reverse
@@ -119,7 +119,7 @@ def _together(
     build: ProgramBuilder, grid: _Grid, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool, *, keep_products: bool,
 ) -> tuple[Buffer, ...]:  # fmt: skip
-    """The states after each step, and the products if they are kept, by one launch."""
+    """Compute the states after each step, and the products if they are saved, by one launch."""
     kernels = _Kernels(build)
     kind, (steps, rows, units) = shared.kind_of(initial), (gates.shape[0], *initial.shape[1:])
     result = dense(build.empty(gates.dtype, steps * initial.layout.elem_count), (kind.states, steps, rows, units))

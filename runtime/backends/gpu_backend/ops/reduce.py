@@ -52,13 +52,13 @@ _MAX_IN_ROW: Final = (1 << 32) - (1 << 20)
 
 
 class _Elements(NamedTuple):
-    """What a plan has to know about an op and its dtype, in bytes."""
+    """The facts of an op and its dtype that a plan depends on, in bytes."""
 
     itemsize: int
     state: int
     """Of a partial result."""
     is_ordered: bool
-    """Whether the result says where something was found."""
+    """Whether the result is a position."""
     is_one_number: bool
     """Whether a partial result is."""
 
@@ -81,7 +81,7 @@ class _Axes(NamedTuple):
 
 
 class _Pass(NamedTuple):
-    """A launch of the first pass over the elements from `offset` on; it gives so many `splits` of each output."""
+    """A launch of the first pass over the elements from `offset` on, into `splits` of each output."""
 
     kernel: str
     blocks: int
@@ -92,7 +92,7 @@ class _Pass(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How the outputs from `first` on are made. With one split there is no second pass."""
+    """How the outputs from `first` on are computed. With one split there is no second pass."""
 
     first: int
     outputs: int
@@ -122,7 +122,7 @@ def reduce(
 
 
 def team_of_one(build: ProgramBuilder, x: Operand) -> int | None:
-    """The threads that sum all elements in one launch; None where these lie apart, or are too many."""
+    """Return the threads that sum all elements in one launch; None where these are not contiguous, or too many."""
     count = x.layout.elem_count
     if not count or not x.layout.is_contiguous:
         return None
@@ -137,7 +137,7 @@ def _elements(op: ReduceOp | MethodOp, dtype: DType) -> _Elements:
     elif op.result in (None, dtype):
         state = op.numbers * compute
     else:
-        # A result of its own dtype is joined in a whole register.
+        # A result of its own dtype is combined in a full register.
         state = max(op.result.itemsize, 4)
     return _Elements(dtype.itemsize, state, op.gives_position, op.numbers == 1)
 
@@ -192,9 +192,9 @@ def _plans(
         # Read in the order in which they lie, where any order will do.
         order.sort(key=lambda dim: -strides[dim])
     reduced = _axes(shape, strides, order)
-    kept = _axes(shape, strides, [dim for dim in range(len(shape)) if dim not in dims])
+    outer = _axes(shape, strides, [dim for dim in range(len(shape)) if dim not in dims])
     wanted = _BUSY_BLOCKS * multiprocessors
-    return tuple(_plan(elements, reduced, kept, piece, wanted) for piece in split(kept.dims, [kept.strides]))
+    return tuple(_plan(elements, reduced, outer, piece, wanted) for piece in split(outer.dims, [outer.strides]))
 
 
 def _axes(shape: Dims, strides: Dims, dims: list[int]) -> _Axes:
@@ -202,8 +202,8 @@ def _axes(shape: Dims, strides: Dims, dims: list[int]) -> _Axes:
     return _Axes(sizes, steps)
 
 
-def _plan(elements: _Elements, reduced: _Axes, kept: _Axes, piece: Piece, wanted: int) -> _Plan:
-    outputs = _Axes(piece.dims, kept.strides)
+def _plan(elements: _Elements, reduced: _Axes, outer: _Axes, piece: Piece, wanted: int) -> _Plan:
+    outputs = _Axes(piece.dims, outer.strides)
     # Too many elements for one launch become splits of several; where order matters they are dense, which fits anyway.
     launches = [Piece(0, (0,), reduced.dims)]
     if not elements.is_ordered:
@@ -219,16 +219,16 @@ def _plan(elements: _Elements, reduced: _Axes, kept: _Axes, piece: Piece, wanted
     return _Plan(piece.first, outputs.size, reduced.size, tuple(passes), sum(first.splits for first in passes))
 
 
-def _rows(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
-    """A team of threads for each output and split."""
-    outputs, length = kept.size, reduced.size
+def _rows(elements: _Elements, reduced: _Axes, outer: _Axes, offset: int, wanted: int, least: int) -> _Pass:
+    """Plan a subgroup for each output and split."""
+    outputs, length = outer.size, reduced.size
     unit = ACCESS_BYTES // elements.itemsize if reduced.is_dense else 1
     accesses = ceil_divide(length, unit)
     most = _WAVE_ACCESSES if reduced.is_dense else _WAVE_ELEMENTS
     team = _team(accesses, most if elements.is_one_number else _WAVE_ACCESSES_OF_SEVERAL)
     blocks = ceil_divide(outputs * team, BLOCK_SIZE)
     splits, chunk = _splits(length, wanted // blocks if accesses > most else 1, team * unit, least)
-    sizes, strides = kept.dims + reduced.dims, kept.strides + reduced.strides
+    sizes, strides = outer.dims + reduced.dims, outer.strides + reduced.strides
     packer = partial(
         arguments.reduce_rows, outputs=outputs, length=length, splits=splits, chunk=chunk, team=team,
         dense=reduced.is_dense, reduced_rank=len(reduced.dims), geometry=packed_dims(sizes, [strides]),
@@ -236,12 +236,12 @@ def _rows(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, wanted:
     return _Pass("rows", ceil_divide(outputs * splits * team, BLOCK_SIZE), offset, splits, packer)
 
 
-def _columns(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
-    """A team of threads for outputs side by side; the other threads of the block share out the rows."""
-    length, inner = reduced.size, kept.dims[-1]
+def _columns(elements: _Elements, reduced: _Axes, outer: _Axes, offset: int, wanted: int, least: int) -> _Pass:
+    """Plan a subgroup for adjacent outputs; the other threads of the block share the rows."""
+    length, inner = reduced.size, outer.dims[-1]
     pack = COLUMN_ELEMENTS[elements.itemsize]
     per_row = ceil_divide(inner, pack)
-    packs = kept.size // inner * per_row
+    packs = outer.size // inner * per_row
     team = min(ROW_TEAM, power_of_two(packs))
     while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
         team *= 2
@@ -250,10 +250,10 @@ def _columns(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, want
         team //= 2
     across = ceil_divide(packs, team)
     splits, chunk = _splits(length, wanted // across, _rows_at_once(team), least)
-    sizes = (*kept.dims[:-1], per_row, *reduced.dims)
-    strides = (*kept.strides[:-1], pack, *reduced.strides)
+    sizes = (*outer.dims[:-1], per_row, *reduced.dims)
+    strides = (*outer.strides[:-1], pack, *reduced.strides)
     packer = partial(
-        arguments.reduce_columns, outputs=kept.size, length=length, splits=splits, chunk=chunk, team=team, packs=packs,
+        arguments.reduce_columns, outputs=outer.size, length=length, splits=splits, chunk=chunk, team=team, packs=packs,
         packs_per_row=per_row, inner=inner, reduced_rank=len(reduced.dims), geometry=packed_dims(sizes, [strides]),
     )  # fmt: skip
     return _Pass("columns", across * splits, offset, splits, packer)
@@ -271,7 +271,7 @@ def _team(accesses: int, max_of_wave: int = _WAVE_ACCESSES) -> int:
 
 
 def _splits(length: int, wanted: int, unit: int, least: int) -> tuple[int, int]:
-    """Into how many splits the `length` elements of an output go, and how many each takes, whole units if many."""
+    """Return the number of splits for the `length` elements of an output, and their size, in units if many."""
     splits = min(wanted, length // (_MIN_ACCESSES * unit), _MAX_SPLITS)
     if splits <= _FEW_SPLITS:
         splits = 1

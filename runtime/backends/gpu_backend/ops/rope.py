@@ -67,14 +67,14 @@ def _plan(
     *before, tokens, size = shape
     natural = copy.row_major(shape)
     positions = (step, *(0,) * (len(before) - 1)) if before else ()
-    dims, (source, target, place) = merged(tuple(before), (strides[:-2], natural[:-2], positions))
-    if not dims or place[-1]:
-        dims, source, target, place = (*dims, 1), (*source, 0), (*target, 0), (*place, 0)
+    dims, (source, target, index) = merged(tuple(before), (strides[:-2], natural[:-2], positions))
+    if not dims or index[-1]:
+        dims, source, target, index = (*dims, 1), (*source, 0), (*target, 0), (*index, 0)
     *outer, heads = dims
     pack = ACCESS_BYTES // itemsize
     width = size if interleaved else size // 2
     is_packed = alignment == ACCESS_BYTES and width % pack == 0 and all(each % pack == 0 for each in strides[:-1])
-    # So many elements are side by side in a thread, and so many angles.
+    # The elements of a thread that are adjacent, and the angles.
     unit = pack if is_packed else 1 + interleaved
     angles = unit // 2 if interleaved else unit
     threads = math.prod(outer) * tokens * (width // unit)
@@ -86,7 +86,7 @@ def _plan(
         (*source[:-1], source[-1] * rotated, strides[-2], unit),
         (*target[:-1], target[-1] * rotated, natural[-2], unit),
         (*still, 0, size // 2, angles),
-        (*place[:-1], 0, 0, 0),
+        (*index[:-1], 0, 0, 0),
         (*still, rotated, 0, 0),
     )
     launches = parts(BLOCK_SIZE, (*outer, ceil_divide(heads, rotated), tokens, width // unit), operands)

@@ -24,7 +24,7 @@ from .scalar import parameter_bits
 if TYPE_CHECKING:
     from .....dtype import DType
 
-# Numbers of rows that a struct has room for.
+# The capacity of a struct for numbers of rows.
 _NUMBERS: Final = 5
 _NO_INDEX: Final = arguments.Index(errors=NULL, size=0, call=0, index_mark=0, op=0, index_bytes=0, index_shift=0)
 
@@ -40,26 +40,26 @@ _MIN_INNER_BYTES: Final = 64
 _MAX_COLUMN: Final = 4096
 
 
-def row(build: ProgramBuilder, op: MethodOp, *given: Any) -> Any:
-    """`op` of operands along a dim, which comes behind them; then which totals are asked for, and the parameters.
+def row(build: ProgramBuilder, op: MethodOp, *values: Any) -> Any:
+    """`op` of operands along a dim, which comes after them; then which totals are wanted, and the parameters.
 
     Operands have one shape or are vectors along the row; those that are left out are None.
     """
-    variant, arguments = variant_for(op.value, given)
+    variant, arguments = variant_for(op.value, values)
     facts = ROWS[variant]
     if facts.has_numbers:
         formula = RowFormula(FAMILY, op.value, facts, has_elements=facts.results > 0, variant=variant)
         return _with_numbers(build, formula, arguments)
     count = len(facts.absent) + facts.adds_residual
-    operands, rest = arguments[:count], [*arguments[count:]]
-    dim = len(operands[0].shape) - 1 if facts.last_dim else rest.pop(0)
-    asked, parameters = rest[: facts.totals], rest[facts.totals :]
-    outputs = along(build, RowFormula(FAMILY, op.value, facts, variant=variant), dim, operands, parameters, asked)
+    operands, options = arguments[:count], [*arguments[count:]]
+    dim = len(operands[0].shape) - 1 if facts.last_dim else options.pop(0)
+    wanted, parameters = options[: facts.totals], options[facts.totals :]
+    outputs = along(build, RowFormula(FAMILY, op.value, facts, variant=variant), dim, operands, parameters, wanted)
     return outputs if facts.outputs > 1 else outputs[0]
 
 
 class RowNumbers(NamedTuple):
-    """What an op has one of for each row: numbers that it takes and gives, and an index."""
+    """The numbers of each row that an op takes and gives, and an index."""
 
     operands: Sequence[Operand] = ()
     results: Sequence[Buffer] = ()
@@ -86,7 +86,7 @@ class RowNumbers(NamedTuple):
         return {"indexes": indexes, "index": self.fields, "ignored": self.ignored, "index_step": step}
 
     def indexed(self, build: ProgramBuilder, op: str, positions: Operand, size: int, ignored: int) -> RowNumbers:
-        """The same with an index for each row of `size` elements, of which `ignored` is none."""
+        """Compute an op with an index for each row of `size` elements, of which `ignored` is none."""
         fields = index.Rows.of(build, op, positions, size).fields
         if abs(ignored) >= 1 << 63:
             # Any other number is no index either.
@@ -94,23 +94,23 @@ class RowNumbers(NamedTuple):
         return self._replace(positions=_evenly_spaced(build, positions), ignored=ignored, fields=fields)
 
 
-def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[Any]) -> Any:
+def _with_numbers(build: ProgramBuilder, formula: RowFormula, values: Sequence[Any]) -> Any:
     """The results of a formula that takes or gives numbers of rows, or reads an index of each."""
     facts = formula.facts
     count = len(facts.absent)
-    operands, others = given[:count], [*given[count : count + facts.numbers]]
-    rest = [*given[count + facts.numbers :]]
+    operands, others = values[:count], [*values[count : count + facts.numbers]]
+    options = [*values[count + facts.numbers :]]
     x = operands[0]
-    targets = rest.pop(0) if facts.has_index else None
-    dim = len(x.shape) - 1 if facts.last_dim else rest.pop(0)
-    ignored = rest.pop(0) if facts.has_index else 0
-    overwrites = rest.pop(0) if facts.numbers else False
+    targets = options.pop(0) if facts.has_index else None
+    dim = len(x.shape) - 1 if facts.last_dim else options.pop(0)
+    ignored = options.pop(0) if facts.has_index else 0
+    overwrites = options.pop(0) if facts.numbers else False
     shape, length = x.shape, x.shape[dim]
     rows = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
-    made = facts.number_results
+    result_count = facts.number_results
     numbers = RowNumbers(
         [_evenly_spaced(build, each, (0, 1)) for each in others],
-        [build.empty(x.dtype.compute, rows) for _ in range(made)],
+        [build.empty(x.dtype.compute, rows) for _ in range(result_count)],
     )
     if targets is not None:
         numbers = numbers.indexed(build, formula.op, targets, length, ignored)
@@ -119,9 +119,9 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, given: Sequence[An
     in_place = overwrites and is_whole and facts.results == 1 and length % vector_elements(length, x.itemsize) == 0
     results = [x.storage if in_place else build.empty(x.dtype, rows * length) for _ in range(facts.results)]
     if rows:
-        kernels = RowKernels(formula, STRUCTS, x.dtype, parameter_bits(FAMILY, tuple(rest), x.dtype))
+        kernels = RowKernels(formula, STRUCTS, x.dtype, parameter_bits(FAMILY, tuple(options), x.dtype))
         if length == 0:
-            # Kernels read an element in the place of those behind the end of a row.
+            # Kernels read an element instead of those after the end of a row.
             one = dense(build.empty(x.dtype, 1), (1,))
             operands = [operand and one.relaid(shape, (0,) * len(shape)) for operand in operands]
         moved = [each and _moved_last(each, dim) for each in [broadcast(operand, x, dim) for operand in operands]]
@@ -149,9 +149,9 @@ def along(
     dim: int,
     operands: Sequence[Operand | None],
     parameters: Sequence[Any] = (),
-    asked: Sequence[bool] = (),
+    wanted: Sequence[bool] = (),
 ) -> tuple[Buffer, ...]:
-    """The results of a formula along a dim of operands, contiguous, with the sums over rows that are `asked` for.
+    """The results of a formula along a dim of operands, contiguous, with the sums over rows that are `wanted`.
 
     The operands have one dtype, and the shape of the first one, in which one that lacks a dim has stride 0, or they are
     vectors along the row; those that are left out are None.
@@ -161,11 +161,11 @@ def along(
     dtypes = (x.dtype,) * formula.facts.results
     bits = parameter_bits(FAMILY, tuple(parameters), x.dtype)
     rank = len(x.layout.shape)
-    given = [
+    views = [
         operand if operand is None or len(operand.layout.shape) == rank else broadcast(operand, x, dim)
         for operand in operands
     ]
-    return typed_along(build, formula, STRUCTS, dim, x.dtype, given, dtypes, bits, asked)
+    return typed_along(build, formula, STRUCTS, dim, x.dtype, views, dtypes, bits, wanted)
 
 
 def broadcast(operand: Operand | None, x: Operand, dim: int) -> Operand | None:
@@ -184,14 +184,14 @@ def typed_along(
     operands: Sequence[Operand | None],
     results: Sequence[DType],
     parameters: Sequence[Number],
-    asked: Sequence[bool] = (),
+    wanted: Sequence[bool] = (),
     numbers: RowNumbers | None = None,
 ) -> tuple[Buffer, ...]:
-    """The same with operands, results and totals of any dtypes, of rows that are reduced as those of `dtype` are."""
+    """Compute a formula with operands, results and totals of any dtypes; rows are reduced as those of `dtype` are."""
     x, facts = operands[0], formula.facts
     assert x is not None
     shape, count = x.shape, x.layout.elem_count
-    of_rows = [formula.is_of_rows(place) for place in range(facts.results)]
+    of_rows = [formula.is_of_rows(index) for index in range(facts.results)]
     dtypes = results[facts.results :] or [dtype] * facts.totals
     outputs = [
         build.empty(result, count // shape[dim] if is_of_rows and count else count)
@@ -199,7 +199,7 @@ def typed_along(
     ]
     sums = [build.empty(dtype, count) for _ in range(facts.adds_residual) if operands[-1] is not None]
     totals = [
-        build.empty(total, shape[dim]) if is_asked else None for total, is_asked in zip(dtypes, asked, strict=False)
+        build.empty(total, shape[dim]) if is_wanted else None for total, is_wanted in zip(dtypes, wanted, strict=False)
     ]
     if count == 0:
         zeros = [total for total in totals if total is not None]
@@ -279,8 +279,8 @@ def _along_rows(
         ]
         first = launch.first * length
         targets: list[Value | int] = [
-            output.at(launch.first if formula.is_of_rows(place) else first)
-            for place, output in enumerate(outputs.results)
+            output.at(launch.first if formula.is_of_rows(index) else first)
+            for index, output in enumerate(outputs.results)
         ]
         targets += [NULL] * facts.totals
         targets += [output.at(first) for output in outputs.sums]

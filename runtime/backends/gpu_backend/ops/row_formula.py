@@ -36,21 +36,21 @@ class RowFormula(NamedTuple):
 
 
 class RowStructs(NamedTuple):
-    """The structs that kernels of rows take, and for how many operands and results these have room."""
+    """The structs that kernels of rows take, and their capacity of operands and results."""
 
     rows: Callable[..., KernelArguments]
     columns: Callable[..., KernelArguments]
     operands: int
     results: int
     has_numbers: bool
-    """Whether there is room for numbers of rows."""
+    """Whether there is capacity for numbers of rows."""
 
 
 STRUCTS: Final = RowStructs(arguments.along_rows, arguments.along_columns, 4, 3, has_numbers=True)
 
 
 class RowOutputs(NamedTuple):
-    """The results of elements, the sums over rows that are asked for, and the sum with a residual."""
+    """The results of elements, the sums over rows that are requested, and the sum with a residual."""
 
     results: Sequence[Buffer]
     totals: Sequence[Buffer | None]
@@ -58,7 +58,7 @@ class RowOutputs(NamedTuple):
 
 
 class RowKernels(NamedTuple):
-    """What all launches of a formula have in common."""
+    """The part that all launches of a formula share."""
 
     formula: RowFormula
     structs: RowStructs

@@ -28,7 +28,7 @@ _WIDE_SCALARS: Final = (4,)
 _VECTORS_WITH_TOTALS: Final = 2
 _WIDE_ELEMENT: Final = 8
 _WORD_BYTES: Final = 4
-# Up to so many are better than more threads for a row.
+# Up to this many are better than more threads for a row.
 _PREFERRED_VECTORS: Final = 4
 _PREFERRED_WORDS: Final = 16
 # With fewer blocks for each multiprocessor, long rows are split into parts. A part has at least so many bytes for each
@@ -42,7 +42,7 @@ class RowKernel(NamedTuple):
     """A kernel of the engine of rows, see row.yaml."""
 
     name: str
-    """What its name ends with."""
+    """The suffix of its name."""
     is_of_columns: bool
     call: str
     """The function that it calls, for a functor."""
@@ -70,7 +70,7 @@ def row_kernels(dtype: DType) -> list[RowKernel]:
 
 
 class RowLaunch(NamedTuple):
-    """A launch over rows from number `first` on: of `team` threads each or, without a team, of `splits` blocks each."""
+    """A launch over rows from number `first` on: a subgroup of `team` threads for each or, if 0, `splits` blocks."""
 
     first: int
     offsets: Dims
@@ -102,14 +102,14 @@ def in_rows(
     build: ProgramBuilder,
     dtype: DType,
     operands: Sequence[Operand | None],
-    room: int,
+    capacity: int,
     *,
     has_totals: bool = False,
     has_results: bool = True,
 ) -> Rows:
     """The rows of operands, copied where they are not aligned, and the launches over them.
 
-    Structs have room for `room` operands.
+    Structs have a capacity of `capacity` operands.
     """
     first = operands[0]
     assert first is not None
@@ -119,13 +119,13 @@ def in_rows(
     absent = (0,) * len(shape)
     varying = apart = 0
     outer = []
-    for place, operand in enumerate(operands):
+    for index, operand in enumerate(operands):
         *steps, along_row = absent if operand is None else operand.layout.strides
-        varying |= bool(along_row) << place
-        apart |= any(steps) << place
+        varying |= bool(along_row) << index
+        apart |= any(steps) << index
         outer.append(tuple(steps))
     launches = _launches(
-        shape, tuple(outer), room, dtype.itemsize, unit, build.facts.multiprocessors, has_totals, has_results
+        shape, tuple(outer), capacity, dtype.itemsize, unit, build.facts.multiprocessors, has_totals, has_results
     )
     return Rows(operands, varying, apart, launches)
 
@@ -166,7 +166,7 @@ def _launches(
     has_totals: bool,
     has_results: bool,
 ) -> tuple[RowLaunch, ...]:
-    """Launches over operands of these strides, of which their struct has room for the `most`."""
+    """Return launches over operands of these strides; their struct has the capacity `most`."""
     *outer, length = shape
     dims, strides = merged(tuple(outer), strides)
     padding = ((0,) * len(dims),) * (most - len(strides))
@@ -176,7 +176,7 @@ def _launches(
     vectors = ceil_divide(length, count)
     options, preferred = _options(itemsize, is_vector, has_totals, has_results)
     in_registers = _in_registers(vectors, options, preferred)
-    # Those of more vectors than a short row has are in the order of whole waves.
+    # Those of more vectors than a short row has are ordered by complete waves.
     least = ROW_TEAM if in_registers > options[0] else 1
     team = max(power_of_two(ceil_divide(vectors, in_registers)), least) if in_registers else 0
     launches = []
@@ -198,7 +198,7 @@ def vector_elements(length: int, itemsize: int) -> int:
 
 
 def _word(itemsize: int) -> str:
-    """What kernels take of rows that do not consist of vectors of 16 bytes."""
+    """Return the fields of rows that do not consist of vectors of 16 bytes."""
     return "scalar" if itemsize >= _WORD_BYTES else "pair"
 
 

@@ -20,7 +20,7 @@ def element_bits(value: complex | Parameter, dtype: DType) -> Number:
 
 
 def bits_of(value: complex, dtype: DType, times: int = 1) -> int:
-    """The bits of so many elements, converted as to_dtype does."""
+    """Return the bits of `count` elements, converted as to_dtype does."""
     if dtype.is_complex or isinstance(value, complex):
         # Either part may be a zero of either sign.
         bits = _bits.__wrapped__(value, dtype)
@@ -33,7 +33,7 @@ def bits_of(value: complex, dtype: DType, times: int = 1) -> int:
 
 
 def element_words(value: complex | Parameter, dtype: DType, times: int = 1) -> tuple[Number, Number]:
-    """The bits of so many elements, as `element_bits` has them, in two words, the lowest first."""
+    """Return the bits of elements, as `element_bits` has them, in two words, the lowest first."""
     if isinstance(value, Parameter):
         return Scalar(value, _low, dtype, times), Scalar(value, _high, dtype, times)
     return _low(value, dtype, times), _high(value, dtype, times)
@@ -58,7 +58,7 @@ def parameter_bits(family: str, parameters: tuple[float | Parameter, ...], dtype
 
 
 def repeated_bits(bits: Number, itemsize: int, times: int) -> Number:
-    """The bits of so many elements of `itemsize` bytes, each of which has these bits."""
+    """Return the bits of adjacent elements of `itemsize` bytes, each of which has these bits."""
     if isinstance(bits, Scalar) and times > 1:
         return Scalar(bits, _repeated, itemsize, times)
     return bits if not isinstance(bits, int) else _repeated(bits, itemsize, times)

@@ -19,10 +19,10 @@ from . import copy
 # With fewer blocks, or threads that walk a column, for each multiprocessor, lines go in splits.
 _BUSY_BLOCKS: Final = 4
 _BUSY_THREADS: Final = 1024
-# A split is worth its sum if a thread has so many accesses of it.
+# A split is worth its sum if a thread has this many accesses of it.
 _MIN_ACCESSES: Final = 8
 _MAX_SPLITS: Final = 1024
-# A team that is part of a wave makes at most so many rounds; longer rows are a block's.
+# A subgroup smaller than a wave takes at most this many rounds; longer rows are a block's.
 _TEAM_ROUNDS: Final = 4
 _MAX_POSITIONS: Final = (1 << 32) - 1
 
@@ -77,7 +77,7 @@ def _state_bytes(op: MethodOp, dtype: DType) -> int:
     if op.gives_positions:
         number = max(number, DType.U32.itemsize)
     elif result is not dtype:
-        # A result of its own dtype is joined in a whole register.
+        # A result of its own dtype is combined in a full register.
         number = max(result.compute.itemsize, DType.U32.itemsize)
     return op.numbers * number
 

@@ -22,7 +22,7 @@ _DIGITS: Final = 1 << DIGIT_BITS
 _WORD_BITS: Final = 32
 _WORD_BYTES: Final = 4
 _PAIR_BYTES: Final = 8
-# A block sorts a line by a digit in the time in which its threads make so many comparisons of all of it with all of it.
+# A block sorts a line by a digit in the time in which its threads compare all of it with all of it this many times.
 _FEW_COMPARISONS: Final = 1 << 14
 # So many blocks keep a multiprocessor busy.
 _BLOCKS_AT_ONCE: Final = 8
@@ -118,8 +118,8 @@ def _positions(
             )
             build.launch("sort", f"sort_{dtype.value}_tile", some, packed)
         else:
-            beside = elements.address + start * dtype.itemsize if elements else NULL
-            _sort_lines(build, dtype, from_, to, beside, some, length, descending)
+            carried = elements.address + start * dtype.itemsize if elements else NULL
+            _sort_lines(build, dtype, from_, to, carried, some, length, descending)
     return result
 
 
@@ -149,7 +149,7 @@ def sort_keys(build: ProgramBuilder, keys: Memory, count: int, bits: int) -> tup
 
 
 def _sort_by_digits(
-    build: ProgramBuilder, dtype: DType, kernels: Sequence[str], source: Address, result: Address, beside: Pointer,
+    build: ProgramBuilder, dtype: DType, kernels: Sequence[str], source: Address, result: Address, carried: Pointer,
     lines: int, length: int, descending: bool,
 ) -> None:  # fmt: skip
     """Sort lines by the lowest digits of their keys, which are counted at once before: by one with each kernel."""
@@ -170,7 +170,7 @@ def _sort_by_digits(
     for number, kernel in enumerate(kernels):
         to = result if number == passes - 1 else rooms[number % 2].address
         packed = arguments.sort_pass(
-            source=source, pairs=pairs, result=to, beside=beside,
+            source=source, pairs=pairs, result=to, beside=carried,
             digits=known.address + number * _DIGITS * _WORD_BYTES,
             taken=known.address + (counts + told + number) * _WORD_BYTES,
             told=known.address + (counts + number * blocks * _DIGITS) * _WORD_BYTES, length=length, tiles=tiles,

@@ -1,8 +1,8 @@
 """Elements added at an index, each sum in the order of its positions.
 
-Three ways lead there. Threads walk a line along the chosen dim each: that is quick where lines are very many. Waves
-walk a line each, many positions at a time: that is quick where there are enough lines for all waves, and more so where
-a line fits into shared memory. Sorting lets the positions of each place stand together: that works for any shape, and
+There are three algorithms. Threads walk a line along the chosen dim each: that is quick where lines are very many.
+Waves walk a line each, many positions at a time: that is quick where there are enough lines for all waves, and more so
+where a line fits into shared memory. Sorting groups the positions of each target: that works for any shape, and
 is quick where lines are few and long.
 """
 
@@ -27,11 +27,11 @@ from .sort import sort_keys
 # The keys of the sort are u32.
 _KEY_BITS: Final = 32
 _KEY_BYTES: Final = 4
-# Of a byte of a place that no key has.
+# The byte of a target that no key has.
 _NOWHERE: Final = 0xFF
 # So many comparisons of an element with an index take less time than sorting the indexes.
 _FEW_LOOKS: Final = 1 << 26
-# More places than these one block does not mark as free as quickly as the driver does.
+# More targets than these one block does not mark as free as quickly as the driver does.
 _FEW_ROWS: Final = 1 << 14
 
 # The cost model of scatter_add, in microseconds. A multiprocessor holds so many threads that walk a line each, and
@@ -52,7 +52,7 @@ _SORT_PASS: Final = 9.0
 _SORT_KEY: Final = 1.1e-5
 _BLOCK_SORT_PASS: Final = 2.0
 _BLOCK_SORT_KEY: Final = 2e-3
-# What comes before and after the passes, where keys are made and positions are read in another order.
+# The time before and after the passes, where keys are computed and positions are read in another order.
 _SORTED: Final = 10.0
 _SORTED_KEY: Final = 4e-5
 # A look at all indexes before, and of each of them.
@@ -91,11 +91,13 @@ def scatter_add(build: ProgramBuilder, x: Operand, indexes: Operand, source: Ope
     reach = x.layout.end - x.layout.start_offset if x.layout.end else 0
     facts = build.facts
     gpu = facts.multiprocessors, facts.wave_size
-    way = _best_way(gpu, x.dtype, x.shape, reach, indexes.shape, (indexes.strides[dim], source.strides[dim]), dim)
-    if way is _Algorithm.SORT:
+    algorithm = _best_algorithm(
+        gpu, x.dtype, x.shape, reach, indexes.shape, (indexes.strides[dim], source.strides[dim]), dim
+    )
+    if algorithm is _Algorithm.SORT:
         _add_sorted(build, x, indexes, source, dim, reach)
     else:
-        _add_by_lines(build, way, "scatter_add", x, indexes, source, dim)
+        _add_by_lines(build, algorithm, "scatter_add", x, indexes, source, dim)
 
 
 def scatter_add_in_any_order(build: ProgramBuilder, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
@@ -124,17 +126,17 @@ def _fits_blocks(
 
 
 @lru_cache(maxsize=4096)
-def _best_way(
+def _best_algorithm(
     gpu: tuple[int, int], dtype: DType, target: Dims, reach: int, shape: Dims, steps: tuple[int, int], dim: int
 ) -> _Algorithm:
-    """What is quickest by the cost model, for `target` dims, `shape` indexes and the steps of theirs and the source's.
+    """Return the fastest algorithm by the cost model, for `target` dims, `shape` indexes and the operands' steps.
 
     `gpu` is how many multiprocessors there are and how large a wave is.
     """
     multiprocessors, wave = gpu
     count, length = math.prod(shape), shape[dim]
     lines = count // length
-    # Positions along a line stand together in memory, or lines do; a broadcast source is near either way.
+    # Positions along a line are adjacent in memory, or lines are; a broadcast source is near either way.
     is_dense = all(step in (0, 1) for step in steps)
     threads = ceil_divide(lines, multiprocessors * _THREADS) * length * _THREAD_STEP
     waves = ceil_divide(lines, _waves_at_once(gpu, dtype, target[dim])) * ceil_divide(length, wave) * _WAVE_STEP
@@ -144,15 +146,16 @@ def _best_way(
         threads *= _APART
     elif not is_dense:
         waves, near = waves * _APART, near * _APART
-    way, cost = (_Algorithm.WAVES, waves) if waves < threads and target[dim] < LIMIT else (_Algorithm.THREADS, threads)
+    is_by_waves = waves < threads and target[dim] < LIMIT
+    algorithm, cost = (_Algorithm.WAVES, waves) if is_by_waves else (_Algorithm.THREADS, threads)
     if dtype is not dtype.compute:
         cost += _WIDEN + _WIDEN_ELEMENT * math.prod(target)
     if near < cost and target[dim] * dtype.compute.itemsize <= SHARED_SUMS * wave // BLOCK_SIZE:
-        way, cost = _Algorithm.NEAR, near
+        algorithm, cost = _Algorithm.NEAR, near
     if count > index.FEW:
         cost += _CHECK + _CHECK_INDEX * count
     is_sortable = count < LIMIT and reach < 1 << _KEY_BITS
-    return _Algorithm.SORT if is_sortable and _sort_cost(count, reach) < cost else way
+    return _Algorithm.SORT if is_sortable and _sort_cost(count, reach) < cost else algorithm
 
 
 def _waves_at_once(gpu: tuple[int, int], dtype: DType, length: int) -> int:
@@ -185,21 +188,22 @@ def index_add(build: ProgramBuilder, x: Operand, indexes: Operand, source: Opera
 
 
 def _add_by_lines(
-    build: ProgramBuilder, way: _Algorithm, op: str, x: Operand, indexes: Operand, source: Operand, dim: int
+    build: ProgramBuilder, algorithm: _Algorithm, op: str, x: Operand, indexes: Operand, source: Operand, dim: int
 ) -> None:
     rows = Rows.of(build, op, indexes, x.shape[dim])
     # Of few indexes the kernel looks at all before it writes.
-    are_few = indexes.layout.elem_count <= index.FEW
-    if not are_few:
+    is_small = indexes.layout.elem_count <= index.FEW
+    if not is_small:
         index.check(build, rows)
     # In shared memory sums are in the compute dtype anyway.
-    target = x if way in (_Algorithm.SHARED, _Algorithm.NEAR) else elementwise.converted(build, x, x.dtype.compute)
+    is_rounded = algorithm in (_Algorithm.SHARED, _Algorithm.NEAR)
+    target = x if is_rounded else elementwise.converted(build, x, x.dtype.compute)
     per_block, max_blocks, parts_of_line = BLOCK_SIZE, LIMIT, 1
-    if way is _Algorithm.SHARED:
+    if algorithm is _Algorithm.SHARED:
         per_block, parts_of_line = 1, ceil_divide(x.shape[dim], SHARED_SUMS // x.dtype.compute.itemsize)
-    if way is _Algorithm.NEAR:
+    if algorithm is _Algorithm.NEAR:
         per_block = BLOCK_SIZE // build.facts.wave_size
-    if way is _Algorithm.WAVES:
+    if algorithm is _Algorithm.WAVES:
         gpu = build.facts.multiprocessors, build.facts.wave_size
         per_block = BLOCK_SIZE // gpu[1]
         max_blocks = ceil_divide(_waves_at_once(gpu, x.dtype, x.shape[dim]), per_block)
@@ -210,14 +214,14 @@ def _add_by_lines(
     steps = indexes.strides[dim], source.strides[dim]
     for blocks, _, offsets, lines, geometry in parts(per_block, shape, strides):
         for start in range(0, indexes.shape[dim], LIMIT):
-            index_place, place = [offset + start * step for offset, step in zip(offsets[::2], steps, strict=True)]
+            of_index, of_source = [offset + start * step for offset, step in zip(offsets[::2], steps, strict=True)]
             packed = arguments.scatter_lines(
-                destination=target.address + offsets[1] * size, source=source.address + place * source.itemsize,
-                indexes=indexes.address + index_place * indexes.itemsize, index=rows.fields,
+                destination=target.address + offsets[1] * size, source=source.address + of_source * source.itemsize,
+                indexes=indexes.address + of_index * indexes.itemsize, index=rows.fields,
                 row_stride=target.strides[dim], index_stride=indexes.strides[dim], source_stride=source.strides[dim],
-                is_unchecked=are_few, lines=lines, length=min(LIMIT, indexes.shape[dim] - start), geometry=geometry,
+                is_unchecked=is_small, lines=lines, length=min(LIMIT, indexes.shape[dim] - start), geometry=geometry,
             )  # fmt: skip
-            name = f"scatter_add_{x.dtype.value}_{way.value}"
+            name = f"scatter_add_{x.dtype.value}_{algorithm.value}"
             index.launch(build, name, min(blocks * parts_of_line, max_blocks), packed)
     _narrow(build, target, x)
 
@@ -273,7 +277,7 @@ def _sorted_rows(build: ProgramBuilder, rows: Rows) -> tuple[Memory, Memory, Mem
 def _sorted(build: ProgramBuilder, rows: Rows, stride: int, others: Dims, reach: int) -> tuple[Memory, Memory]:
     """Keys below `reach`, or ~0 for nowhere, and their positions, sorted by key and then by position.
 
-    Rows are `stride` apart, and positions along the dims are as the strides `others` say.
+    Rows are `stride` elements apart, and positions along the dims are as the strides `others` say.
     """
     indexes = rows.indexes
     count = indexes.layout.elem_count
@@ -287,7 +291,7 @@ def _sorted(build: ProgramBuilder, rows: Rows, stride: int, others: Dims, reach:
         geometry=part.geometry,
     )  # fmt: skip
     index.launch(build, "index_keys", part.blocks, packed)
-    # One number more than there are keys: sorted by their last digits, those of nowhere stay apart.
+    # One number more than there are keys: sorted by their last digits, those without a target come last.
     return sort_keys(build, keys, count, reach.bit_length())
 
 

@@ -15,14 +15,14 @@ from . import copy
 from .geometry import LIMIT, Dims, Part, merged, plane_parts, strided_block
 
 # A thread of an upsampling kernel makes this many rows, as many more the more threads there are than a GPU needs to be
-# busy: rows share the columns' places, and what is read.
+# busy: rows share the columns' positions, and what is read.
 _MIN_ROWS: Final = 2
-_MOST_ROWS: Final = 16
+_MAX_ROWS: Final = 16
 _BUSY_THREADS: Final = 1 << 17
 
 
 class Patches(NamedTuple):
-    """How many rows a thread computes, and the launches over the patches of so many rows."""
+    """The rows that a thread computes, and the launches over the patches of this many rows."""
 
     rows: int
     parts: tuple[Part, ...]
@@ -67,7 +67,7 @@ def patches(op: str, itemsize: int, shape: Dims, strides: Dims, sizes: Dims) -> 
     planes, (height, width) = shape[:2], sizes
     across = ceil_divide(width, _columns(itemsize))
     wanted = math.prod(planes) * height * across // _BUSY_THREADS
-    down = ceil_divide(height, min(max(wanted, _MIN_ROWS), _MOST_ROWS))
+    down = ceil_divide(height, min(max(wanted, _MIN_ROWS), _MAX_ROWS))
     if max(*shape[2:], *sizes, down * across) >= LIMIT:
         raise InvalidArgument(op, f"one side of an image has more than {LIMIT - 1} places; use smaller images")
     dims, steps = merged(planes, ((planes[1] * height * width, height * width), strides[:2]))
