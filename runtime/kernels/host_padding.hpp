@@ -29,7 +29,8 @@ template <typename Word, typename Arguments> class Padding {
 
   private:
     static constexpr uint64_t part_length = padded_bytes / sizeof(Word);
-    static constexpr uint64_t few = 16;
+    // Bytes of an access to a long row, and the accesses from which on a call of memcpy takes less time.
+    static constexpr uint64_t long_bytes = 64, few = 16;
 
     // Of the innermost dim.
     struct Run {
@@ -86,24 +87,35 @@ template <typename Word, typename Arguments> class Padding {
             else if (run->step == 0)
                 fill(target, element < 0 ? value_ : source[element], length);
             else
-                for (uint64_t i = 0; i < length; ++i)
-                    target[i] = source[element - static_cast<int64_t>(i)];
+                reverse(target, source + element, length);
             target += length;
             begin += length;
         }
     }
 
+    // Most borders have one element or two, of which a vectorised loop only learns that they are few.
     static void fill(Word* target, Word value, uint64_t length) {
-        for (uint64_t i = 0; i < length; ++i)
-            target[i] = value;
+        target[0] = target[length - 1] = value;
+        if (length > 2)
+            for (uint64_t i = 0; i < length; ++i)
+                target[i] = value;
+    }
+    static void reverse(Word* target, const Word* last, uint64_t length) {
+        target[0] = last[0];
+        target[length - 1] = last[1 - static_cast<int64_t>(length)];
+        if (length > 2)
+            for (uint64_t i = 0; i < length; ++i)
+                target[i] = last[-static_cast<int64_t>(i)];
     }
     static void copy(Word* target, const Word* source, uint64_t length) {
-        constexpr uint64_t lanes = access_bytes / sizeof(Word);
+        constexpr uint64_t lanes = access_bytes / sizeof(Word), many = long_bytes / sizeof(Word);
         if (length < lanes)
             for (uint64_t i = 0; i < length; ++i)
                 target[i] = source[i];
-        else if (length < few * lanes)
+        else if (length < many)
             copy_few<lanes>(target, source, length);
+        else if (length < few * many)
+            copy_few<many>(target, source, length);
         else
             __builtin_memcpy(target, source, length * sizeof(Word));
     }

@@ -18,8 +18,54 @@ struct JoinedSource {
     Runs runs;
 };
 
+// Up to so many bytes of a row are few.
+constexpr uint64_t few_joined_bytes = 64;
+
+// Writes `Bytes` bytes of each row of a source into rows of the result.
+template <uint64_t Bytes>
+TALLOW_INLINE void copy_column(uint8_t* target, uint64_t target_stride, const uint8_t* source, uint64_t source_stride,
+                               uint64_t rows) {
+    for (; rows != 0; --rows, target += target_stride, source += source_stride)
+        __builtin_memcpy(target, source, Bytes);
+}
+
+// Of short rows those of one source are written after the other, so that the loop knows what it copies.
+template <typename Arguments> TALLOW_INLINE void join_columns(const Arguments& arguments, uint64_t row, uint64_t rows) {
+    const JoinedSource* const sources = pointer_to<const JoinedSource>(arguments.table);
+    uint8_t* target = pointer_to<uint8_t>(arguments.result) + row * arguments.row_stride;
+    for (uint32_t number = 0; number < arguments.operands; ++number) {
+        const JoinedSource& source = sources[number];
+        const uint8_t* const from = pointer_to<const uint8_t>(arguments.sources[number]) + row * source.row_stride;
+        const auto copy = [&](auto column) { column(target, arguments.row_stride, from, source.row_stride, rows); };
+        const bool is_dense = source.runs.elements == 0;
+        if (is_dense && source.length == 4)
+            copy(copy_column<4>);
+        else if (is_dense && source.length == 8)
+            copy(copy_column<8>);
+        else if (is_dense && source.length == 16)
+            copy(copy_column<16>);
+        else if (is_dense && source.length == 32)
+            copy(copy_column<32>);
+        else
+            for (uint64_t i = 0; i < rows; ++i)
+                gather(target + i * arguments.row_stride, from + i * source.row_stride, source.runs, arguments.itemsize,
+                       0, source.length / arguments.itemsize);
+        target += source.length;
+    }
+}
+
 // Each row of the result has a row of each source, one after the other.
 template <typename Arguments> TALLOW_INLINE void join_rows(const Arguments& arguments) {
+    if (arguments.width <= arguments.operands * few_joined_bytes) {
+        const uint64_t together = joined_bytes / arguments.width;
+        const auto join_part = [&, together](uint64_t part) {
+            const uint64_t row = part * together, left = arguments.rows - row;
+            join_columns(arguments, row, left < together ? left : together);
+        };
+        pool.run([](const void* join, uint64_t part) { (*static_cast<decltype(&join_part)>(join))(part); }, &join_part,
+                 (arguments.rows + together - 1) / together, arguments.threads);
+        return;
+    }
     const auto join_part = [&](uint64_t part) {
         const JoinedSource* const sources = pointer_to<const JoinedSource>(arguments.table);
         const uint64_t begin = part * joined_bytes, count = arguments.width * arguments.rows;

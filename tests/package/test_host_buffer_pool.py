@@ -73,6 +73,17 @@ def test_only_so_much_is_kept() -> None:
     assert kept.take(11) is None and kept.take(3) is None
 
 
+def test_what_may_be_in_the_cache_serves_smaller_results() -> None:
+    kept = buffer_pool.Released(1 << 30)
+    small, larger, huge = (np.empty(1 << power, np.uint8) for power in (20, 21, 23))
+    for piece in (small, larger, huge):
+        kept.put(piece)
+    assert kept.take(1 << 19) is larger
+    assert kept.take(1 << 21) is None
+    assert kept.take(1 << 20) is small and kept.take(1 << 23) is huge
+    assert kept._held == 0 and not any(kept._keys.values())
+
+
 def test_a_key_that_another_size_has_now_is_no_match() -> None:
     kept = buffer_pool.Released(10)
     piece = np.empty(4, np.uint8)

@@ -53,25 +53,41 @@ class Released:
         if nbytes <= _CACHED:
             for key in reversed(self._newest[-_LOOKED_AT:]):
                 memory = self._memory.get(key)
-                if memory is not None and nbytes <= memory.nbytes <= _CACHED and self._memory.pop(key, None) is memory:
-                    self._held -= memory.nbytes
-                    with suppress(ValueError):
-                        self._keys[memory.nbytes].remove(key)
-                    return memory
+                if memory is not None and nbytes <= memory.nbytes <= _CACHED:
+                    self._forget(key, memory.nbytes)
+                    memory = self._pop(key, nbytes, _CACHED)
+                    if memory is not None:
+                        return memory
         keys = self._keys[nbytes]
         while keys:
             try:
                 key = keys.pop()
             except IndexError:
                 return None
-            memory = self._memory.pop(key, None)
+            memory = self._pop(key, nbytes, nbytes)
             if memory is not None:
-                self._held -= memory.nbytes
-                if memory.nbytes == nbytes:
-                    return memory
-                # Its key was that of a piece which another thread let go of meanwhile.
-                self.put(memory)
+                return memory
         return None
+
+    def _pop(self, key: int, least: int, most: int) -> Array | None:
+        memory = self._memory.pop(key, None)
+        if memory is None:
+            return None
+        self._held -= memory.nbytes
+        if least <= memory.nbytes <= most:
+            return memory
+        # Its key was that of a piece which another thread let go of meanwhile.
+        self.put(memory)
+        return None
+
+    def _forget(self, key: int, nbytes: int) -> None:
+        keys = self._keys[nbytes]
+        # Most often it is the newest one.
+        if keys and keys[-1] == key:
+            keys.pop()
+        elif key in keys:
+            with suppress(ValueError):
+                keys.remove(key)
 
     def put(self, memory: Array) -> None:
         """Keep memory, and let go of the oldest where this is too much."""
@@ -92,8 +108,7 @@ class Released:
             nbytes = memory.nbytes
             if self._memory.pop(key, None) is not None:
                 self._held -= nbytes
-                with suppress(ValueError):
-                    self._keys[nbytes].remove(key)
+                self._forget(key, nbytes)
 
     def clear(self) -> None:
         """Let go of everything."""
@@ -122,7 +137,7 @@ class _Block:
     __slots__ = ("__array_interface__", "_memory", "_released")
 
     def __init__(self, memory: Array, nbytes: int) -> None:
-        self.__array_interface__: Final = memory[:nbytes].__array_interface__
+        self.__array_interface__: Final = memory.__array_interface__ | {"shape": (nbytes,)}
         self._memory = memory
         # When Python ends, the globals are gone.
         self._released = _released
