@@ -7,6 +7,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import filterfalse
 from time import perf_counter_ns
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
@@ -145,6 +146,10 @@ class Planner:
         if isinstance(key, Exception):
             raise key
         call, operands = OpCall.of(function, arguments, options, numbers)
+        return self._first(key, call, operands, may_refuse)
+
+    def _first(self, key: Key, call: OpCall, operands: Sequence[Any], may_refuse: bool) -> Any:
+        """Make a call that has no plan so far, or in which observers take part."""
         plans = self.plans
         if plans.observers:
             return self._observed(key, call, operands, may_refuse)
@@ -188,14 +193,10 @@ class Planner:
         """Call an op without operands, which creates a storage or asks the device for something."""
         if not builds(function):
             return self.call(function, *arguments)
-        key: Key = function, arguments
-        for argument in arguments:
-            kind = type(argument)
-            if kind is float or kind is int:
-                # 1 is no 1.0, and 0.0 no -0.0.
-                key = key, kind if argument else repr(argument)
+        # 1 is no 1.0, and 0.0 no -0.0.
+        key: Key = function, *arguments, *map(type, arguments), *map(repr, filterfalse(None, arguments))
         plan = self.plans.get(key)
-        return self.planned(key, 0, function, arguments, {}, may_refuse=True) if plan is None else plan()
+        return self._first(key, OpCall(function, arguments), (), may_refuse=True) if plan is None else plan()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the device that has no program."""

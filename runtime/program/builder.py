@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from ...dtype import Array, DType
@@ -74,6 +75,8 @@ _new: Final = tuple.__new__
 _FEW: Final = 1024
 # Fields of kernels that count elements and bytes take no more.
 _MOST_BYTES: Final = (1 << 63) - 1
+_NO_OPTIONS: Final[Mapping[str, Any]] = {}
+_memory_of: Final = attrgetter("memory")
 NO_FACTS: Final = Facts("cpu", 1, 1, 0, lambda _: False)
 """The facts of a device that ops need to know nothing of."""
 
@@ -87,6 +90,7 @@ class ProgramBuilder:
         self._overlapping = overlapping
         self._steps: list[Step] = []
         self._allocated: list[Memory] = []
+        self._returned: list[Memory] = []
         self._apart: dict[tuple[Memory, Memory], None] = {}
 
     def empty(self, dtype: DType, length: int) -> Buffer:
@@ -108,7 +112,6 @@ class ProgramBuilder:
         if nbytes > _MOST_BYTES:
             raise OutOfMemory(self.facts.label, nbytes)
         memory = Memory(nbytes)
-        self._steps.append(_new(Allocate, (memory,)))
         self._allocated.append(memory)
         return memory
 
@@ -167,7 +170,7 @@ class ProgramBuilder:
         buffer = Buffer(dtype, length, Memory(length * dtype.itemsize))
         assert self._steps[-1] is result, "only the last step is known to be this one"
         self._steps[-1] = result._replace(result=buffer)
-        self._allocated.append(buffer.memory)
+        self._returned.append(buffer.memory)
         return buffer
 
     def attempt(self, op: Callable[..., Any], *arguments: Any) -> Results:
@@ -219,38 +222,45 @@ class ProgramBuilder:
         return tuple(sorted((first.argument, second.argument))) in self._overlapping
 
     def program(self, name: str, arguments: Sequence[Argument], result: Results) -> Program:
-        """The program of all steps, without memory that nothing uses."""
+        """The program of all steps."""
         result = tuple(result) if isinstance(result, list) else result
-        steps, released = lifetimes(self._steps, self._allocated, result)
+        steps, released = lifetimes(self._steps, self._allocated, self._returned, result)
         return _new(Program, (name, tuple(arguments), steps, result, released, tuple(self._apart)))
 
 
 def lifetimes(
-    steps: Sequence[Step], allocated: Sequence[Memory], result: Results
+    steps: Sequence[Step], allocated: Sequence[Memory], returned: Sequence[Memory], result: Results
 ) -> tuple[tuple[Step, ...], tuple[tuple[Memory, ...], ...]]:
-    """The steps without memory that nothing uses, and for each one the memory that is released after it."""
-    if not allocated or (len(allocated) == 1 and isinstance(result, Buffer) and result.memory is allocated[0]):
-        # Most often, and in a third of the time.
-        return tuple(steps), ((),) * len(steps)
-    kept = {buffer.memory for buffer in results_of(result)}
-    scratch = [memory for memory in allocated if memory not in kept]
+    """The steps with the allocations of memory, and for each one the memory that is released after it.
+
+    Memory is allocated in front of the first step that uses it and released after the last; what nothing uses is not
+    allocated. `returned` is memory that functions of the host return.
+    """
+    scratch = {*allocated, *returned}.difference(map(_memory_of, results_of(result)))
     if not scratch:
-        return tuple(steps), ((),) * len(steps)
+        # Most often. All results exist at the end, whenever they are allocated.
+        return (*[_new(Allocate, (it,)) for it in allocated], *steps), ((),) * (len(allocated) + len(steps))
+    first: dict[Memory, int] = {}
     last: dict[Memory, int] = {}
-    unseen = {*scratch}
-    # From the end, where most of it is used last.
-    for number in range(len(steps) - 1, -1, -1):
-        for memory in unseen.intersection(accessed(steps[number])):
+    every = {*allocated, *returned}
+    for number, step in enumerate(steps):
+        for memory in every.intersection(accessed(step)):
+            first.setdefault(memory, number)
             last[memory] = number
-            unseen.remove(memory)
-        if not unseen:
-            break
-    used = [step for step in steps if type(step) is not Allocate or step.memory in last or step.memory in kept]
-    released: dict[int, list[Memory]] = {}
-    for memory in scratch:
-        if memory in last:
-            released.setdefault(id(steps[last[memory]]), []).append(memory)
-    return tuple(used), tuple([tuple(released.get(id(step), ())) for step in used])
+    begins: list[list[Step]] = [[] for _ in range(len(steps) + 1)]
+    ends: list[list[Memory]] = [[] for _ in steps]
+    for memory in allocated:
+        if memory in last or memory not in scratch:
+            begins[first.get(memory, -1)].append(_new(Allocate, (memory,)))
+    for memory in (*allocated, *returned):
+        if memory in last and memory in scratch:
+            ends[last[memory]].append(memory)
+    ordered: list[Step] = []
+    released: list[tuple[Memory, ...]] = []
+    for begun, step, ended in zip(begins, steps, ends, strict=False):
+        ordered += *begun, step
+        released += *[()] * len(begun), tuple(ended)
+    return (*ordered, *begins[-1]), (*released, *[()] * len(begins[-1]))
 
 
 Op: TypeAlias = Callable[Concatenate[ProgramBuilder, P], Built]
@@ -284,10 +294,6 @@ class GivenStorage:
         """The buffer for the storage in a program that takes it as the argument at a position."""
 
 
-_HAS_STORAGE: Final = (tuple, GivenStorage)
-"""The classes of arguments that are storages or begin with one."""
-
-
 class OpCall:
     """A call of an op, without its storages and numbers: all that decides what its program is.
 
@@ -306,6 +312,18 @@ class OpCall:
     parts: Sequence[Any]
     """The arguments of the op, with a buffer for each storage and a parameter for each number."""
 
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        parts: Sequence[Any],
+        options: Mapping[str, Any] = _NO_OPTIONS,
+        arguments: Sequence[Argument] = (),
+    ) -> None:
+        self._function = function
+        self._options = options
+        self.arguments = arguments
+        self.parts = parts
+
     @classmethod
     def of(
         cls, function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any], numbers: int
@@ -314,33 +332,26 @@ class OpCall:
 
         The operands are what a run takes: the storages, also those in tuples, and then the numbers.
         """
-        parts = list(arguments)
+        parts = [*arguments]
         program_arguments: list[Argument] = []
         operands: list[Any] = []
-        first_number = len(arguments) - numbers
-        for position, part in enumerate(arguments[:first_number] if numbers else arguments):
-            if not isinstance(part, _HAS_STORAGE):
-                continue
-            storage = part[0] if isinstance(part, tuple) and part else part
-            if not isinstance(storage, GivenStorage):
-                continue
-            buffer = storage.buffer(len(operands))
-            # Keys contain whether operands are one storage only where that matters.
-            if storage in operands:
-                buffer.memory.owner = operands.index(storage)
-            parts[position] = _new(type(part), (buffer, *part[1:])) if isinstance(part, tuple) else buffer
-            program_arguments.append(buffer)
-            operands.append(storage)
-        for position in range(first_number, len(arguments)) if numbers else ():
-            parameter = parts[position] = Parameter(len(operands))
-            program_arguments.append(parameter)
-            operands.append(arguments[position])
-        call = cls.__new__(cls)
-        call._function = function
-        call._options = options
-        call.arguments = program_arguments
-        call.parts = parts
-        return call, operands
+        first_number = len(parts) - numbers
+        for position, part in enumerate(arguments):
+            is_tuple = isinstance(part, tuple)
+            operand = part[0] if is_tuple and part else part
+            if isinstance(operand, GivenStorage):
+                buffer = operand.buffer(len(operands))
+                # Keys contain whether operands are one storage only where that matters.
+                if operand in operands:
+                    buffer.memory.owner = operands.index(operand)
+                parts[position] = _new(type(part), (buffer, *part[1:])) if is_tuple else buffer
+                program_arguments.append(buffer)
+                operands.append(operand)
+            elif position >= first_number:
+                parameter = parts[position] = Parameter(len(operands))
+                program_arguments.append(parameter)
+                operands.append(part)
+        return cls(function, parts, options, program_arguments), operands
 
     def program(
         self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset(), *, may_refuse: bool = False

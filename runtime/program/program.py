@@ -95,13 +95,14 @@ def accessed(step: Step) -> list[Memory]:
     """The memory that a step reads or writes."""
     # Patterns of classes would take longer, and most steps are launches.
     if isinstance(step, Launch):
-        fields = step.arguments.fields
-        return [field.memory for field in fields if type(field) is not int and isinstance(field, Address)]
+        return [value.memory for _, value in step.arguments.values if isinstance(value, Address)]
     memory: list[Memory] = []
     if isinstance(step, LibraryCall | HostCall):
         _collect(step.arguments, memory)
-        if isinstance(step, HostCall) and step.result is not None:
-            memory.append(step.result.memory)
+        if isinstance(step, HostCall):
+            _collect(tuple(step.options.values()), memory)
+            if step.result is not None:
+                memory.append(step.result.memory)
     elif isinstance(step, Copy):
         memory += step.target.memory, step.source.memory
     elif isinstance(step, Fill):

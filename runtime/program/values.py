@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import compress
+from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from ...dtype import Array, DType
@@ -259,9 +261,18 @@ class ArgumentStruct:
         return [offset for offset, _ in self._fields]
 
     @cached_property
-    def value_positions(self) -> list[int]:
-        """The positions of the fields that may be values."""
-        return [position for position, (_, code) in enumerate(self._fields) if code in "PL"]
+    def _value_fields(self) -> tuple[list[int], Callable[[Sequence[Any]], Sequence[Any]]]:
+        """The positions of the fields that may be values, and a function that gets these fields."""
+        positions = [position for position, (_, code) in enumerate(self._fields) if code in "PL"]
+        # The empty slice makes it a tuple where there is one position, or none.
+        return positions, itemgetter(*positions, slice(0))
+
+    def values(self, fields: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """The fields that are values, each with its position, and numbers among them other than 0."""
+        positions, getter = self._value_fields
+        candidates = getter(fields)
+        # Most are NULL, and this loop is C.
+        return compress(zip(positions, candidates, strict=False), candidates)
 
 
 class KernelArguments:
@@ -278,12 +289,7 @@ class KernelArguments:
     def values(self) -> list[tuple[int, Value]]:
         """The fields that are values, each with its position."""
         if self._values is None:
-            fields = self.fields
-            self._values = [
-                (position, fields[position])
-                for position in self.struct.value_positions
-                if type(fields[position]) is not int
-            ]
+            self._values = [field for field in self.struct.values(self.fields) if type(field[1]) is not int]
         return self._values
 
     def packed(self, number: Callable[[Value], int] | None = None) -> bytes:

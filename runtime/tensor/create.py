@@ -262,7 +262,7 @@ def _layout(op: str, shape: int | Iterable[int], more: tuple[object, ...]) -> La
         reason = "pass the shape as one tuple, such as (2, 3), and what follows it by keyword, such as dtype='f32'"
         raise InvalidArgument(op, reason)
     try:
-        return Layout.contiguous(shape if isinstance(shape, Iterable) else (shape,))
+        return Layout.contiguous(shape if type(shape) is tuple or isinstance(shape, Iterable) else (shape,))
     except InvalidArgument as error:
         error.rename(op)
         raise

@@ -2,6 +2,8 @@
 
 import gc
 import traceback
+from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ import tallow as tl
 from tallow.dtype import DType
 from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan
 from tallow.runtime.program.builder import OpCall
-from tallow.runtime.program.values import Operand
+from tallow.runtime.program.program import HostCall, LibraryCall, Program, accessed, results_of
+from tallow.runtime.program.values import Memory, Operand
+from tallow.runtime.selftest import examples, plan, trial
 
 
 @pytest.fixture
@@ -181,6 +185,55 @@ def test_temporary_memory_is_given_back_where_it_was(gpu, plans):
     kernel = on(gpu, np.random.default_rng(2).random((16, 4, 3, 3), dtype="f4"))
     results = [x.conv2d(kernel, padding=1).numpy() for _ in range(4)]
     assert all(np.array_equal(results[0], result) for result in results)
+
+
+def needed(program: Program, size: Callable[[int], int]) -> int:
+    """Return the most bytes in use at once: each memory from its first step to its last, results to the end."""
+    count = len(program.steps)
+    spans: dict[Memory, list[int]] = {}
+    for number, step in enumerate(program.steps):
+        for memory in accessed(step):
+            spans.setdefault(memory, [number, number])[1] = number
+    for buffer in results_of(program.result):
+        spans.setdefault(buffer.memory, [count, count])[1] = count
+    allocated = [(size(it.nbytes), *span) for it, span in spans.items() if type(it) is Memory and it.argument is None]
+    return max(sum(nbytes for nbytes, first, last in allocated if first <= step <= last) for step in range(count + 1))
+
+
+@pytest.mark.parametrize("lay", [examples.contiguous, trial.strided])
+def test_no_plan_has_more_memory_than_its_steps_need_at_once(gpu, plans, monkeypatch, lay):
+    """Of each method, where the program alone allocates: libraries have workspaces."""
+    allocator, checked = gpu.allocator, {}
+
+    class Observer:
+        def observed(self, key, call, plan, is_known):
+            program = call.program(gpu.facts)
+
+            def run(*operands):
+                before = allocator.peak = allocator.allocated
+                result = plan(*operands)
+                if not any(isinstance(step, LibraryCall | HostCall) for step in program.steps):
+                    checked.setdefault(cell.method, []).append((allocator.peak - before, program))
+                return result
+
+            return run
+
+    monkeypatch.setattr(gpu.kernels, "function", lambda *_: lambda blocks, arguments: None)
+    for cell in tl.support():
+        if cell.backend != gpu.backend or cell.dtype is not DType.F32 or not hasattr(tl.Storage, cell.method):
+            continue
+        if cell.status == "supported" and plan.is_call(cell) and plan.family_of(cell) not in plan.NOT_TRIED:
+            # Layouts that an op refuses, and elements that no kernel has computed.
+            with suppress(tl.TallowError), plans.observed_by(Observer()):
+                call, _ = trial.example(cell, tl.Device(gpu), lay)
+                for _ in range(3):
+                    call.call()
+    gpu.index_errors.check()
+    for method, runs in checked.items():
+        for peak, program in runs:
+            assert peak == needed(program, allocator._size), (method, str(program))
+    assert len(checked) > 80
+    assert any(len(program.steps) > 4 for runs in checked.values() for _, program in runs)
 
 
 def test_memory_of_others_has_plans_by_how_it_is_aligned(gpu, plans):

@@ -139,19 +139,19 @@ def test_a_program_is_printed() -> None:
     program = built(several, x, blocks, 0.5, numbers=1)
     assert str(program) == (
         "several(x0: f16[1], a number, x1: Q4K[512], n2):\n"
-        "    m0 = allocate 64 bytes\n"
-        "    m1 = allocate 5 bytes\n"
+        "    m0 = allocate 5 bytes\n"
+        "    fill 5 bytes at m0 with 0\n"
+        "    m1 = allocate 64 bytes\n"
+        "    fill 16 bytes at m1 + 8 with 255\n"
         "    m2 = allocate 32 bytes\n"
-        "    fill 5 bytes at m1 with 0\n"
-        "    fill 16 bytes at m0 + 8 with 255\n"
-        "    copy 32 bytes from m0 to m2\n"
-        "    free m0\n"
+        "    copy 32 bytes from m1 to m2\n"
+        "    free m1\n"
         "    launch random/rand on 2 blocks (x0, bits of x0, scaled(n2), error record, call number,"
         " seed of 12 random blocks, block of 12 random blocks)\n"
         "    expect an index error\n"
         "    call multiply(f32, (x1, m2))\n"
-        "    host add(m1: u8[5], n2, (x0: f16[1], (1,)))\n"
-        "    return m1: u8[5], m2: f32[8]"
+        "    host add(m0: u8[5], n2, (x0: f16[1], (1,)))\n"
+        "    return m0: u8[5], m2: f32[8]"
     )
     run = Run(program, [2.5])
     assert run.bytes_at(program.result[1].address, 32).tolist() == [0] * 8 + [255] * 16 + [0] * 8

@@ -177,10 +177,11 @@ class Run:
         for position, value in enumerate(values):
             if type(value) in _CONSTANTS:
                 continue
-            if isinstance(value, tuple):
-                parts[position] = self._plain(value)
-            elif isinstance(value, Value):
+            if isinstance(value, Value):
                 parts[position] = self._number(value)
+            elif isinstance(value, tuple):
+                if not _CONSTANTS.issuperset(map(type, value)):
+                    parts[position] = self._plain(value)
             elif isinstance(value, Buffer | BlocksBuffer):
                 parts[position] = self._storage(value)
             elif isinstance(value, Parameter):
@@ -190,9 +191,8 @@ class Run:
 
     def _packed(self, arguments: KernelArguments) -> bytes:
         """As `KernelArguments.packed`, in one loop: most of what a run does is to pack structs."""
-        fields = list(arguments.fields)
-        for position in arguments.struct.value_positions:
-            field = fields[position]
+        fields, struct = [*arguments.fields], arguments.struct
+        for position, field in struct.values(arguments.fields):
             kind = type(field)
             if kind is Address:
                 memory = field.memory
@@ -200,12 +200,14 @@ class Run:
                 fields[position] = allocation.address + field.offset
             elif kind is not int:
                 fields[position] = self._number(field)
-        return arguments.struct.pack(*fields)
+        return struct.pack(*fields)
 
     def _number(self, value: Any) -> Any:
         kind = type(value)
         if kind is Address:
-            return self._held(value.memory).address + value.offset
+            memory = value.memory
+            held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
+            return held.address + value.offset
         if kind is Scalar:
             source, function = value.source, value.function
             if isinstance(source, Parameter):
@@ -231,9 +233,6 @@ class Run:
             return number
         raise TypeError(f"a run on a GPU has no {kind.__name__}")
 
-    def _held(self, memory: Memory) -> Any:
-        return self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
-
     def _storage(self, buffer: Buffer | BlocksBuffer) -> Any:
         """The storage of a buffer: that of an argument, else a new one."""
         argument = buffer.memory.argument
@@ -242,8 +241,9 @@ class Run:
         return self._new(buffer)
 
     def _new(self, buffer: Any) -> GpuStorage:
-        device = self._device
-        storage: GpuStorage = device.storage_class(device, buffer.dtype, buffer.length, self._held(buffer.memory))
+        device, memory = self._device, buffer.memory
+        held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
+        storage: GpuStorage = device.storage_class(device, buffer.dtype, buffer.length, held)
         return storage
 
 

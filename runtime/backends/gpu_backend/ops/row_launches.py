@@ -115,37 +115,43 @@ def in_rows(
     assert first is not None
     shape = first.layout.shape
     unit = vector_elements(shape[-1], dtype.itemsize)
-    operands = [operand and _in_vectors(build, operand, unit) for operand in operands]
-    absent = (0,) * len(shape)
+    absent = (0,) * (len(shape) - 1)
     varying = apart = 0
+    rows: list[Operand | None] = []
     outer = []
     for index, operand in enumerate(operands):
-        *steps, along_row = absent if operand is None else operand.layout.strides
-        varying |= bool(along_row) << index
-        apart |= any(steps) << index
-        outer.append(tuple(steps))
+        steps = absent
+        if operand is not None:
+            operand = _in_vectors(build, operand, unit)
+            strides = operand.layout.strides
+            steps = strides[:-1]
+            varying |= (strides[-1] != 0) << index
+            apart |= any(steps) << index
+        rows.append(operand)
+        outer.append(steps)
     launches = _launches(
         shape, tuple(outer), capacity, dtype.itemsize, unit, build.facts.multiprocessors, has_totals, has_results
     )
-    return Rows(operands, varying, apart, launches)
+    return Rows(rows, varying, apart, launches)
 
 
 def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
     """The elements in rows of aligned vectors of `unit` elements, or one number a row: copied where they are not."""
-    *outer, along_row = x.strides
-    if along_row == 0 or x.shape[-1] == 1:
-        return x.relaid(x.shape, (*outer, 0))
-    if along_row == 1 and (unit == 1 or _is_aligned(x, outer, unit)):
+    shape, strides = x.layout.shape, x.layout.strides
+    if strides[-1] == 0 or shape[-1] == 1:
+        return x.relaid(shape, (*strides[:-1], 0))
+    if strides[-1] == 1 and (unit == 1 or _is_aligned(x, unit)):
         return x
     return _copied_once(build, x)
 
 
-def _is_aligned(x: Operand, outer: Sequence[int], unit: int) -> bool:
+def _is_aligned(x: Operand, unit: int) -> bool:
     """Whether each row begins with an aligned vector."""
-    for size, step in zip(x.layout.shape, outer, strict=False):
-        if size > 1 and step % unit:
-            return False
-    return x.address.is_aligned(min(unit * x.itemsize, ACCESS_BYTES))
+    shape, strides, start = x.layout.shape, x.layout.strides, x.layout.start_offset
+    itemsize = x.storage.dtype.itemsize
+    if (x.storage.memory.skew + start * itemsize) % min(unit * itemsize, ACCESS_BYTES):
+        return False
+    return not any(size > 1 and step % unit for size, step in zip(shape, strides[:-1], strict=False))
 
 
 def _copied_once(build: ProgramBuilder, x: Operand) -> Operand:
