@@ -267,7 +267,7 @@ Op: TypeAlias = Callable[Concatenate[ProgramBuilder, P], Built]
 """An op of a backend, which builds the program of a call with arguments `P`."""
 
 
-# Python makes a tuple of the names each time that it is asked for them.
+# Python creates a tuple of the names at each access.
 @lru_cache(maxsize=4096)
 def builds(function: Any) -> bool:
     """Whether an op builds a program."""
@@ -308,7 +308,7 @@ class OpCall:
     arguments: Sequence[Argument]
     """The arguments of the program: a buffer for each storage, and then the numbers."""
     begin_ns: int
-    """When the call was made, for profilers: what follows is the making of its plan."""
+    """The time of the call, for profilers: after it the plan is built."""
     parts: Sequence[Any]
     """The arguments of the op, with a buffer for each storage and a parameter for each number."""
 

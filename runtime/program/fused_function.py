@@ -36,7 +36,7 @@ class TotalOp(Enum):
 
 
 ALL: Final = -1
-"""In the place of a dim, what reduces all dims."""
+"""Instead of a dim: the reduction is over all dims."""
 _INDEX_FACTS: Final = RowFacts(results=1, passes=(), rescaled=0, absent=(None, None), has_index=True)
 
 
@@ -108,7 +108,7 @@ class Step(NamedTuple):
 
     @property
     def facts(self) -> RowFacts:
-        """What is known of the row op or reduction."""
+        """The facts of the row op or reduction."""
         if isinstance(self.op, IndexOp):
             return _INDEX_FACTS
         return ROW_REDUCTIONS[self.op.value] if self.op.value in ROW_REDUCTIONS else ROWS[self.functor]
@@ -194,7 +194,7 @@ class Result(NamedTuple):
 
 
 class FusedFunction:
-    """What a function computes of tensors of certain layouts and dtypes: results that are new and contiguous."""
+    """A computation on tensors of certain layouts and dtypes, with new, contiguous results."""
 
     def __init__(
         self,
@@ -285,6 +285,6 @@ class FusedFunction:
         return FusedFunction(self.name, self.tensors, sources, self.numbers, steps, results, order)
 
     def named_numbers(self, given: Iterable[Parameter]) -> dict[str, complex | Parameter]:
-        """The numbers by name, with parameters in the place of those that differ between calls."""
+        """Return the numbers by name, with parameters instead of those that differ between calls."""
         parameters = iter(given)
         return {name: next(parameters) if callable(it.value) else it.value for name, it in self.numbers.items()}

@@ -21,7 +21,7 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from .fused_function import ALL, FusedFunction, Result, Source, Step, reduced_shape
 
-# Of so many elements at least, what so many of them share has a kernel of its own.
+# With at least this many elements, values that this many of them share have a kernel of their own.
 _MIN_ELEMENTS: Final = 1 << 18
 _MIN_REPEATS: Final = 1 << 8
 
@@ -76,10 +76,10 @@ class FusedKernel(NamedTuple):
     shape: Shape
     """Results have it, or one number a row."""
     outputs: list[int]
-    """The positions of its results among those of the whole function and, behind these, the values. Sources of the
-    kernel with positions behind the tensors are these."""
+    """The positions of its results among those of the whole function and, after these, the values. Sources of the
+    kernel with positions after the tensors are these."""
     rows: Rows | None
-    """What it reduces; None of maps alone, and of an op of all numbers of rows."""
+    """The dims or rows that it reduces; None for maps only, and for an op of all numbers of rows."""
 
     @property
     def total(self) -> Step | None:
@@ -122,7 +122,7 @@ class _Part:
         self.before: set[_Part] = set()
         """The parts that it depends on, also through others."""
         self.outputs: list[tuple[int, Result]] = []
-        """What it writes, by the positions of FusedKernel.outputs."""
+        """The outputs that it writes, by the positions of FusedKernel.outputs."""
 
     @property
     def is_total(self) -> bool:
@@ -166,7 +166,7 @@ class _Division:
                     self._write(name)
 
     def _repeated(self) -> set[str]:
-        """The maps whose values so many elements share that a kernel of their own computes them sooner."""
+        """Return the maps whose values so many elements share that a kernel of their own computes them sooner."""
         largest: dict[str, int] = {}
         repeated = set()
         for step in reversed(self._function.steps):
@@ -250,7 +250,7 @@ class _Division:
                 names += *step.operands, *step.parameters
 
     def _read(self, part: _Part) -> list[str]:
-        """What a part reads: arguments, numbers and values of other parts."""
+        """Return what a part reads: arguments, numbers and values of other parts."""
         own = {name for step in part.steps for name in step.names}
         outputs = [result.name for _, result in part.outputs if result.name not in own]
         free = [self._steps[name] for name in outputs if name in self._steps and name not in self._part_of]
@@ -325,7 +325,7 @@ class _Division:
         return part
 
     def kernels(self) -> list[FusedKernel]:
-        """The kernels, each behind those that it depends on."""
+        """Return the kernels, each after those that it depends on."""
         function = self._function
         kernels = []
         for part in sorted(self._parts, key=lambda part: len(part.before)):

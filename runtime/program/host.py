@@ -12,7 +12,7 @@ from .program import Allocate, HostCall, Program, Step, results_of
 from .values import BlocksBuffer, Buffer, Constant, Memory, Parameter
 
 Translate: TypeAlias = Callable[[Exception], Exception]
-"""Gives the error to raise in the place of one of a library's; that may be the same one."""
+"""Returns the error to raise instead of one of a library's; that may be the same one."""
 
 
 class Translating:

@@ -137,7 +137,7 @@ class Program(NamedTuple):
     released: tuple[tuple[Memory, ...], ...] = ()
     """For each step, the allocated memory that no later step and no result needs."""
     apart: tuple[tuple[Memory, Memory], ...] = ()
-    """Foreign memory of arguments that the steps take to be apart. A run where they overlap needs another program."""
+    """Foreign memory of arguments that the steps take to be disjoint. Runs where they overlap need another program."""
 
     @property
     def is_host_call(self) -> bool:

@@ -328,7 +328,7 @@ class Operand(NamedTuple):
     """The elements that `layout` reaches in `storage`.
 
     The dispatch gives a backend operands of storages. An op that builds a program gets the same operands with a Buffer
-    in the place of each storage.
+    instead of each storage.
     """
 
     storage: StorageOrBuffer
@@ -346,7 +346,7 @@ class Operand(NamedTuple):
 
     @property
     def with_a_dim(self) -> Self:
-        """The same elements along a dim at least, where rank 0 has one element."""
+        """Return the same elements along at least one dim; rank 0 has one element."""
         layout = self.layout
         return self if layout.shape else type(self)(self.storage, Layout((1,), (1,), layout.start_offset))
 
@@ -393,7 +393,7 @@ class Operand(NamedTuple):
         return Address(storage.memory, (self.layout.start_offset + offset) * storage.dtype.itemsize)
 
     def relaid(self, shape: Sequence[int], strides: Sequence[int]) -> Self:
-        """The same storage from the same first element on, with other dims."""
+        """Return the same storage from the same first element on, with other dims."""
         layout = Layout._trusted(Shape._trusted(shape), tuple(strides), self.layout.start_offset)
         return type(self)(self.storage, layout)
 

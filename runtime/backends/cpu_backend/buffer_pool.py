@@ -14,26 +14,26 @@ from ....dtype import Array
 from ...helpers.size_class import size_class
 
 LARGE: Final = 1 << 19
-"""From this size on memory is kept. The C library returns it to the system, which clears what it gives back.
+"""Memory of at least this size is cached. The C library returns it to the system, which clears it on reuse.
 
 A network of many layers frees more than the C library keeps, also where no result has a megabyte.
 """
 # Fewer bytes are not worth the effort.
 _SMALL: Final = 1 << 16
-# Vectors that begin with a line of the cache, of so many bytes, take one of them. Memory begins at a number of lines
-# from a page: processors wait where what is read and what is written are at the same place in their pages.
+# Vectors that begin with a line of the cache, of this many bytes, take one of them. Memory begins at a number of lines
+# from a page: processors stall where reads and writes are at the same offset in their pages.
 _LINE, _PAGE = 64, 4096
 _places: Final = cycle(range(0, _PAGE, 9 * _LINE))
-# The most bytes that are kept: of the machine's memory one part in eight, between these bounds. A step of training
+# The most bytes that are cached: of the machine's memory one part in eight, between these bounds. A step of training
 # frees all that its backward needed, and the next one wants it again.
 _FEWEST_KEPT, _MAX_KEPT = 1 << 28, 1 << 32
-# Memory of up to so many bytes may be in the cache, and serves smaller results too as long as only a few pieces were
+# Memory of up to this many bytes may be in the cache, and serves smaller results too as long as only a few pieces were
 # released after it.
-_CACHED, _LOOKED_AT, _MOST_NEWEST = 1 << 22, 8, 64
+_CACHED: Final = 1 << 22
 
 
 class Released:
-    """Pieces of memory that nothing uses, at most so many bytes in all, the oldest first.
+    """Unused pieces of memory, of limited size in all, the oldest first.
 
     Releasing may happen anywhere, in the middle of these methods too, so there is no lock: what they do with a dict, a
     list or the sum, which contains no call, are single steps for the interpreter.
@@ -41,6 +41,8 @@ class Released:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        # Not a global: when Python ends, these are gone before the last memory is released.
+        self._max_newest, self._looked_at = 64, 8
         self._held = 0
         self._memory: dict[int, Array] = {}
         # The keys of the memory of each size, the newest last.
@@ -49,9 +51,9 @@ class Released:
         self._newest: list[int] = []
 
     def take(self, nbytes: int) -> Array | None:
-        """Memory of so many bytes or some more, if there is any: what was released last may still be in the cache."""
+        """Return memory of `nbytes` or some more, if there is any: what was released last may still be in the cache."""
         if nbytes <= _CACHED:
-            for key in reversed(self._newest[-_LOOKED_AT:]):
+            for key in reversed(self._newest[-self._looked_at :]):
                 memory = self._memory.get(key)
                 if memory is not None and nbytes <= memory.nbytes <= _CACHED:
                     self._forget(key, memory.nbytes)
@@ -76,7 +78,7 @@ class Released:
         self._held -= memory.nbytes
         if least <= memory.nbytes <= most:
             return memory
-        # Its key was that of a piece which another thread let go of meanwhile.
+        # Its key was that of a piece which another thread released meanwhile.
         self.put(memory)
         return None
 
@@ -90,13 +92,13 @@ class Released:
                 keys.remove(key)
 
     def put(self, memory: Array) -> None:
-        """Keep memory, and let go of the oldest where this is too much."""
+        """Cache memory, and release the oldest where this is too much."""
         key, nbytes = id(memory), memory.nbytes
         self._memory[key] = memory
         self._keys[nbytes].append(key)
         self._newest.append(key)
-        if len(self._newest) > _MOST_NEWEST:
-            del self._newest[:-_LOOKED_AT]
+        if len(self._newest) > self._max_newest:
+            del self._newest[: -self._looked_at]
         self._held += nbytes
         if self._held > self._most:
             self._let_go()
@@ -132,7 +134,7 @@ _released: Final = Released(_max_kept())
 
 
 class _Block:
-    """What arrays on a piece of memory stand on: when the last of them is gone, the memory is kept for another."""
+    """The base object of arrays on a piece of memory: after the last of them, the memory is cached for another."""
 
     __slots__ = ("__array_interface__", "_memory", "_released")
 
@@ -147,7 +149,7 @@ class _Block:
 
 
 def empty(count: int, dtype: Any) -> Array:
-    """An array of shape (count,) and a dtype of NumPy, not initialised. MemoryError where there is no room."""
+    """Return an uninitialised array of shape (count,) and a NumPy dtype. MemoryError where memory is exhausted."""
     dtype = np.dtype(dtype)
     nbytes = count * dtype.itemsize
     if nbytes < _SMALL:
@@ -166,6 +168,6 @@ def empty(count: int, dtype: Any) -> Array:
 
 
 def _from(memory: Array, step: int, place: int, size: int) -> Array:
-    """So many bytes of memory, from a place behind the next multiple of a step of addresses on."""
+    """Return `size` bytes of memory, at an offset from the next address that is a multiple of `step`."""
     begin = -memory.ctypes.data % step + place
     return memory[begin : begin + size]

@@ -107,7 +107,7 @@ class CpuDevice(ArrayDevice, HostDevice):
             return memory.from_array(self, array)
 
     def storage_owned(self, array: Array) -> CpuStorage:
-        """A storage of the memory of a NumPy array that nobody else has."""
+        """Return a storage of the memory of a NumPy array that has no other owner."""
         return memory.from_owned_array(self, array)
 
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[CpuStorage]:

@@ -1,4 +1,4 @@
-"""Runs programs on the CPU: a launch by a call that is made in C, several steps by a function written for them."""
+"""Runs programs on the CPU: a launch by a call in C, several steps by a function compiled for them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _quietly(plan: Plan, *operands: Any) -> Any:
 
 
 def _only_call(device: HostDevice, program: Program) -> Plan | None:
-    """The call of the only launch, if that takes what the program is given and makes what the program returns."""
+    """Return the call of the only launch, if it takes the program's operands and returns the program's results."""
     *others, launch = program.steps or (None,)
     if type(launch) is not Launch:
         return None
@@ -94,7 +94,7 @@ class _Compiler(HostCompiler):
         super().__init__(program, device.translated, partial(_stored, device), mark)
         self._device = device
         self._draws: dict[Draw, tuple[str, str]] = {}
-        # How storages of allocated memory are made.
+        # How storages of allocated memory are created.
         self._buffers: dict[Memory, Buffer] = {buffer.memory: buffer for buffer in results_of(program.result)}
 
     def plan(self) -> Plan:
@@ -169,7 +169,7 @@ class _Compiler(HostCompiler):
         return name
 
     def _storage_of(self, memory: Memory) -> str:
-        """The name of the storage of memory, which may have to be made first."""
+        """Return the name of the storage of memory, which may have to be created first."""
         if memory not in self._storages and not isinstance(memory, Constant):
             buffer = self._buffer(memory)
             new = self._constant(partial(_new, self._device, buffer.dtype, buffer.length))
@@ -181,7 +181,7 @@ class _Compiler(HostCompiler):
 
 
 class _Fallback:
-    """What runs the fallback of a program, which is built when a library first refuses."""
+    """Run the fallback of a program, which is built when a library first refuses."""
 
     def __init__(self, device: HostDevice, arguments: Sequence[Argument], op: partial[Any]) -> None:
         self._device = device

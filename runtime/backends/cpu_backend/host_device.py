@@ -1,4 +1,4 @@
-"""The CPU as its storages see it; `device.CpuDevice` is the rest of it."""
+"""The CPU as its storages see it; `device.CpuDevice` extends it."""
 
 from __future__ import annotations
 

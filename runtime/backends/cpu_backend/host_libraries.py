@@ -106,7 +106,7 @@ def _compiler_path() -> str | None:
 
 
 def examine() -> Iterator[Finding]:
-    """What there is of the kernels, and what makes those that are missing. Nothing is compiled."""
+    """Report which kernels there are, and what compiles those that are missing. Nothing is compiled."""
     if get_threads() == 0:
         yield Finding("kernels", None, "NumPy does everything, as TALLOW_THREADS=0 says")
         return
@@ -129,7 +129,7 @@ def examine() -> Iterator[Finding]:
 
 
 def _examine_cache() -> Finding:
-    """What there is of kernels that are compiled on this machine. Raises CannotCompile where none can be."""
+    """Report the kernels that are compiled on this machine. Raises CannotCompile where none can be."""
     cache = background.open_cache()
     target, codes = _in_cache(HostCompiler(cache))
     if all(codes.values()):

@@ -1,4 +1,4 @@
-"""Calls of kernels as functions that are made in C, by which storages and numbers get into a kernel's struct."""
+"""Calls of kernels as functions created in C, which put storages and numbers into a kernel's struct."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class KernelCall:
         self.positions = positions
         """The memory of the storages that the call takes."""
         self.new: dict[Memory, int] = {}
-        """The place of each memory that the call allocates."""
+        """The offset in the struct of each memory that the call allocates."""
         self.divided: list[Memory] = []
-        """What of it the kernel uses in several places or from an offset on, which a call can not allocate."""
+        """Memory that the kernel uses in several fields or from an offset on, which a call can not allocate."""
         kernels = device.kernels
         assert kernels is not None, "the kernels are there"
         offsets = launch.arguments.struct.offsets
@@ -118,7 +118,7 @@ class KernelCall:
 
 
 def _as_taken(numbers: list[Any]) -> tuple[DType | None, list[Any]]:
-    """The compute dtype of numbers, and their parameters; None and the numbers where a call is given bits."""
+    """The compute dtype of numbers, and their parameters; None and the numbers where a call takes bits."""
     dtype = None
     for number in numbers:
         if not isinstance(number, Scalar) or number.function is not bits_of:
@@ -140,7 +140,7 @@ def _unaliased(snapshot: Snapshot, number: int, positions: dict[Memory, int]) ->
 
 
 def _copied(storage: CpuStorage, layout: Layout) -> CpuStorage:
-    """A copy of what a layout reaches, seen as a storage in which it is at the same place."""
+    """Copy what a layout covers, as a storage in which it has the same offset."""
     try:
         data = np.empty(layout.end, storage.dtype.numpy)
     except MemoryError as error:

@@ -18,7 +18,7 @@ from .storage import CpuStorage
 from .values import bits_of
 
 Kernel: TypeAlias = Callable[[bytes], None]
-"""What calls a kernel with the packed bytes of its struct."""
+"""Calls a kernel with the packed bytes of its struct."""
 
 
 class HostKernels:
@@ -37,7 +37,7 @@ class HostKernels:
         slots = [getattr(CpuStorage, name) for name in ("device", "dtype", "length", "kind", "_memory", "_address")]
         shared = SharedItems(CpuStorage, get_threads, _large_array, _no_memory, bits_of, "address", *slots)
         self.shared: Final[int] = python.make_shared(shared, object.__basicsize__)
-        """What all calls share."""
+        """The state that all calls share."""
 
     @classmethod
     @cache

@@ -66,9 +66,9 @@ class Window(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is to be made; a product has no window, and only products may have a bias.
+    """A problem for oneDNN; a product has no window, and only products may have a bias.
 
-    For the gradient of a convolution's kernel the gradient of its result takes the place of the weights.
+    For the gradient of a convolution's kernel the gradient of its result replaces the weights.
     """
 
     name: str
@@ -160,7 +160,7 @@ class Onednn:
         cls.open.cache_clear()
 
     def primitive(self, problem: Problem) -> Callable[..., bool] | None:
-        """What solves a problem, given the addresses of source, weights, bias if any, and result.
+        """Return a function that solves a problem, from the addresses of source, weights, bias if any, and result.
 
         It returns False in a forked process. None where oneDNN has no quick way to it.
         """
@@ -191,7 +191,7 @@ class Onednn:
 
     @contextmanager
     def threads(self, count: int) -> Iterator[None]:
-        """Let OpenMP have so many threads for what this thread calls."""
+        """Limit OpenMP to a number of threads for the calls of this thread."""
         before = self.library.omp_get_max_threads()
         self.library.omp_set_num_threads(count)
         try:
@@ -200,7 +200,7 @@ class Onednn:
             self.library.omp_set_num_threads(before)
 
     def make(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        """What a function makes at its first argument."""
+        """Call a function and return the handle that it writes to its first argument."""
         made = ctypes.c_void_p()
         self.call(name, ctypes.byref(made), *arguments)
         return made
@@ -235,7 +235,7 @@ class _Compiled:
         self._free: list[_Workspace] = []
 
     def solves(self, problem: Problem) -> bool:
-        """Whether oneDNN has a quick way to a problem, which `run` then goes."""
+        """Whether oneDNN has a fast implementation of a problem, which `run` then uses."""
         operands = {
             "source": problem.source,
             "weights": problem.weights,
@@ -358,7 +358,7 @@ class _Compiled:
 
 
 class _Workspace:
-    """What one call at a time works in: the memory of its own, and a stream."""
+    """The workspace of one call at a time: its own memory, and a stream."""
 
     def __init__(
         self, onednn: Onednn, steps: Sequence[_Step], layouts: dict[str, ctypes.c_void_p], given: Sequence[str]

@@ -1,4 +1,4 @@
-"""Calls on the CPU that are made again: runs of plans, without what Python does around them."""
+"""Replay of calls on the CPU: runs of plans, without the Python code around them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """What a thread does with storages of the CPU inside a `with` block, to be done again with the same storages.
+    """A recording of a thread's calls with storages of the CPU in a `with` block, replayed with the same storages.
 
     The block is left with what it made, and a replay writes what it makes then to the same storages. A block is `whole`
     if all of its calls are like earlier ones: else some were made without a plan.
@@ -55,7 +55,7 @@ class Replay:
         return run
 
     def replay(self) -> None:
-        """Do again what a whole block did."""
+        """Replay a complete block."""
         plans, runs = self._device.plans, self._runs
         if plans.observers:
             each = zip(self._calls, runs, strict=True)

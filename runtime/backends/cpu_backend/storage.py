@@ -20,7 +20,7 @@ from .host_device import HostDevice
 
 
 def _flat(array: Any, dtype: np.dtype[Any], length: int | None, *, writable: bool = True) -> Array:
-    """An array that kernels may be given the address of; InvalidArgument of any other."""
+    """Return an array whose address kernels may take; InvalidArgument for any other."""
     if isinstance(array, np.ndarray) and array.dtype == dtype and array.shape == (array.size,):
         flags = array.flags
         if (length is None or length == array.size) and (flags.carray if writable else flags.c_contiguous):
@@ -47,7 +47,7 @@ class CpuStorage(ArrayStorage):
     storage; any other raises InvalidArgument.
     """
 
-    # What has the memory: an array, or that of a kernel's result, of which nobody has asked for an array yet.
+    # The owner of the memory: an array, or that of a kernel's result, for which no array was requested yet.
     __slots__ = ("_address", "_memory")
 
     device: HostDevice
@@ -105,7 +105,7 @@ class CpuStorage(ArrayStorage):
         return self.view(layout).reshape(layout.shape)
 
     def view(self, layout: Layout) -> Array:
-        """The same as an array that has a dim at least: rank 0 has shape (1,)."""
+        """The elements as an array of at least one dim: rank 0 has shape (1,)."""
         return array.view(self.data, layout)
 
     on_host = view
@@ -117,7 +117,7 @@ class CpuStorage(ArrayStorage):
     def result(self, values: Array, dtype: DType) -> Self:
         data = array.contiguous(values)
         is_new = data.base is None and data is not self.data
-        # Ops of the family may hand on a view of what they were given, and what is repeated cannot be written to.
+        # Ops of the family may return a view of their operands, and repeated elements cannot be written to.
         if not is_new and (not data.flags.writeable or np.may_share_memory(data, self.data)):
             data = data.copy()
         return type(self)(self.device, dtype, data if data.ndim == 1 else data.reshape(-1))

@@ -63,7 +63,7 @@ THREADS: Final = Threads()
 PRODUCTS: Final = 8
 """The products that take as long as an element of other kernels."""
 RUN_PARTS: Final = Function("span", "run_parts")
-"""What divides the work of a kernel among threads."""
+"""Divides the work of a kernel among threads."""
 
 
 def number_bits(number: complex | Parameter, dtype: DType) -> Number:
@@ -75,7 +75,7 @@ def bits_of(number: complex, dtype: DType) -> int:
     """The bits of a number in a compute dtype."""
     if isinstance(number, complex):
         return _bits(number, dtype)
-    # The sign tells 0.0 from -0.0, which are equal.
+    # The sign distinguishes 0.0 and -0.0, which are equal.
     return _cached_bits(number, math.copysign(1, number), dtype)
 
 

@@ -41,7 +41,7 @@ def scaled_dot_product_attention_with_logsumexp(
     *,
     op: str = "scaled_dot_product_attention_with_logsumexp",
 ) -> tuple[Any, ...]:
-    """The same, and log(sum(exp(score))) of each query."""
+    """Compute attention, and log(sum(exp(score))) of each query."""
     batches, heads, queries, size = query.layout.shape
     key_heads, keys = key.layout.shape[1:3]
     require_memory(query.dtype, query.layout.shape)

@@ -36,7 +36,7 @@ _FEW_POSITIONS: Final = 1 << 7
 def matmul(
     build: ProgramBuilder, onednn: Onednn, lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]
 ) -> Buffer | None:
-    """As `matmul.matmul`; None where oneDNN has no quick way."""
+    """As `matmul.matmul`; None where oneDNN has no fast implementation."""
     return _multiply(build, onednn, lhs, rhs, bmnk, _otherwise(native_matmul.matmul, matrices.matmul, lhs, rhs, bmnk))
 
 
@@ -59,7 +59,7 @@ def _multiply(
 
 
 def linear(build: ProgramBuilder, onednn: Onednn, x: Operand, weight: Operand, bias: Operand | None) -> Buffer | None:
-    """As `matmul.linear`; None where oneDNN has no quick way."""
+    """As `matmul.linear`; None where oneDNN has no fast implementation."""
     (m, k), n = x.shape, weight.shape[0]
     row = None if bias is None else Memory.dense((1, n))
     if _loses_subnormals(x.dtype, m) or (bias is not None and n > 1 and bias.strides != (1,)):
@@ -85,7 +85,7 @@ def _loses_subnormals(dtype: DType, rows: int) -> bool:
 def convolve(
     build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: Params | ParamsConvolution
 ) -> Buffer | None:
-    """As `conv.convolve`; None where oneDNN has no quick way."""
+    """As `conv.convolve`; None where oneDNN has no fast implementation."""
     otherwise = _otherwise(native_conv.convolve, conv.convolve, x, kernel, params)
     return _forward(build, onednn, x, kernel, params.general, otherwise)
 
@@ -143,7 +143,7 @@ def _is_by_planes(x: Operand, params: ParamsConvolution) -> bool:
 def convolve_transposed(
     build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: Params | ParamsConvolution
 ) -> Buffer | None:
-    """As `conv.convolve_transposed`; None where oneDNN has no quick way."""
+    """As `conv.convolve_transposed`; None where oneDNN has no fast implementation."""
     otherwise = _otherwise(native_conv.convolve_transposed, conv.convolve_transposed, x, kernel, params)
     images, x = params.general.as_images, _unrepeated(build, x)
     transposed = _kernels(kernel.layout, images, is_transposed=True)
@@ -155,7 +155,7 @@ def convolve_transposed(
 def gradient_weight(
     build: ProgramBuilder, onednn: Onednn, x: Operand, gradient: Operand, params: ParamsConvolution
 ) -> Buffer | None:
-    """As `conv.gradient_weight`; None where oneDNN has no quick way."""
+    """As `conv.gradient_weight`; None where oneDNN has no fast implementation."""
     otherwise = _otherwise(native_conv.gradient_weight, conv.gradient_weight, x, gradient, params)
     images, gradient = params.as_images, _unrepeated(build, gradient)
     kernels = _kernels(layout_of(params.kernel_dims, params.channels_last), images)
@@ -185,7 +185,7 @@ def _result(params: ParamsConvolution, dims: tuple[int, ...]) -> Memory:
 
 
 def _kernels(layout: Layout, params: ParamsConvolution, *, is_transposed: bool = False) -> Memory | None:
-    """The kernel as oneDNN has those of groups: with a dim for these in front; transposed, channels change places."""
+    """The kernel in oneDNN's layout of groups: with a dim for these in front; transposed, channels are swapped."""
     groups, (inner, outer) = params.groups, params.channels
     steps = layout.strides[2:]
     channels, strides = (outer, inner), (layout.strides[0], layout.strides[1])
@@ -284,7 +284,7 @@ def _solve(
 
 
 def _otherwise(by_kernels: Callable[..., Any], by_numpy: Callable[..., Any], *arguments: Any) -> partial[Results]:
-    """What does the same without oneDNN."""
+    """Compute the same result without oneDNN."""
     return partial(without_onednn, by_kernels=by_kernels, by_numpy=by_numpy, arguments=arguments)
 
 
@@ -298,7 +298,7 @@ def without_onednn(
 
 
 def _memory(layout: Layout, outer: int = 0) -> Memory | None:
-    """The layout as oneDNN has them; None of one with repetitions, but for those along so many outer dims."""
+    """The layout in oneDNN's terms; None if it repeats elements, except along the `outer` outermost dims."""
     dims = list(layout.shape)
     for place, stride in enumerate(layout.strides):
         if stride == 0 and dims[place] > 1:

@@ -19,7 +19,7 @@ from ....host import cast
 from ...array_backend.ops.operand import Operand
 from .matmul import multiply
 
-# The unfolded input of a convolution repeats each element for every tap of the kernel, so it is made in parts.
+# The unfolded input of a convolution repeats each element for every tap of the kernel, so it is computed in parts.
 _PART_BYTES = 1 << 26
 
 # Integers of any size are multiplied as f64.
@@ -92,7 +92,7 @@ def convolve_transposed(x: Operand, kernel: Operand, params: Params | ParamsConv
 
 
 def gradient_weight(x: Operand, gradient: Operand, params: ParamsConvolution) -> Any:
-    """The gradient of the kernel, made of the input and that of the result: `params.kernel_dims`."""
+    """Compute the gradient of the kernel from the input and the gradient of the result: `params.kernel_dims`."""
     require_memory(x.dtype, params.kernel_dims)
     inner, outer = params.channels
     total = np.zeros((params.groups, outer, inner * params.taps), x.dtype.compute.numpy)
@@ -119,7 +119,7 @@ def _matrices(kernel: Operand, params: ParamsConvolution) -> Array:
 
 
 def _grouped(x: Operand, params: ParamsConvolution) -> Array:
-    """What has the shape of the result as (b, groups, c_out / groups, elements of a channel)."""
+    """View a tensor of the result's shape as (b, groups, c_out / groups, elements of a channel)."""
     wide = cast.widen(x.array, x.dtype)
     return wide.reshape(len(wide), params.groups, params.channels[1], math.prod(params.result_sizes))
 
@@ -152,7 +152,7 @@ def _parts(x: Array, params: ParamsConvolution) -> Iterator[tuple[slice, slice, 
 
 
 def _add_taps(full: Array, product: Array, params: ParamsConvolution) -> None:
-    """Add what each tap of the kernel made of each element, (g, c, *taps, *sizes), where it belongs in (g, c, ..)."""
+    """Add the products of each tap of the kernel and each element, (g, c, *taps, *sizes), to (g, c, ..)."""
     steps = list(zip(params.dilation, params.stride, params.result_sizes, strict=True))
     for taps in itertools.product(*map(range, params.kernel)):
         begins = [tap * dilation for tap, (dilation, _, _) in zip(taps, steps, strict=True)]

@@ -43,7 +43,7 @@ def elementwise(
 def _quick(
     library: Any, op: ElementwiseOp, *arguments: Operand | float | Parameter, result: DType | None
 ) -> Callable[..., CpuStorage] | None:
-    """What computes as `elementwise` does with other storages: quickly, and so for what NumPy takes as it is, or None.
+    """Return a fast function like `elementwise` for other storages, whose arrays NumPy takes unchanged, or None.
 
     That is contiguous elements from the first of each storage on, or one element for all of them.
     """
@@ -78,7 +78,7 @@ def _quick(
 
 
 def computed(op: ElementwiseOp, x: Operand, *others: Operand | float, result: DType | None = None) -> Any:
-    """The same by way of arrays of any strides, in parts."""
+    """Compute on arrays of any strides, in parts."""
     if op is MethodOp.TO_DTYPE and result is x.dtype:
         same = np.empty(x.layout.shape or (1,), result.numpy)
         copy(same, x.array)

@@ -1,4 +1,4 @@
-"""What fused functions are made of on the CPU: kernels for the host, and functions of NumPy where there are none."""
+"""The ops of fused functions on the CPU: kernels for the host, and functions of NumPy where there are none."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def index_select(operand: Operand, indexes: Operand, dim: int) -> Any:
 
 
 def select_rows(op: str, operand: Operand, indexes: Operand, dim: int) -> Any:
-    """The same for an op that errors name."""
+    """Select rows for an op that errors name."""
     x = operand.array
     rows, marked = _checked(op, indexes, x.shape[dim])
     if x.shape[dim] == 0:
@@ -65,7 +65,7 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     last = np.empty(from_0.max() + 1, np.intp)
     last[from_0] = order
     winners = last[from_0]
-    # NumPy does not promise that the last of several assignments to one place is done last.
+    # NumPy does not promise that the last of several assignments to one element is done last.
     if (winners < order).any():
         np.maximum.at(last, from_0, order)
         winners = last[from_0]
@@ -141,7 +141,7 @@ def _places(layout: Layout, rows: Array, dim: int) -> Array:
 
 
 def _scattered(op: str, x: Operand, indexes: Operand, source: Operand, dim: int) -> tuple[Array, Array]:
-    """Flat arrays of the places to write to and of the elements for them, without those at a mark."""
+    """Return flat arrays of the offsets to write to and of the elements for them, without those at a mark."""
     rows, marked = _checked(op, indexes, x.layout.shape[dim])
     places = _places(x.layout, rows, dim).reshape(-1)
     values = contiguous(source.array).reshape(-1)
@@ -152,6 +152,6 @@ def _scattered(op: str, x: Operand, indexes: Operand, source: Operand, dim: int)
 
 
 def _add_at(sums: Array, places: Array, values: Array) -> None:
-    """Add each value to its place, one after the other."""
+    """Add each value at its offset, one after the other."""
     with np.errstate(over="ignore", invalid="ignore"):
         np.add.at(sums, places, values)

@@ -55,7 +55,7 @@ def multiply(lhs: Array, rhs: Array) -> Array:
 
 
 def _multiply_integers(lhs: Array, rhs: Array) -> Array:
-    """The product by way of BLAS, which has no integers: of their 16-bit digits in f64, where every sum is exact."""
+    """Multiply integers by BLAS, which has none: their 16-bit digits in f64, where every sum is exact."""
     lhs_digits, rhs_digits = _digits(lhs), _digits(rhs)
     result = np.zeros(1, np.uint64)
     for lhs_place, lhs_digit in enumerate(lhs_digits):

@@ -31,7 +31,7 @@ def empty(device: HostDevice, shape: Shape, dtype: DType) -> CpuStorage:
 
 
 def arange(device: HostDevice, start: float, step: float, shape: Shape, dtype: DType) -> CpuStorage:
-    """A storage of numbers from `start` on, `step` apart."""
+    """Return a storage of numbers from `start` on, in steps of `step`."""
     return make(device, lambda count: sequence(count, start, step, dtype), shape, dtype)
 
 
@@ -58,14 +58,14 @@ def from_owned_array(device: HostDevice, array: Array) -> CpuStorage:
     return CpuStorage(device, dtype, array.reshape(-1), is_known=True)
 
 
-# So much is read between two calls that tell how far it is.
+# The bytes that are read between two reports of progress.
 _READ_BYTES = 1 << 26
 
 
 def load(
     device: HostDevice, parts: Sequence[Part], progress: Callable[[int], object] | None = None
 ) -> list[CpuStorage]:
-    """Storages of parts, which are read to their place."""
+    """Return storages of parts, which are read to their destination."""
     storages = [empty(device, Shape((part.length,)), part.dtype) for part in parts]
     done = 0
     for part, storage in zip(parts, storages, strict=True):
@@ -81,7 +81,7 @@ def load(
 
 
 def synchronize(device: HostDevice) -> None:
-    """Nothing is ever under way."""
+    """Nothing is ever in progress."""
 
 
 def make(device: HostDevice, array_of: Callable[[int], Array], shape: Shape, dtype: DType) -> CpuStorage:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PARAMETERS: Final = max(host_arguments.PARAMETERS.get("span", 0), 1)
 _ZEROS: Final = (0,) * MAX_RANK
 MOVE: Final = None
-"""In place of the name of a kernel: the elements of the one operand are only moved."""
+"""Instead of a kernel's name: the elements of the one operand are only moved."""
 
 
 def elementwise(
@@ -59,7 +59,7 @@ def joint(
     op: BinaryGradientsOp | MethodOp,
     *parts: Operand | float | Parameter,
 ) -> tuple[Buffer, ...] | None:
-    """As `binary_gradients.joint`; None where NumPy does it."""
+    """As `binary_gradients.joint`; None where NumPy computes it."""
     operands = [part for part in parts if isinstance(part, Operand)]
     numbers = [part for part in parts if not isinstance(part, Operand)]
     dtype, shape = operands[-1].dtype, operands[-1].shape

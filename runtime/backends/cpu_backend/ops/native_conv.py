@@ -31,9 +31,9 @@ from .pointwise import Product
 if TYPE_CHECKING:
     from ..kernels import HostKernels
 
-# A tile has so many rows of the result, where its columns fill it.
+# The rows of the result in a tile, where its columns fill it.
 _ROWS: Final = 8
-# The columns of a tile are made in strips of so many, or of a part of it.
+# The columns of a tile are computed in strips of this width, or of a part of it.
 _STRIP: Final = 32
 # With more channels on both sides, or one tap, products of matrices by NumPy are quicker.
 _FEW_CHANNELS: Final = 16
@@ -46,19 +46,19 @@ class _Axis(NamedTuple):
 
     size: int
     begins: tuple[int, ...]
-    # The line of each weight, and its place in that.
+    # The line of each weight, and its offset in that.
     weights: tuple[tuple[int, int], ...]
 
     @classmethod
     def convolved(cls, size: int, taps: int, padding: int, stride: int, dilation: int) -> _Axis:
-        """That of a result of so many elements."""
+        """Return the axis of a result with this many elements."""
         begins = sorted({tap * dilation % stride for tap in range(taps)})
         weights = tuple((begins.index(tap * dilation % stride), tap * dilation // stride) for tap in range(taps))
         return cls(size, tuple(begin - padding for begin in begins), weights)
 
     @property
     def reach(self) -> int:
-        """How far behind the first element of a line weights begin."""
+        """The largest offset of a weight from the first element of its line."""
         return max(place for _, place in self.weights)
 
 
@@ -188,7 +188,7 @@ def gradient_weight(
 
 
 def is_product(params: ParamsConvolution) -> bool:
-    """Whether products of matrices are the quickest way to the gradient of a kernel."""
+    """Whether matrix products are the fastest algorithm for the gradient of a kernel."""
     return min(params.channels) > _FEW_CHANNELS or params.taps == 1
 
 
@@ -206,7 +206,7 @@ def _launch_convolution(
     result: Address,
     params: ParamsConvolution,
 ) -> bool:
-    """Launch a kernel of a convolution whose result lies at an address; False where it has no room."""
+    """Launch a kernel of a convolution whose result is at an address; False where it has too little memory."""
     params, x = params.as_images, x.as_rank(4)
     dims = zip(params.result_sizes, params.kernel, params.padding, params.stride, params.dilation, strict=True)
     rows, columns = (_Axis.convolved(*each) for each in dims)
@@ -280,7 +280,7 @@ def _launch(
     steps: tuple[int, ...],
     result_strides: tuple[int, int, int],
 ) -> bool:
-    """Launch a kernel for `x` and contiguous weights (groups, c_out / groups, ..); False where it has no room."""
+    """Launch a kernel for `x` and contiguous weights (groups, c_out / groups, ..); False if memory is too small."""
     name, tile = f"{kernel}_{x.dtype.value}", _Tile.of(rows, columns)
     if not kernels.has("host_product", name) or tile is None:
         return False
@@ -313,7 +313,7 @@ def _launch(
 
 
 class _Tile(NamedTuple):
-    """The part of a plane of the result that is made at once, and how much of the source's one line of it needs."""
+    """The part of a plane of the result that is computed at once, and the source's lines that it needs."""
 
     height: int
     width: int
@@ -321,7 +321,7 @@ class _Tile(NamedTuple):
 
     @classmethod
     def of(cls, rows: _Axis, columns: _Axis) -> _Tile | None:
-        """One that has room; None where there is none."""
+        """Return one that fits; None where there is none."""
         most = constants.CONVOLUTION_COLUMNS
         lines = len(rows.begins) * len(columns.begins)
         width = _evenly(columns.size, max(most // min(rows.size, _ROWS) - columns.reach, _STRIP))

@@ -23,13 +23,13 @@ def empty(build: ProgramBuilder, kernels: HostKernels, shape: Shape, dtype: DTyp
 
 def zeros(build: ProgramBuilder, kernels: HostKernels, shape: Shape, dtype: DType) -> Buffer | None:
     """As `memory.zeros`; None where NumPy does it."""
-    # The system clears large memory, and only when somebody writes to it.
+    # The system clears large memory, and only on the first write to it.
     count = shape.elem_count
     return None if count > BRIEF else _filled(build, kernels, count, count, dtype)
 
 
 def _filled(build: ProgramBuilder, kernels: HostKernels, count: int, zeros: int, dtype: DType) -> Buffer | None:
-    """A new buffer of which so many elements are set to 0."""
+    """Return a new buffer whose first elements, `zeros` of them, are set to 0."""
     kernel = f"fill_b{8 * dtype.itemsize}"
     if not kernels.has("span", kernel):
         return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
 
 _FAMILY: Final = "host_normalization"
-# Parts of the rows of an item: as many as threads may share, whatever their number, each of so many elements at least.
+# Parts of the rows of an item: as many as threads may share, whatever their number, each of a minimum of elements.
 _MAX_PARTS: Final = 64
 _PART_LENGTH: Final = 1 << 14
 

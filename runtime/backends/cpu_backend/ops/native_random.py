@@ -10,5 +10,5 @@ from ....program.values import Draw
 
 
 def draw(build: ProgramBuilder, count: int, dtype: DType) -> Draw:
-    """The random blocks of so many numbers."""
+    """Return the random blocks of `count` numbers."""
     return build.draw(drawn_blocks(count, dtype))

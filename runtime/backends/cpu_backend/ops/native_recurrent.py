@@ -19,7 +19,7 @@ from . import native, native_copy, native_few_rows, native_matmul
 if TYPE_CHECKING:
     from ..kernels import HostKernels
 
-# From so many steps on, a product with a matrix in another layout saves more time than the copy takes.
+# From this many steps on, a product with a matrix in another layout saves more time than the copy takes.
 _MANY_STEPS: Final = 8
 # Products with fewer rows take as long with either layout.
 _COLUMN_ROWS: Final = 3

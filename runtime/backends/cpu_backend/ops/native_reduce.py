@@ -18,13 +18,13 @@ from .native import copied, elementwise, runs_of
 if TYPE_CHECKING:
     from ..kernels import HostKernels
 
-# Of a number of a state, and of a state that is a rank and a place.
+# Of a number of a state, and of a state that is a rank and an index.
 _NUMBER_BYTES: Final = 8
 _PLACED_BYTES: Final = 16
-# Columns are split into so many parts where there are fewer, each of no fewer elements.
+# Columns are split into at least this many parts, each of no fewer elements.
 _PARTS: Final = 128
 _MIN_ELEMENTS: Final = 1 << 16
-# Rows of columns are joined one after the other, which for more of them would make sums inaccurate.
+# Rows of columns are added one after the other, which for more of them would make sums inaccurate.
 _MOST_ROWS: Final = 1 << 11
 
 

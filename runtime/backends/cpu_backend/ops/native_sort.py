@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
 
 _MAX_POSITIONS: Final = 1 << 32
-# Room for so many elements has a place for any of their dtypes where it ends.
+# Memory for these elements ends at an aligned offset for any of their dtypes.
 _ROOM: Final = 8
 
 

@@ -29,7 +29,7 @@ class Tables(NamedTuple):
 
 
 def has_room(resampled: TensorType) -> bool:
-    """True; OutOfMemory where there is no room for the result."""
+    """Return True; OutOfMemory where the result does not fit into memory."""
     require_memory(*resampled)
     return True
 

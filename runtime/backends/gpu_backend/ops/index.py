@@ -89,7 +89,7 @@ def index_select(build: ProgramBuilder, x: Operand, indexes: Operand, dim: int) 
 
 
 def select(build: ProgramBuilder, op: str, x: Operand, indexes: Operand, selected: TensorType, dim: int) -> Buffer:
-    """Check indexes for an op that errors name."""
+    """Select rows for an op that errors name."""
     return _gather(build, op, x, indexes, selected, along(len(selected.shape), dim, indexes.strides[0]), dim)
 
 
@@ -99,7 +99,7 @@ def gather(build: ProgramBuilder, x: Operand, indexes: Operand, dim: int) -> Buf
 
 
 def gathered(build: ProgramBuilder, x: Operand, indexes: Operand, chosen: TensorType, dim: int) -> Buffer:
-    """Check indexes for any op whose indexes are in range."""
+    """Gather elements for any op whose indexes are in range."""
     return _gather(build, "gather", x, indexes, chosen, indexes.strides, dim)
 
 
