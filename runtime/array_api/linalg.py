@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from ... import results
 from ...storage import Storage
+from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, ShapeMismatch, describe
 from ..core import check
 from ..core.argument import boolean, integer, real
@@ -107,36 +108,50 @@ def _conjugate_transpose(x: Tensor) -> Tensor:
     return conj(x.mT) if x.dtype.is_complex else x.mT
 
 
-def _tensors(storages: Iterable[Storage], types: Iterable[TensorType | None]) -> Iterator[Tensor]:
-    """Wrap storages as the results that are present."""
-    layouts = (Layout.contiguous(each.shape) for each in types if each is not None)
+# Of results: by the function that gives their types, the number of the operand's layout, and other arguments.
+_layouts: Final[BoundedCache[tuple[object, ...], tuple[Layout, ...]]] = BoundedCache(1 << 12)
+
+
+def _tensors(
+    storages: Iterable[Storage], find: Callable[..., Iterable[TensorType | None]], x: Tensor, *options: object
+) -> Iterator[Tensor]:
+    """What storages show of the results that there are."""
+    key = find, x._layout.number, *options
+    layouts = _layouts.get(key)
+    if layouts is None:
+        shapes = [each.shape for each in find(x, *options) if each is not None]
+        layouts = _layouts.put(key, tuple(map(Layout.contiguous, shapes)))
     return map(Tensor._new, storages, layouts)
+
+
+def _types_of_det(x: Tensor) -> tuple[TensorType]:
+    return (results.det(x),)
 
 
 def det(x: Tensor, /) -> Tensor:
     """Determinants of square matrices."""
-    return Tensor._new(x.storage.det(x.layout), Layout.contiguous(results.det(x).shape))
+    return next(_tensors((x.storage.det(x.layout),), _types_of_det, x))
 
 
 def eigh(x: Tensor, /) -> EighResult:
     """Eigenvalues and eigenvectors of symmetric, or Hermitian, matrices."""
-    return EighResult(*_tensors(x.storage.eigh(x.layout, True), results.eigh(x, True)))
+    return EighResult(*_tensors(x.storage.eigh(x.layout, True), results.eigh, x, True))
 
 
 def eigvalsh(x: Tensor, /) -> Tensor:
     """Eigenvalues of symmetric, or Hermitian, matrices, in ascending order."""
-    (values,) = _tensors(x.storage.eigh(x.layout, False), results.eigh(x, False))
+    (values,) = _tensors(x.storage.eigh(x.layout, False), results.eigh, x, False)
     return values
 
 
 def eig(x: Tensor, /) -> EigResult:
     """Eigenvalues and eigenvectors of square matrices, as complex numbers."""
-    return EigResult(*_tensors(x.storage.eig(x.layout, True), results.eig(x, True)))
+    return EigResult(*_tensors(x.storage.eig(x.layout, True), results.eig, x, True))
 
 
 def eigvals(x: Tensor, /) -> Tensor:
     """Eigenvalues of square matrices, as complex numbers."""
-    (values,) = _tensors(x.storage.eig(x.layout, False), results.eig(x, False))
+    (values,) = _tensors(x.storage.eig(x.layout, False), results.eig, x, False)
     return values
 
 
@@ -218,12 +233,12 @@ def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRR
     if mode not in ("reduced", "complete"):
         raise InvalidArgument("qr", f"there is no mode {describe(mode)}; use 'reduced' or 'complete'")
     is_complete = mode == "complete"
-    return QRResult(*_tensors(x.storage.qr(x.layout, is_complete), results.qr(x, is_complete)))
+    return QRResult(*_tensors(x.storage.qr(x.layout, is_complete), results.qr, x, is_complete))
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """Sign and logarithm of the absolute value of determinants."""
-    return SlogdetResult(*_tensors(x.storage.slogdet(x.layout), results.slogdet(x)))
+    return SlogdetResult(*_tensors(x.storage.slogdet(x.layout), results.slogdet, x))
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -242,12 +257,12 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 def svd(x: Tensor, /, *, full_matrices: builtins.bool = True) -> SVDResult:
     """Singular value decompositions; without `full_matrices` only the vectors of the singular values."""
-    return SVDResult(*_tensors(x.storage.svd(x.layout, True, full_matrices), results.svd(x, True, full_matrices)))
+    return SVDResult(*_tensors(x.storage.svd(x.layout, True, full_matrices), results.svd, x, True, full_matrices))
 
 
 def svdvals(x: Tensor, /) -> Tensor:
     """Singular values of matrices, in descending order."""
-    (values,) = _tensors(x.storage.svd(x.layout, False, False), results.svd(x, False, False))
+    (values,) = _tensors(x.storage.svd(x.layout, False, False), results.svd, x, False, False)
     return values
 
 

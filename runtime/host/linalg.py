@@ -71,16 +71,11 @@ def svd(x: Array, has_vectors: bool, is_full: bool) -> tuple[Array, ...]:
 
 def _found(op: str, compute: Callable[..., Any], x: Array, *others: Array, is_lower: bool = False) -> tuple[Array, ...]:
     """Call a function of NumPy's, which reads the lower triangle alone with `is_lower`."""
-    is_finite = None if _are_finite(x) else np.asarray(np.isfinite(np.tril(x) if is_lower else x).all((-2, -1)))
-    if is_finite is not None:
-        x = np.where(is_finite[..., None, None], x, np.eye(*x.shape[-2:], dtype=x.dtype))
-    try:
-        found = compute(x, *others)
-    except np.linalg.LinAlgError as error:
-        raise no_result(op, error) from None
-    results = [np.asarray(array) for array in (found if isinstance(found, tuple) else (found,))]
-    if is_finite is None:
-        return tuple(results)
+    if _are_finite(x):
+        return _computed(op, compute, x, *others)
+    is_finite = np.asarray(np.isfinite(np.tril(x) if is_lower else x).all((-2, -1)))
+    identity = np.eye(*x.shape[-2:], dtype=x.dtype)
+    results = _computed(op, compute, np.where(is_finite[..., None, None], x, identity), *others)
     rank = is_finite.ndim
     return tuple(
         [
@@ -88,6 +83,14 @@ def _found(op: str, compute: Callable[..., Any], x: Array, *others: Array, is_lo
             for array in results
         ]
     )
+
+
+def _computed(op: str, compute: Callable[..., Any], *operands: Array) -> tuple[Array, ...]:
+    try:
+        results = compute(*operands)
+    except np.linalg.LinAlgError as error:
+        raise no_result(op, error) from None
+    return tuple(map(np.asarray, results)) if isinstance(results, tuple) else (np.asarray(results),)
 
 
 def _are_finite(array: Array) -> bool:

@@ -55,7 +55,7 @@ def from_owned_array(device: HostDevice, array: Array) -> CpuStorage:
         array = normalised(array)
     # The function takes longer than small decompositions.
     array = array if array.flags.carray else np.require(array, dtype.numpy, ["C", "A", "W"])
-    return CpuStorage(device, dtype, array.reshape(-1), is_known=True)
+    return CpuStorage(device, dtype, array if array.ndim == 1 else array.reshape(-1), is_known=True)
 
 
 # The bytes that are read between two reports of progress.
