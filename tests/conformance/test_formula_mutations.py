@@ -6,7 +6,9 @@ The formulas are those of the spec, as NumPy computes them; nothing is compiled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import own_spec
@@ -136,8 +138,20 @@ def operands_of(functor: Functor) -> list[Array]:
     return [g, x, y] if functor.kind.startswith("binary_gradient") else [x, y]
 
 
-def check(functor: Functor, node: Node, place: int = 0) -> None:
-    """Compare a formula, which is that of a result, with the oracle."""
+class Expected(NamedTuple):
+    """A result of the oracle."""
+
+    name: str
+    operands: list[Array]
+    parameters: tuple[float, ...]
+    result: Array
+    slack: Array | float
+    is_open: Array | bool
+    """Where any number is right."""
+
+
+def expectations(functor: Functor, place: int) -> Iterator[Expected]:
+    """The oracle's results of a functor that has several, for some parameters."""
     operands = operands_of(functor)
     name, swaps = functor.name, False
     if len(functor.results) > 1:
@@ -160,10 +174,16 @@ def check(functor: Functor, node: Node, place: int = 0) -> None:
                 expected = oracle(functor.name, "f64", *operands)
         if functor.name in SLACKS:
             slack = SLACKS[functor.name]("f64", *(operand.astype(EXTENDED) for operand in operands))
-        found = computed(functor, node, operands, parameters)
-        expected = np.where(is_open, found, expected).astype(EXTENDED)
-        ulps = tolerance(name, "f64")
-        assert_close("f64", found.astype(np.float64), expected, ulps, functor.name, slack=slack, zero_sign=False)
+        yield Expected(name, operands, parameters, expected, slack, is_open)
+
+
+def check(functor: Functor, node: Node, every: Sequence[Expected]) -> None:
+    """Compare a formula, which is that of a result, with the oracle."""
+    for it in every:
+        found = computed(functor, node, it.operands, it.parameters)
+        expected = np.where(it.is_open, found, it.result).astype(EXTENDED)
+        ulps = tolerance(it.name, "f64")
+        assert_close("f64", found.astype(np.float64), expected, ulps, functor.name, slack=it.slack, zero_sign=False)
 
 
 def caught(change: Callable[[], None]) -> bool:
@@ -191,9 +211,10 @@ def test_the_oracle_catches_each_mutation_of_a_formula(functor: Functor) -> None
     from opgen.formula.printing import text_of
 
     for place, node in enumerate(functor.results):
-        check(functor, node, place)
+        expected = [*expectations(functor, place)]
+        check(functor, node, expected)
         every = list(mutants(node))
-        kept = [text_of(it) for it in every if not caught(lambda it=it, place=place: check(functor, it, place))]  # type: ignore[misc]
+        kept = [text_of(it) for it in every if not caught(lambda it=it, known=expected: check(functor, it, known))]  # type: ignore[misc]
         assert every
         assert not kept
 
@@ -322,9 +343,19 @@ def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
             return extreme, chosen / np.count_nonzero(chosen)
 
 
+@cache
+def step(primitive: str, *kinds: str) -> CodeType:
+    """The expression of a primitive over arrays `a0`, `a1` and so on of some kinds."""
+    from opgen.formula.lowering import lowered
+    from opgen.formula.nodes import Call, Name
+
+    of = {f"a{place}": kind for place, kind in enumerate(kinds)}
+    text = lowered(Call(primitive, tuple(map(Name, of))), "array", of, own_spec.read().primitives)
+    return compile(text, primitive, "eval")
+
+
 def evaluated(node: Node, known: dict[str, Any]) -> Any:
     """What a formula with reductions in it comes to."""
-    from opgen.formula.lowering import lowered
     from opgen.formula.nodes import Call, Name, Number
 
     match node:
@@ -337,10 +368,8 @@ def evaluated(node: Node, known: dict[str, Any]) -> Any:
             if primitive in JOINED:
                 return JOINED[primitive](given[0])
             of = {f"a{place}": np.asarray(value) for place, value in enumerate(given)}
-            kinds = {name: "bool" if value.dtype == bool else "float" for name, value in of.items()}
-            call = Call(primitive, tuple(map(Name, of)))
-            text = lowered(call, "array", kinds, own_spec.read().primitives)  # type: ignore[arg-type]
-            return eval(text, {"np": library, "numerics": Numerics(library)} | of)  # type: ignore[arg-type]
+            kinds = ["bool" if value.dtype == bool else "float" for value in of.values()]
+            return eval(step(primitive, *kinds), {"np": library, "numerics": Numerics(library)} | of)  # type: ignore[arg-type]
 
 
 def assert_each_mutation_is_caught(node: Node, check_gradient: Callable[[Node], None]) -> None:
