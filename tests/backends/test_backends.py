@@ -19,6 +19,8 @@ pytest.importorskip("ruff")
 pytest.importorskip("yaml")
 
 import yaml
+from click.testing import CliRunner
+from opgen.cli import main
 from opgen.matrix import cells
 from opgen.project import read_spec
 from opgen.views.arrays import spelled_library
@@ -31,9 +33,9 @@ SOME = (
 )
 CONFORMANCE = REPOSITORY / "tests/conformance"
 CELLS = f"{CONFORMANCE / 'test_cells.py'}::test_cell"
-# Tests of what an array library does. The others are of the package's own code above it, which metal runs too, or take
-# most of the time.
-DEPENDS_ON_LIBRARY = ("aliasing", "array_libraries", "edges", "errors", "independence", "sharing", "sums")
+# Tests of what an array library does. The others are of the package's own code above it, which metal runs too, as it
+# does those of aliasing, which take most of the time.
+DEPENDS_ON_LIBRARY = ("array_libraries", "edges", "errors", "independence", "sharing", "sums")
 # Libraries that compile each function for minutes in all: without --full, these cells stand for the others.
 COMPILES = {"jax": "i32 and (argmax or cat-)", "tinygrad": "i32 and (argmax or cat-)"}
 # Of one that takes about a second for each expression of any dtype, all that is tested: files, and cells.
@@ -67,7 +69,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if find_spec(library.partition(".")[0]) is None:
         pytest.skip(f"{library} is not installed")
     root = laid_over(file, tmp_path_factory.mktemp("backends"))
-    subprocess.run([sys.executable, "-m", "opgen", "generate", "--root", str(root)], check=True, capture_output=True)
+    generate(root)
     # Its kernels for the CPU have the same sources.
     code = "generated/tallow/kernels/code"
     (root / code).symlink_to(REPOSITORY / code)
@@ -81,6 +83,12 @@ def laid_over(file: Path, folder: Path, text: str | None = None) -> Path:
         shutil.copytree(REPOSITORY / part, root / part)
     (root / "spec/backends" / file.name).write_text(text or file.read_text(encoding="utf-8"), encoding="utf-8")
     return root
+
+
+def generate(root: Path) -> None:
+    """In this process, which has read most of the spec already."""
+    result = CliRunner().invoke(main, ["--root", str(root), "generate"])
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -188,7 +196,7 @@ def test_numbers_of_64_bits_are_refused_where_jax_does_not_hold_them(tmp_path: P
     file = Path(__file__).parent / "jax.yaml"
     text = re.sub(r"  setup: .*\n", "", file.read_text(encoding="utf-8"))
     root = laid_over(file, tmp_path, text)
-    subprocess.run([sys.executable, "-m", "opgen", "generate", "--root", str(root)], check=True, capture_output=True)
+    generate(root)
     program = """
 import tallow as tl
 for dtype in ("i64", "u64", "f64"):
