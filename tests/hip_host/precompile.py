@@ -23,7 +23,7 @@ from tallow.runtime.helpers.atomic import replacing
 from tallow.runtime.kernels.code_object import SOURCES, current, path_of, sources
 
 TARGETS = ("host64", "host32")  # named after the lanes of a wave
-MANY_KERNELS = 60
+MANY_KERNELS = 100
 COMPILER = os.environ.get("HIP_HOST_CXX")
 CLANG = ("clang++", "clang++-19", "clang++-15")
 
