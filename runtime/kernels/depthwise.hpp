@@ -37,6 +37,8 @@ TALLOW_INLINE void add_taps(const Arguments& arguments, uint32_t row, uint32_t c
     using Value = compute_type<T>;
     // The zeros of the padding take part, since infinity times one of them is NaN.
     constexpr bool has_zeros = !Transposed && !is_integer<Value>;
+    // Taps of a row of the kernel that are loaded together: with few elements their latency is most of the time.
+    constexpr uint32_t taps_loaded = N == 1 ? 5 : 1;
     const uint32_t stride_h = arguments.stride_h;
     const uint32_t stride_w = arguments.stride_w;
     // From one row of the source to the next, and from one tap that meets an element of it to the next. The rows of a
@@ -62,21 +64,36 @@ TALLOW_INLINE void add_taps(const Arguments& arguments, uint32_t row, uint32_t c
             lines[i] = source + line * arguments.source_stride_h;
         }
 #pragma unroll 1
-        for (uint32_t kx = kx_first, x = x_first; kx < arguments.kernel_w; kx += tap_step_w, x += source_step_w) {
-            const Pack<T, N> weights = taps.at(ky, kx);
+        for (uint32_t kx = kx_first, x = x_first; kx < arguments.kernel_w;
+             kx += taps_loaded * tap_step_w, x += taps_loaded * source_step_w) {
+            const auto is_tap = [&](uint32_t tap) { return tap == 0 || kx + tap * tap_step_w < arguments.kernel_w; };
             // All are on their way before the first is waited for.
-            Registers<sizeof(T) * N> values[depthwise_rows] = {};
+            Pack<T, N> weights[taps_loaded] = {};
+            Registers<sizeof(T) * N> values[taps_loaded][depthwise_rows] = {};
 #pragma unroll
-            for (uint32_t i = 0; i < depthwise_rows; ++i)
-                if (x < widths[i])
-                    values[i] = load_registers<sizeof(T) * N>(lines[i] + x * arguments.source_stride_w);
+            for (uint32_t tap = 0; tap < taps_loaded; ++tap) {
+                if (!is_tap(tap))
+                    continue;
+                weights[tap] = taps.at(ky, kx + tap * tap_step_w);
+                const uint32_t column_of_tap = x + tap * source_step_w;
 #pragma unroll
-            for (uint32_t i = 0; i < depthwise_rows; ++i) {
-                if (has_zeros || x < widths[i]) {
+                for (uint32_t i = 0; i < depthwise_rows; ++i)
+                    if (column_of_tap < widths[i])
+                        values[tap][i] =
+                            load_registers<sizeof(T) * N>(lines[i] + column_of_tap * arguments.source_stride_w);
+            }
 #pragma unroll
-                    for (uint32_t c = 0; c < N; ++c)
-                        sums[i][c] = multiply_add(to_compute(take_element<T>(values[i], c)),
-                                                  to_compute(weights.values[c]), sums[i][c]);
+            for (uint32_t tap = 0; tap < taps_loaded; ++tap) {
+                if (!is_tap(tap))
+                    continue;
+#pragma unroll
+                for (uint32_t i = 0; i < depthwise_rows; ++i) {
+                    if (has_zeros || x + tap * source_step_w < widths[i]) {
+#pragma unroll
+                        for (uint32_t c = 0; c < N; ++c)
+                            sums[i][c] = multiply_add(to_compute(take_element<T>(values[tap][i], c)),
+                                                      to_compute(weights[tap].values[c]), sums[i][c]);
+                    }
                 }
             }
         }

@@ -101,7 +101,7 @@ TALLOW_INLINE void recurrent_block(const Arguments& arguments) {
     float bias[Cell::gates];
 #pragma unroll
     for (uint32_t k = 0; k < Cell::gates; ++k)
-        bias[k] = bias_of<Cell, T>(arguments, k, unit);
+        bias[k] = to_compute(bias_of<T>(arguments, k, unit));
     for (uint32_t row = block_index(); row < arguments.rows; row += grid_blocks()) {
         const uint64_t offset = uint64_t{row} * units + unit, length = length_of(arguments, row);
         T hidden = pointer_to<const T>(arguments.last_hidden)[offset];
@@ -111,17 +111,17 @@ TALLOW_INLINE void recurrent_block(const Arguments& arguments) {
                 reinterpret_cast<float*>(states[step % 2])[number] = is_unit ? to_compute(hidden) : 0.0f;
             synchronize_block();
         };
-        float next[Cell::gates];
-        load_gates<Cell, T>(arguments, 0, row, unit, next);
+        T next[Cell::gates];
+        load_gates(arguments, 0, row, unit, next);
         share_hidden(0);
         for (uint32_t step = 0; step < arguments.steps; ++step) {
             const uint64_t position = position_of(arguments, step);
             float x[Cell::gates], sums[Cell::gates], h[Cell::gates];
 #pragma unroll
             for (uint32_t k = 0; k < Cell::gates; ++k)
-                x[k] = next[k];
+                x[k] = to_compute(next[k]);
             // The gates of the next step arrive meanwhile.
-            load_gates<Cell, T>(arguments, step + 1 < arguments.steps ? step + 1 : step, row, unit, next);
+            load_gates(arguments, step + 1 < arguments.steps ? step + 1 : step, row, unit, next);
             weights.multiply(states[step % 2], sums);
             T products[Cell::gates];
 #pragma unroll
@@ -166,11 +166,13 @@ TALLOW_INLINE void recurrent_block_gradient(const Arguments& arguments) {
     });
     for (uint32_t row = block_index(); row < arguments.rows; row += grid_blocks()) {
         const uint64_t length = length_of(arguments, row);
-        GradientOperands<Cell, T> next;
+        GradientOperands<Cell, T> next{};
+        // Registers hold the weights.
+        const auto bias = [&](uint32_t gate) { return bias_of<T>(reread(arguments), gate, unit); };
         CarriedGradient<Cell, T> carried;
         next.load(arguments, steps - 1, row, unit);
-        auto slopes = next.slopes();
-        float of_hidden = next.of_hidden, of_cell = next.of_cell;
+        auto slopes = next.slopes(bias);
+        T of_hidden = next.of_hidden, of_cell = next.of_cell;
         next.load(arguments, steps > 1 ? steps - 2 : 0, row, unit);
         for (uint32_t step = steps; step-- > 0;) {
             T of_gates[Cell::gates], of_products[Cell::gates];
@@ -186,7 +188,7 @@ TALLOW_INLINE void recurrent_block_gradient(const Arguments& arguments) {
                 store_gradients<Cell>(reread(arguments), step, row, unit, of_gates, of_products,
                                       [](T* address, T value) { *address = value; });
             // Those of the step in front need no products, and operands of the one before it arrive meanwhile.
-            slopes = next.slopes();
+            slopes = next.slopes(bias);
             of_hidden = next.of_hidden;
             of_cell = next.of_cell;
             next.load(reread(arguments), step > 2 ? step - 2 : 0, row, unit);

@@ -83,6 +83,13 @@ template <typename T, uint32_t Count> struct Awaited {
                 result = result && ((~bits[w] - 0x00010001u) & bits[w] & 0x80008000u) == 0;
         return result;
     }
+    TALLOW_INLINE Pack<uint32_t, words> pack() const {
+        Pack<uint32_t, words> result;
+#pragma unroll
+        for (uint32_t w = 0; w < words; ++w)
+            result.values[w] = bits[w];
+        return result;
+    }
     TALLOW_INLINE float number(uint32_t i) const {
         if constexpr (sizeof(T) == 4)
             return to_compute(bit_cast<T>(bits[i]));

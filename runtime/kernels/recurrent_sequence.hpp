@@ -16,7 +16,7 @@ namespace tallow {
 constexpr uint32_t subgroup_lanes = 32;
 constexpr uint32_t subgroups_per_block = block_size / subgroup_lanes;
 constexpr uint32_t units_of_subgroup = 2, group_units = units_of_subgroup * subgroups_per_block;
-constexpr uint32_t rows_per_tile = 8, max_row_groups = 2;
+constexpr uint32_t rows_per_tile = 8;
 static_assert(wave_size % subgroup_lanes == 0, "a subgroup is part of a wave");
 
 // Sum i of a subgroup in its lane i. The width is a parameter of the template: an array with indexes of a loop that the
@@ -88,7 +88,7 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
                 const uint32_t key = opaque((j / in_pack * subgroup_lanes + lane) * in_pack + j % in_pack);
                 weight[u][k][j] = weight_of<T>(arguments, k, subgroup_unit + u, key);
             }
-    const float bias = has_gate ? bias_of<Cell, T>(arguments, gate, unit) : 0.0f;
+    const float bias = has_gate ? to_compute(bias_of<T>(arguments, gate, unit)) : 0.0f;
     const uint64_t state_size = uint64_t{arguments.rows} * units;
     const auto states_before = [&](const Arguments& own, uint64_t state, uint64_t initial, uint32_t step) {
         return step ? pointer_to<const T>(state) + position_of(own, step - 1) * state_size
@@ -212,19 +212,28 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
 }
 
 // The gradient of a hidden state through products is computed of the gradients of the products of the next step. A
-// subgroup takes half of the terms of a gate; lane 16 r + u gets unit u of row r, of two rows.
+// subgroup takes half of the terms of a gate; lane 16 r + u gets unit u of row r, of two rows. Each thread then
+// computes the gradients of one unit of one row.
+//
+// The code is executed once a step, by few threads: its loops stay loops, so that an instruction cache holds it.
 template <typename Cell, typename T, uint32_t Keys, typename Arguments>
 TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
     constexpr uint32_t own_keys = Keys / 2, parts = 2 * Cell::gates, rows_joined = subgroup_lanes / group_units;
-    constexpr uint32_t slots = rows_per_tile * group_units;
-    static_assert(parts <= subgroups_per_block && slots <= block_size,
-                  "two subgroups for each gate, a thread for each unit");
-    __shared__ float sums_of_subgroups[2][parts][slots];
+    constexpr uint32_t width = Keys * subgroup_lanes, in_access = access_bytes / sizeof(T);
+    constexpr uint32_t in_pack = own_keys < in_access ? own_keys : in_access;
+    // Factors of up to four rows travel together, in up to four accesses of each thread, and lie in shared memory.
+    constexpr uint32_t row_accesses = Cell::gates * width / in_access, fitting_rows = 4 * block_size / row_accesses;
+    constexpr uint32_t rows_staged = fitting_rows < 4 ? rows_joined : 4;
+    constexpr uint32_t staged_accesses = rows_staged * row_accesses;
+    constexpr uint32_t accesses = (staged_accesses + block_size - 1) / block_size;
+    static_assert(parts <= subgroups_per_block && fitting_rows >= rows_joined, "two subgroups for each gate");
+    __shared__ Pack<uint32_t, access_bytes / 4> staged[staged_accesses];
+    __shared__ float sums_of_subgroups[parts][block_size];
     const SequencePart part(arguments);
     const uint32_t lane = thread_index() % subgroup_lanes, subgroup = thread_index() / subgroup_lanes;
-    const uint32_t units = arguments.units, steps = arguments.steps, gate = subgroup / 2;
-    const uint32_t first_key = (subgroup % 2 * subgroup_lanes + lane) * own_keys;
-    const bool is_aligned = units % own_keys == 0;
+    const uint32_t units = arguments.units, steps = arguments.steps;
+    // The terms of a subgroup, and those of a lane.
+    const uint32_t gate = subgroup / 2, first_key = (subgroup % 2 * subgroup_lanes + lane) * own_keys;
     float weight[group_units][own_keys];
 #pragma unroll
     for (uint32_t j = 0; j < own_keys; ++j)
@@ -233,100 +242,121 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
             const uint32_t key = opaque(first_key + j), unit = part.first_unit + u;
             weight[u][j] = weight_of<T>(arguments, subgroup < parts ? gate : 0, key, unit);
         }
-    Awaited<T, own_keys> next[rows_joined];
+    Awaited<T, in_access> arriving[accesses];
     // The gradients of the products of a step, of some rows.
     const auto load = [&](uint32_t step, uint32_t first) {
         const Arguments& own = reread(arguments);
-        const T* const gradients = pointer_to<const T>(own.of_products) + uint64_t{gate} * units;
+        const bool is_aligned = units % in_access == 0;
         const uint32_t rows = part.rows(arguments);
 #pragma unroll
-        for (uint32_t i = 0; i < rows_joined; ++i) {
-            const uint64_t row = position_of(own, step) * own.rows + part.first_row + first + i;
-            next[i] = {};
-            if (first + i < rows)
-                next[i].load(gradients + row * Cell::gates * units, first_key, units, is_aligned);
+        for (uint32_t i = 0; i < accesses; ++i) {
+            const uint32_t number = i * block_size + thread_index(), r = first + number / row_accesses;
+            const uint32_t of_gate = number % row_accesses * in_access / width;
+            arriving[i] = {};
+            if (number < staged_accesses && r < rows) {
+                const uint64_t row = position_of(own, step) * own.rows + part.first_row + r;
+                arriving[i].load(pointer_to<const T>(own.of_products) + (row * Cell::gates + of_gate) * units,
+                                 number * in_access % width, units, is_aligned);
+            }
         }
     };
     const auto are_present = [&] {
         bool result = true;
 #pragma unroll
-        for (uint32_t i = 0; i < rows_joined; ++i)
-            result = result && next[i].is_present();
+        for (uint32_t i = 0; i < accesses; ++i)
+            result = result && arriving[i].is_present();
         return result;
     };
-    CarriedGradient<Cell, T> carried[max_row_groups];
-    uint32_t item = 0;
+    const uint32_t own_row = thread_index() / group_units, unit = part.first_unit + thread_index() % group_units;
+    const uint32_t row = part.first_row + own_row;
+    const bool has_unit = own_row < part.rows(arguments) && unit < units;
+    T bias[Cell::gates];
+#pragma unroll
+    for (uint32_t k = 0; k < Cell::gates; ++k)
+        bias[k] = bias_of<T>(arguments, k, unit < units ? unit : units - 1);
+    const auto bias_of_gate = [&](uint32_t k) { return bias[k]; };
+    GradientOperands<Cell, T> operands{};
+    if (has_unit)
+        operands.load(arguments, steps - 1, row, unit);
+    CarriedGradient<Cell, T> carried;
     // The last iteration is that of the initial state.
     for (uint32_t left = steps + 1; left-- > 0;) {
-#pragma unroll
-        for (uint32_t group = 0; group < max_row_groups; ++group) {
-            const uint32_t begin = group * rows_per_tile, rows = part.rows(arguments);
-            if (begin >= rows)
-                continue;
-            const uint32_t thread = opaque(thread_index()), slot_row = thread / group_units;
-            const uint32_t row = part.first_row + begin + slot_row, unit = part.first_unit + thread % group_units;
-            const bool is_slot = thread < slots && begin + slot_row < rows && unit < units;
-            GradientOperands<Cell, T> operands{};
-            // What other blocks do not write is read before waiting for them.
-            if (is_slot && left)
-                operands.load(reread(arguments), left - 1, row, unit);
-            const auto slopes = operands.slopes();
-            auto& sums_of_item = sums_of_subgroups[item++ % 2];
+        const uint32_t rows = part.rows(arguments);
+        const T of_hidden = operands.of_hidden, of_cell = operands.of_cell;
+        decltype(operands.slopes(bias_of_gate)) slopes{};
+        bool is_loaded = false;
+        for (uint32_t first = 0; first < rows; first += rows_staged) {
             begin_wait();
-            if (left < steps && subgroup < parts) {
-                const uint32_t end = rows < begin + rows_per_tile ? rows : begin + rows_per_tile;
-                for (uint32_t first = begin; first < end; first += rows_joined) {
-                    while (!are_present()) {
-                        wait_a_moment();
-                        load(left, first);
-                    }
-                    Awaited<T, own_keys> factors[rows_joined];
+            for (bool begins = first == 0;; begins = false) {
+                if (left < steps && !is_loaded)
+                    load(left, first);
+                // While they travel.
+                if (begins)
+                    slopes = operands.slopes(bias_of_gate);
+                if (left == steps || are_present())
+                    break;
+                is_loaded = false;
+                wait_a_moment();
+            }
+            // What no block writes would be in front of what is waited for, and is loaded after it.
+            if (first == 0 && left > 1 && has_unit)
+                operands.load(reread(arguments), left - 2, row, unit);
+            if (left == steps)
+                break;
 #pragma unroll
-                    for (uint32_t i = 0; i < rows_joined; ++i)
-                        factors[i] = next[i];
-                    // Those of the next rows arrive meanwhile.
-                    if (first + rows_joined < end)
-                        load(left, first + rows_joined);
-                    float sums[subgroup_lanes] = {};
+            for (uint32_t i = 0; i < accesses; ++i) {
+                const uint32_t number = i * block_size + thread_index();
+                if (number < staged_accesses)
+                    staged[number] = arriving[i].pack();
+            }
+            synchronize_block();
+            is_loaded = first + rows_staged < rows;
+            if (is_loaded)
+                load(left, first + rows_staged);
+#pragma unroll 1
+            for (uint32_t i = 0; i < rows_staged; i += rows_joined) {
+                if (subgroup >= parts || first + i >= rows)
+                    continue;
+                float sums[subgroup_lanes] = {};
 #pragma unroll
-                    for (uint32_t i = 0; i < rows_joined; ++i) {
-                        if (first + i >= end)
-                            continue;
+                for (uint32_t r = 0; r < rows_joined; ++r) {
+                    const T* const row_of_gate =
+                        reinterpret_cast<const T*>(staged + (i + r) * row_accesses) + gate * width + first_key;
 #pragma unroll
-                        for (uint32_t j = 0; j < own_keys; ++j)
+                    for (uint32_t j = 0; j < own_keys; j += in_pack) {
+                        const auto factors = load_whole<in_pack>(row_of_gate + j);
+#pragma unroll
+                        for (uint32_t m = 0; m < in_pack; ++m)
 #pragma unroll
                             for (uint32_t u = 0; u < group_units; ++u) {
-                                float& sum = sums[i * group_units + u];
-                                sum = fma(weight[u][j], factors[i].number(j), sum);
+                                float& sum = sums[r * group_units + u];
+                                sum = fma(weight[u][j + m], to_compute(factors.values[m]), sum);
                             }
                     }
-                    sums_of_item[subgroup][(first - begin) * group_units + lane] = join_sums(sums, lane);
                 }
+                sums_of_subgroups[subgroup][(first + i) * group_units + lane] = join_sums(sums, lane);
             }
-            const bool is_last = begin + rows_per_tile >= rows;
-            if (subgroup < parts && (left || !is_last) && (left < steps || is_last))
-                load(is_last ? left - 1 : left, is_last ? 0 : begin + rows_per_tile);
             synchronize_block();
-            if (!is_slot)
-                continue;
-            float sum = 0;
-            if (left < steps)
-#pragma unroll
-                for (uint32_t k = 0; k < parts; ++k)
-                    sum += sums_of_item[k][thread];
-            carried[group].by_products = to_compute(convert<T>(sum));
-            if (left == 0) {
-                carried[group].store(reread(arguments), row, unit);
-                continue;
-            }
-            const Arguments& own = reread(arguments);
-            T of_gates[Cell::gates], of_products[Cell::gates];
-            const bool keeps_state = position_of(own, left - 1) >= length_of(own, row);
-            carried[group].step(slopes, operands.of_hidden, operands.of_cell, keeps_state, of_gates, of_products);
-            store_gradients<Cell>(own, left - 1, row, unit, of_gates, of_products,
-                                  [](T* address, T value) { publish(address, value); });
         }
+        if (!has_unit)
+            continue;
+        float sum = 0;
+        if (left < steps)
+#pragma unroll
+            for (uint32_t k = 0; k < parts; ++k)
+                sum += sums_of_subgroups[k][thread_index()];
+        carried.by_products = to_compute(convert<T>(sum));
+        const Arguments& own = reread(arguments);
+        if (left == 0)
+            break;
+        T of_gates[Cell::gates], of_products[Cell::gates];
+        const bool keeps_state = position_of(own, left - 1) >= length_of(own, row);
+        carried.step(slopes, of_hidden, of_cell, keeps_state, of_gates, of_products);
+        store_gradients<Cell>(own, left - 1, row, unit, of_gates, of_products,
+                              [](T* address, T value) { publish(address, value); });
     }
+    if (has_unit)
+        carried.store(reread(arguments), row, unit);
 }
 
 } // namespace tallow

@@ -19,53 +19,58 @@ template <typename Arguments> TALLOW_INLINE uint64_t length_of(const Arguments& 
     return length > 0 ? static_cast<uint64_t>(length) : 0;
 }
 
-template <typename Cell, typename T, typename Arguments>
-TALLOW_INLINE float bias_of(const Arguments& arguments, uint32_t gate, uint32_t unit) {
-    if (!arguments.bias)
-        return 0;
-    return to_compute(pointer_to<const T>(arguments.bias)[gate * arguments.units + unit]);
+template <typename T, typename Arguments>
+TALLOW_INLINE T bias_of(const Arguments& arguments, uint32_t gate, uint32_t unit) {
+    return arguments.bias ? pointer_to<const T>(arguments.bias)[gate * arguments.units + unit] : T{};
 }
 
 // The parts of the gates of a unit that depend on the input.
-template <typename Cell, typename T, typename Arguments>
-TALLOW_INLINE void load_gates(const Arguments& arguments, uint32_t step, uint32_t row, uint32_t unit,
-                              float (&x)[Cell::gates]) {
+template <typename T, uint32_t Gates, typename Arguments>
+TALLOW_INLINE void load_gates(const Arguments& arguments, uint32_t step, uint32_t row, uint32_t unit, T (&x)[Gates]) {
     const T* const gates = pointer_to<const T>(arguments.gates) + position_of(arguments, step) * arguments.gates_step +
                            row * arguments.gates_stride + unit;
 #pragma unroll
-    for (uint32_t k = 0; k < Cell::gates; ++k)
-        x[k] = to_compute(gates[k * arguments.units]);
+    for (uint32_t k = 0; k < Gates; ++k)
+        x[k] = gates[k * arguments.units];
 }
 
-// The operands of the gradient of a step, of one unit, that no step computes.
+// The operands of the gradient of a step, of one unit, that no step computes. They are elements as they lie in memory:
+// to convert them would wait for them.
 template <typename Cell, typename T> struct GradientOperands {
-    float x[Cell::gates];
-    float h[Cell::gates];
-    float state;
-    float of_hidden;
-    float of_cell;
+    T x[Cell::gates];
+    T products[Cell::gates];
+    T state;
+    T of_hidden;
+    T of_cell;
 
     template <typename Arguments>
     TALLOW_INLINE void load(const Arguments& arguments, uint32_t step, uint32_t row, uint32_t unit) {
         const uint32_t units = arguments.units;
         const uint64_t position = position_of(arguments, step);
         const uint64_t state_size = uint64_t{arguments.rows} * units, offset = uint64_t{row} * units + unit;
-        load_gates<Cell, T>(arguments, step, row, unit, x);
-        const T* const products =
+        load_gates<T>(arguments, step, row, unit, x);
+        const T* const own =
             pointer_to<const T>(arguments.products) + (position * arguments.rows + row) * Cell::gates * units + unit;
 #pragma unroll
         for (uint32_t k = 0; k < Cell::gates; ++k)
-            h[k] = to_compute(products[k * units]) + bias_of<Cell, T>(arguments, k, unit);
+            products[k] = own[k * units];
         const T* const before =
             step ? pointer_to<const T>(arguments.states) + position_of(arguments, step - 1) * state_size
                  : pointer_to<const T>(arguments.initial);
-        state = to_compute(before[offset]);
-        of_hidden = to_compute(pointer_to<const T>(arguments.gradient)[position * state_size + offset]);
-        const T* const of_cells = pointer_to<const T>(arguments.cell_gradient);
-        of_cell = Cell::has_cell ? to_compute(of_cells[position * state_size + offset]) : 0.0f;
+        state = before[offset];
+        of_hidden = pointer_to<const T>(arguments.gradient)[position * state_size + offset];
+        if constexpr (Cell::has_cell)
+            of_cell = pointer_to<const T>(arguments.cell_gradient)[position * state_size + offset];
     }
-    TALLOW_INLINE auto slopes() const {
-        return Cell::slopes(x, h, state);
+    // bias(gate) is that of the unit.
+    template <typename Bias> TALLOW_INLINE auto slopes(Bias bias) const {
+        float input[Cell::gates], hidden[Cell::gates];
+#pragma unroll
+        for (uint32_t k = 0; k < Cell::gates; ++k) {
+            input[k] = to_compute(x[k]);
+            hidden[k] = to_compute(products[k]) + to_compute(bias(k));
+        }
+        return Cell::slopes(input, hidden, to_compute(state));
     }
 };
 
@@ -77,10 +82,10 @@ template <typename Cell, typename T> struct CarriedGradient {
 
     // The gradients of the gates and of the products of a step; all of them are 0 where the step keeps the state.
     template <typename Slopes>
-    TALLOW_INLINE void step(const Slopes& slopes, float of_hidden, float of_cell, bool keeps_state,
-                            T (&of_gates)[Cell::gates], T (&of_products)[Cell::gates]) {
-        const float total = of_hidden + by_products + to_compute(direct);
-        const float total_cell = of_cell + to_compute(direct_cell);
+    TALLOW_INLINE void step(const Slopes& slopes, T of_hidden, T of_cell, bool keeps_state, T (&of_gates)[Cell::gates],
+                            T (&of_products)[Cell::gates]) {
+        const float total = to_compute(of_hidden) + by_products + to_compute(direct);
+        const float total_cell = to_compute(of_cell) + to_compute(direct_cell);
         const auto gradients = Cell::gradients(slopes, total, total_cell);
 #pragma unroll
         for (uint32_t k = 0; k < Cell::gates; ++k) {
