@@ -77,6 +77,7 @@ def test_errors_of_other_files_are_shown(editor: Editor) -> None:
     editor.wait(GPU)
 
 
+@pytest.mark.full
 def test_latency(editor: Editor, capsys: pytest.CaptureFixture[str]) -> None:
     """How long errors take to come and to go; a figure and no promise, as machines differ."""
     times = []
