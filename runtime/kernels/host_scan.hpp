@@ -20,6 +20,56 @@ template <template <typename> typename Scan, typename T> struct Scanning : Scan<
     static constexpr bool is_rounded = is_small_float<T> && is_same<Result, T>;
 };
 
+// Sums that are not joined in a wider type begin anew with each block of so many elements, from the sum of the blocks
+// in front of it. That one is joined in groups of blocks, groups of groups, and so on: an element takes part in fewer
+// than `scan_group` sums for each power of `scan_group` in the length of a line, so that rounding errors do not grow
+// with it.
+constexpr uint64_t scan_block = 64;
+constexpr uint64_t scan_group = 16;
+// Powers of scan_group that a number of blocks in memory may have.
+constexpr uint32_t scan_levels = 11;
+// Sums of a block side by side, of which each takes every so many elements.
+constexpr uint32_t scan_lanes = 8;
+template <typename Scanned, typename T>
+constexpr bool joins_blocks = Scanned::adds_floats && is_same<typename Scanned::State, T>;
+
+template <typename Scanned>
+TALLOW_INLINE typename Scanned::State joined_lanes(typename Scanned::State (&lanes)[scan_lanes]) {
+    for (uint32_t half = scan_lanes / 2; half > 0; half /= 2)
+        for (uint32_t j = 0; j < half; ++j)
+            lanes[j] = Scanned::combine(lanes[j], lanes[j + half]);
+    return lanes[0];
+}
+
+// The sums of the blocks in front of one, for lines side by side.
+template <typename Scanned, uint64_t Lines> struct BlockSums {
+    using State = typename Scanned::State;
+    // Of incomplete groups: of blocks, of groups of these, and so on.
+    State sums[scan_levels][Lines];
+    uint64_t blocks = 0;
+
+    // Adds a block to each line, of which `states` have the sums, and which become those of all blocks.
+    TALLOW_INLINE void join(State* states, uint64_t lines) {
+        uint64_t number = blocks++;
+        uint32_t level = 0;
+        for (;; ++level, number /= scan_group) {
+            State* const sum = sums[level];
+            if (number % scan_group != 0)
+                for (uint64_t c = 0; c < lines; ++c)
+                    states[c] = Scanned::combine(sum[c], states[c]);
+            for (uint64_t c = 0; c < lines; ++c)
+                sum[c] = states[c];
+            if (number % scan_group != scan_group - 1)
+                break;
+        }
+        // Groups that ended are part of those of the levels above.
+        for (number /= scan_group, ++level; number != 0; number /= scan_group, ++level)
+            if (number % scan_group != 0)
+                for (uint64_t c = 0; c < lines; ++c)
+                    states[c] = Scanned::combine(sums[level][c], states[c]);
+    }
+};
+
 // Each step waits for the one before it, so this many rows are joined side by side.
 template <typename T> constexpr uint32_t scanned_rows = is_integer<T> ? 1 : 4;
 
@@ -29,9 +79,9 @@ template <typename Scanned, typename T> struct Line {
     uint32_t* positions;
 };
 
-// Rows that follow each other, each as one line.
+// Rows that follow each other, each as one line, element by element.
 template <typename Scanned, bool Reverse, uint32_t Rows, typename T>
-TALLOW_INLINE void scan_rows(uint64_t length, bool exclusive, Line<Scanned, T> line) {
+TALLOW_INLINE void join_rows(uint64_t length, bool exclusive, Line<Scanned, T> line) {
     using Value = widened<T>;
     using State = typename Scanned::State;
     State states[Rows];
@@ -75,29 +125,152 @@ TALLOW_INLINE void scan_rows(uint64_t length, bool exclusive, Line<Scanned, T> l
     }
 }
 
+// The sum of a contiguous block. In reverse it has the same bits, as sums commute.
+template <typename Scanned, bool Reverse, typename T> TALLOW_INLINE T sum_of_block(const T* source) {
+    T lanes[scan_lanes];
+    for (T& lane : lanes)
+        lane = Scanned::identity();
+    for (uint64_t i = 0; i < scan_block; i += scan_lanes)
+        for (uint32_t j = 0; j < scan_lanes; ++j)
+            lanes[j] = Scanned::combine(lanes[j],
+                                        Scanned::element(source[(Reverse ? scan_block - scan_lanes - i : i) + j], 0));
+    return joined_lanes<Scanned>(lanes);
+}
+
+// A row of several blocks, of which some are scanned side by side: each step of one waits for the step before it.
+template <typename Scanned, bool Reverse, typename T>
+TALLOW_INLINE void sum_row(uint64_t length, bool exclusive, Line<Scanned, T> line) {
+    constexpr uint64_t together = 4;
+    // One row at a time is too few streams for processors to fetch enough of by themselves.
+    constexpr uint64_t ahead = 2048 / sizeof(T);
+    BlockSums<Scanned, 1> sums;
+    T state = Scanned::identity();
+    const auto place = [&](uint64_t i) { return Reverse ? length - 1 - i : i; };
+    const auto scan = [&](uint64_t i, T& state) {
+        const uint64_t at = place(i);
+        const T value = line.source[at], before = state;
+        state = Scanned::combine(state, Scanned::element(value, 0));
+        line.result[at] = Scanned::result(exclusive ? before : state, value, i + !exclusive);
+    };
+    uint64_t done = 0;
+    for (; done + together * scan_block <= length; done += together * scan_block) {
+        T states[together];
+        for (uint64_t b = 0; b < together; ++b) {
+            const uint64_t first = done + b * scan_block;
+            states[b] = state;
+            for (uint64_t i = first + ahead; i < first + ahead + scan_block; i += line_bytes / sizeof(T)) {
+                __builtin_prefetch(line.source + place(i));
+                __builtin_prefetch(line.result + place(i), 1);
+            }
+            state = sum_of_block<Scanned, Reverse>(line.source + place(Reverse ? first + scan_block - 1 : first));
+            sums.join(&state, 1);
+        }
+        for (uint64_t i = done; i < done + scan_block; ++i)
+            for (uint64_t b = 0; b < together; ++b)
+                scan(i + b * scan_block, states[b]);
+    }
+    while (done < length) {
+        const uint64_t rest = length - done, count = rest < scan_block ? rest : scan_block;
+        T own = state;
+        if (rest > scan_block) {
+            state = sum_of_block<Scanned, Reverse>(line.source + place(Reverse ? done + scan_block - 1 : done));
+            sums.join(&state, 1);
+        }
+        for (const uint64_t end = done + count; done < end; ++done)
+            scan(done, own);
+    }
+}
+
+// Rows that follow each other, from the one of a number to that of another.
+template <typename Scanned, typename T, bool Reverse, typename LineAt>
+TALLOW_INLINE void scan_rows(uint64_t row, uint64_t end, uint64_t length, bool exclusive, const LineAt& line_at) {
+    if constexpr (joins_blocks<Scanned, T>) {
+        if (length > scan_block) {
+            for (; row < end; ++row)
+                sum_row<Scanned, Reverse>(length, exclusive, line_at(row * length));
+            return;
+        }
+    }
+    for (; row + scanned_rows<T> <= end; row += scanned_rows<T>)
+        join_rows<Scanned, Reverse, scanned_rows<T>>(length, exclusive, line_at(row * length));
+    for (; row < end; ++row)
+        join_rows<Scanned, Reverse, 1>(length, exclusive, line_at(row * length));
+}
+
+// Elements of lines side by side, as many as there are lanes, the next one `stride` further. A vector takes the lines
+// of few, so loops are not interleaved.
+template <typename Scanned, typename T, uint32_t... I>
+TALLOW_INLINE void sum_columns(uint64_t count, int64_t stride, Line<Scanned, T> line, uint64_t done, bool exclusive,
+                               T* states, T (*lanes)[span_part], Numbers<I...>) {
+#if defined(__clang__)
+#pragma clang loop vectorize(assume_safety) interleave_count(1)
+#else
+#pragma GCC ivdep
+#endif
+    for (uint64_t c = 0; c < count; ++c) {
+        T state = states[c];
+        const auto step = [&](int64_t i, T& lane) {
+            const T value = line.source[i * stride + c], before = state;
+            const T term = Scanned::element(value, 0);
+            state = Scanned::combine(state, term);
+            lane = Scanned::combine(lane, term);
+            line.result[i * stride + c] = Scanned::result(exclusive ? before : state, value, done + i + !exclusive);
+        };
+        (step(I, lanes[I][c]), ...);
+        states[c] = state;
+    }
+}
+
 // Lines side by side, of which `inner` follow each other.
 template <typename Scanned, typename T, typename Arguments>
 TALLOW_INLINE void scan_columns(const Arguments& arguments, uint64_t count, Line<Scanned, T> line) {
     using State = typename Scanned::State;
     const bool exclusive = arguments.exclusive;
+    const auto inner = static_cast<int64_t>(arguments.inner), stride = arguments.reverse ? -inner : inner;
+    if (arguments.reverse) {
+        line.source += (arguments.length - 1) * arguments.inner;
+        line.result += (arguments.length - 1) * arguments.inner;
+    }
     State states[span_part];
     for (uint64_t c = 0; c < count; ++c)
         states[c] = Scanned::identity();
-    for (uint64_t i = 0; i < arguments.length; ++i) {
-        const uint64_t at = arguments.reverse ? arguments.length - 1 - i : i;
-        const T* const source = line.source + at * arguments.inner;
-        typename Scanned::Result* const result = line.result + at * arguments.inner;
+    uint64_t done = 0;
+    if constexpr (joins_blocks<Scanned, T>) {
+        BlockSums<Scanned, span_part> sums;
+        State lanes[scan_lanes][span_part];
+        for (; done + scan_block < arguments.length;) {
+            for (auto& lane : lanes)
+                for (uint64_t c = 0; c < count; ++c)
+                    lane[c] = Scanned::identity();
+            for (uint64_t end = done + scan_block; done < end; done += scan_lanes) {
+                sum_columns(count, stride, line, done, exclusive, states, lanes, typename CountUp<scan_lanes>::type{});
+                line.source += scan_lanes * stride;
+                line.result += scan_lanes * stride;
+            }
+            for (uint64_t c = 0; c < count; ++c) {
+                State each[scan_lanes];
+                for (uint32_t j = 0; j < scan_lanes; ++j)
+                    each[j] = lanes[j][c];
+                states[c] = joined_lanes<Scanned>(each);
+            }
+            sums.join(states, count);
+        }
+    }
+    for (; done < arguments.length; ++done) {
+        const uint64_t at = arguments.reverse ? arguments.length - 1 - done : done;
         TALLOW_INDEPENDENT
         for (uint64_t c = 0; c < count; ++c) {
-            const auto value = convert<widened<T>>(source[c]);
+            const auto value = convert<widened<T>>(line.source[c]);
             const State before = states[c];
             states[c] = Scanned::combine(before, Scanned::element(value, static_cast<uint32_t>(at)));
-            result[c] = convert<typename Scanned::Result>(
-                Scanned::result(exclusive ? before : states[c], value, i + !exclusive));
+            line.result[c] = convert<typename Scanned::Result>(
+                Scanned::result(exclusive ? before : states[c], value, done + !exclusive));
         }
         if constexpr (Scanned::has_positions)
             for (uint64_t c = 0; c < count; ++c)
                 line.positions[at * arguments.inner + c] = states[c].position;
+        line.source += stride;
+        line.result += stride;
     }
 }
 
@@ -105,11 +278,12 @@ TALLOW_INLINE void scan_columns(const Arguments& arguments, uint64_t count, Line
 template <template <typename> typename Scan, typename T, typename Arguments>
 TALLOW_INLINE void scan_lines(const Arguments& arguments) {
     using Scanned = Scanning<Scan, T>;
+    constexpr uint64_t rows = scanned_rows<T>;
     const uint64_t inner = arguments.inner;
     const uint64_t length = arguments.length;
     const uint64_t pieces = (inner + span_part - 1) / span_part;
     const uint64_t least = scanned_length / (length * (inner < span_part ? inner : span_part) + 1) + 1;
-    const uint64_t together = (least + scanned_rows<T> - 1) / scanned_rows<T> * scanned_rows<T>;
+    const uint64_t together = (least + rows - 1) / rows * rows;
     const uint64_t blocks = arguments.rows * pieces;
     const auto line_at = [&arguments](uint64_t first) {
         Line<Scanned, T> line{pointer_to<const T>(arguments.source) + first,
@@ -123,18 +297,10 @@ TALLOW_INLINE void scan_lines(const Arguments& arguments) {
         uint64_t block = part * together;
         const bool exclusive = arguments.exclusive;
         if (inner == 1) {
-            for (; block + scanned_rows<T> <= end; block += scanned_rows<T>) {
-                if (arguments.reverse)
-                    scan_rows<Scanned, true, scanned_rows<T>>(length, exclusive, line_at(block * length));
-                else
-                    scan_rows<Scanned, false, scanned_rows<T>>(length, exclusive, line_at(block * length));
-            }
-            for (; block < end; ++block) {
-                if (arguments.reverse)
-                    scan_rows<Scanned, true, 1>(length, exclusive, line_at(block * length));
-                else
-                    scan_rows<Scanned, false, 1>(length, exclusive, line_at(block * length));
-            }
+            if (arguments.reverse)
+                scan_rows<Scanned, T, true>(block, end, length, exclusive, line_at);
+            else
+                scan_rows<Scanned, T, false>(block, end, length, exclusive, line_at);
             return;
         }
         for (; block < end; ++block) {

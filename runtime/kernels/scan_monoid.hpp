@@ -9,11 +9,17 @@ namespace tallow {
 template <typename Reduction> struct Scan : Reduction {
     using typename Reduction::Element, typename Reduction::Result, typename Reduction::State;
     static constexpr bool has_positions = false;
+    static constexpr bool adds_floats = false;
     // The bytes of the largest of what a thread reads and writes for an element.
     static constexpr uint32_t max_bytes = sizeof(Element) < sizeof(Result) ? sizeof(Result) : sizeof(Element);
     static TALLOW_INLINE Result result(State state, Element, uint64_t) {
         return convert<Result>(Reduction::number(state));
     }
+};
+
+// The same of a reduction that adds up what the elements contribute.
+template <typename Reduction> struct RunningSum : Scan<Reduction> {
+    static constexpr bool adds_floats = !is_integer<typename Reduction::State>;
 };
 
 // A result is a formula over the reduction of a prefix, the element itself and the number of elements in the prefix.
@@ -43,6 +49,7 @@ template <typename Reduction> struct ScanWithPositions {
     using Joining = typename Reduction::Joining;
     using Result = Element;
     static constexpr bool has_positions = true;
+    static constexpr bool adds_floats = false;
     static constexpr uint32_t max_bytes = sizeof(Element) < sizeof(uint32_t) ? sizeof(uint32_t) : sizeof(Element);
     static TALLOW_INLINE State identity() {
         return {Reduction::identity(), no_position};

@@ -242,10 +242,9 @@ RECIPES = [
         {
             (SCANS, "SCANS: Final"): (
                 "def energy(name: str, values: Array, dim: int) -> tuple[Array, Array]:\n"
-                '    """The sums of the squares of the elements 0 to i, each addition of which rounds once."""\n'
+                '    """The sums of the squares of the elements 0 to i."""\n'
                 "    sums = np.cumsum(decode(name, values) ** 2, axis=dim)\n"
-                "    roundings = values.shape[dim] * EXTENDED(2) ** -FLOATS[compute_name(name)].precision\n"
-                "    return sums, np.where(np.isfinite(sums), sums, 0) * roundings\n\n\n"
+                "    return sums, sum_bound(name, np.where(np.isfinite(sums), sums, 0), values.shape[dim])\n\n\n"
             ),
             (SCANS, '    "cumsum": Scan('): '    "energy": Scan(energy, 0),\n',
         },
@@ -488,7 +487,7 @@ def environment_of(project: Project, device: str) -> dict[str, str]:
     code = (
         "import tallow; kernels = tallow.Device.cpu().inner.kernels\n"
         f"for name in {[recipe.name for recipe in RECIPES]}:\n"
-        f"    assert any(kernels.address(family, name + ending) for family, ending in {candidates}), name"
+        f"    assert any(kernels.has(family, name + ending) for family, ending in {candidates}), name"
     )
     run(project, "-c", code, **cache)
     return cache

@@ -90,6 +90,35 @@ def test_the_bits_of_a_line_do_not_depend_on_other_lines(functor: Functor, devic
         assert (scanned(functor, x, 1, **direction) == every).all().item()
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "complex128"])
+def test_errors_of_sums_do_not_grow_with_the_length(dtype: str, device: Device) -> None:
+    """Of squares, whose sums have an error relative to themselves."""
+    if dtype != "f32" and device.is_metal():
+        pytest.skip("its library has no floats of 64 bits on GPUs")
+    count = 30_000
+    x = Tensor(np.random.default_rng(0).uniform(0, 1, (count, 2)) ** 2, dtype=dtype, device=device)
+    exact = np.cumsum(x.numpy().astype(np.clongdouble), axis=0)
+    epsilon = np.finfo(x.numpy().dtype).eps
+    backward = exact[-1] - exact + x.numpy()
+    for reverse, sums in ((False, exact), (True, backward)):
+        for got in (x.cumsum(0, reverse=reverse), x.T.contiguous().cumsum(1, reverse=reverse).T):
+            assert (np.abs(got.numpy() - sums) <= (4 + math.log2(count)) * epsilon * np.abs(sums)).all(), reverse
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "complex128"])
+def test_sums_of_rows_and_columns_have_the_same_bits_on_the_cpu(dtype: str) -> None:
+    """Their order follows from the length and the dtype, also where blocks of the sums are joined."""
+    generator = np.random.default_rng(0)
+    for length, inner in itertools.product((1, 63, 64, 65, 128, 300, 1024, 1025, 20_000), (1, 3, 9)):
+        x = Tensor(generator.uniform(-1, 1, (length, inner)), dtype=dtype)
+        for reverse, exclusive in itertools.product((False, True), repeat=2):
+            columns = x.cumsum(0, reverse=reverse, exclusive=exclusive)
+            rows = x.T.contiguous().cumsum(1, reverse=reverse, exclusive=exclusive).T
+            assert (rows == columns).all().item(), (length, inner, reverse, exclusive)
+            turned = Tensor(x.numpy()[::-1].copy()).cumsum(0, reverse=not reverse, exclusive=exclusive)
+            assert (turned.numpy()[::-1] == columns.numpy()).all(), (length, inner, reverse, exclusive)
+
+
 def test_a_scan_of_what_has_no_result_of_nothing_leaves_no_element_out() -> None:
     with pytest.raises(TypeError, match="exclusive"):
         Tensor([1.0]).cummax(0, exclusive=True)

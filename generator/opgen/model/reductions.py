@@ -155,6 +155,6 @@ class Prefixes:
     accumulate: Annotated[
         str | None,
         names_of("dtype"),
-        "The dtype in which the host and array libraries join floats, if it is not the reduction's: they join one "
-        "after the other, so that rounding errors add up.",
+        "The dtype in which the host and array libraries join floats, if it is not the reduction's: they join what is "
+        "no sum one after the other, so that rounding errors add up.",
     ]

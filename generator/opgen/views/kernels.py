@@ -16,7 +16,7 @@ from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
 from opgen.model.functors import Functor
 from opgen.model.reductions import BOUNDS, Monoid, Position, State
 from opgen.model.spec import Spec
-from opgen.monoids import COUNT, ITSELF, UNIT
+from opgen.monoids import COUNT, ITSELF, UNIT, is_sum
 from opgen.problem import Location
 from opgen.row_passes import Passes, passes_of
 from opgen.row_values import share_values, stages_of
@@ -358,7 +358,8 @@ def _monoid(spec: Spec, functor: Functor, others: Sequence[Functor]) -> View:
             if reduction.identity in BOUNDS and types == "T, T" and not number and reduction.element is None:
                 joins = f"ExtremeReduction<{struct}, T, {_cpp_bool(reduction.identity == 'highest')}>"
         if functor.is_scan:
-            joins = f"{'ScanWithPositions' if functor.positions else 'Scan'}<{joins}>"
+            scan = "RunningSum" if is_sum(reduction) else "Scan"
+            joins = f"{'ScanWithPositions' if functor.positions else scan}<{joins}>"
             if reduction.finish is not None:
                 functions.append(_function(own["finish"], "finish", ("x", ITSELF, COUNT)))
                 joins = f"FinishedScan<{joins}, {struct}>"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from .....array_functors import functors
 from .....dtype import DType
@@ -15,6 +16,9 @@ from .operand import Operand
 
 if TYPE_CHECKING:
     from ..storage import ArrayStorage
+
+# Libraries add up one after the other, so that rounding errors grow with the number of elements.
+_SUMMED: Final = 64
 
 
 def scan(
@@ -31,7 +35,7 @@ def scan(
             empty = [storage.result(library.full(x.shape, 0, library.DTYPES[of], device), of) for of in results]
             return tuple(empty) if op.gives_positions else empty[0]
         x = _flip(library, x, dim) if reverse else x
-        prefixes = _accumulate(library, rule, _contributions(library, rule, x, dtype), dim)
+        prefixes = _accumulate(library, rule, _contributions(library, rule, x, dtype), dim, dtype)
         values = _shift(library, prefixes, dim, rule.identity) if exclusive else prefixes
         if rule.finish is not None:
             counts = _along(library, library.arange(length, device), x, dim) + (0 if exclusive else 1)
@@ -60,12 +64,32 @@ def _contributions(library: Any, rule: Scan, x: Any, dtype: DType) -> Any:
     return x if wide is None or x.dtype == wide else library.astype(x, wide)
 
 
-def _accumulate(library: Any, rule: Scan, x: Any, dim: int) -> Any:
-    prefixes = rule.word(x, dim, x.dtype) if rule.word is not None else _double(library, rule.combine, x, dim)
-    if rule.identity == 0 and not library.is_integer(prefixes):
-        # Kernels begin with the identity, so that no sum is -0.0.
-        prefixes = rule.combine(library.constant(0, prefixes), prefixes)
-    return prefixes
+def _accumulate(library: Any, rule: Scan, x: Any, dim: int, dtype: DType) -> Any:
+    is_sum = rule.identity == 0 and not library.is_integer(x)
+    if rule.word is None:
+        prefixes = _double(library, rule.combine, x, dim)
+    elif is_sum and x.dtype == library.DTYPES[dtype]:
+        prefixes = _sums(library, rule.word, x, dim)
+    else:
+        prefixes = rule.word(x, dim, x.dtype)
+    # Kernels begin with the identity, so that no sum is -0.0.
+    return rule.combine(library.constant(0, prefixes), prefixes) if is_sum else prefixes
+
+
+def _sums(library: Any, word: Callable[[Any, int, Any], Any], x: Any, dim: int) -> Any:
+    """Return inclusive sums of floats: those within blocks, and of the blocks in front."""
+    shape, length = x.shape, x.shape[dim]
+    if length <= _SUMMED:
+        return word(x, dim, x.dtype)
+    count = -(-length // _SUMMED)
+    padding = (*shape[:dim], count * _SUMMED - length, *shape[dim + 1 :])
+    padded = library.concat([x, library.broadcast_to(library.constant(0, x), padding)], dim)
+    blocks = library.reshape(padded, (*shape[:dim], count, _SUMMED, *shape[dim + 1 :]))
+    prefixes = word(blocks, dim + 1, x.dtype)
+    totals = _sums(library, word, prefixes[(slice(None),) * (dim + 1) + (_SUMMED - 1, ...)], dim)
+    before = _shift(library, totals, dim, 0)
+    sums = library.reshape(before, (*shape[:dim], count, 1, *shape[dim + 1 :])) + prefixes
+    return _slice(library.reshape(sums, padded.shape), dim, 0, length)
 
 
 def _double(library: Any, combine: Any, x: Any, dim: int) -> Any:
