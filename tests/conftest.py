@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,10 +41,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection() -> None:
     """What is collected stays to the end: to look for garbage among it takes half a second each time."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def keep_few(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -82,7 +88,6 @@ def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def case_without_dtype(item: pytest.Item) -> object:
     """What a test on a device has in common with those of other dtypes; None if it has no dtype."""
-    from tallow import DType, GgmlDType
     from tallow.runtime.doctor.support import SupportCell
 
     if not (isinstance(item, pytest.Function) and "device" in item.fixturenames and hasattr(item, "callspec")):
@@ -91,9 +96,16 @@ def case_without_dtype(item: pytest.Item) -> object:
     cell = given.pop("cell", None)
     if isinstance(cell, SupportCell):
         return cell.method, cell.op, cell.via, cell.reason
-    dtypes = {dtype.value for dtype in (*DType, *GgmlDType)}
-    names = [name for name, value in given.items() if str(value) in dtypes]
+    names = [name for name, value in given.items() if str(value) in dtype_names()]
     return str([value for name, value in given.items() if name != names[0]]) if names else None
+
+
+@cache
+def dtype_names() -> set[str]:
+    """The names of dtypes and of formats of blocks."""
+    from tallow import DType, GgmlDType
+
+    return {dtype.value for dtype in (*DType, *GgmlDType)}
 
 
 @pytest.fixture(scope="session")
