@@ -1,6 +1,6 @@
 """Builds the model from the loaded files, noting every error that one file shows by itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -132,10 +132,11 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         with_members, errors = with_structs(family, package.max_rank, rooms, groups)
         kernels.append(with_members)
         problems += errors
+    names = frozenset(family.name for family in spec.families)
     return replace(
         spec,
         functors=functors,
-        families=tuple(_with_functors(spec, family, functors) for family in spec.families),
+        families=tuple(_with_functors(spec, family, functors, names) for family in spec.families),
         kernels=tuple(kernels),
     )
 
@@ -197,15 +198,30 @@ def _with_reason(functor: Functor, reason: str) -> Functor:
     return replace(functor, unsupported=functor.unsupported or reason)
 
 
-@memoize(lambda spec, family, kinds: (family, spec.primitives, spec.known_dtypes, spec.package, *kinds.values()))
-def _with_functors(spec: Spec, family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
+def _family_of(kind: FunctorKind, functor: Functor, names: Collection[str]) -> str:
+    """Return the family of a functor's method; `names` are all families."""
+    own = f"{functor.family}_gradient"
+    return own if functor.is_gradient and own in names else functor.family or kind.family
+
+
+@memoize(
+    lambda spec, family, kinds, names: (
+        family,
+        names,
+        spec.primitives,
+        spec.known_dtypes,
+        spec.package,
+        *kinds.values(),
+    )
+)
+def _with_functors(spec: Spec, family: Family, kinds: Mapping[str, FunctorKind], names: Collection[str]) -> Family:
     """Return a family with the functors that are methods of their own, besides the method of their kind."""
-    names = {method.kind for method in family.methods}
+    own_kinds = {method.kind for method in family.methods}
     functors = [
         functor_method(kind, functor)
         for kind in kinds.values()
         for functor in kind.methods
-        if (functor.family or kind.family) == family.name or (functor.family is None and kind.name in names)
+        if _family_of(kind, functor, names) == family.name or (functor.family is None and kind.name in own_kinds)
     ]
     functors = [with_row_gradient(spec, kinds, method) for method in functors]
     return replace(family, methods=(*family.methods, *functors))

@@ -180,7 +180,8 @@ class Functor:
         str | None,
         _OF_ROWS,
         names_of("family"),
-        "The file of spec/storage that its methods join, those of its gradient too, if not that of its kind.",
+        "The file of spec/storage that its method is in, if not that of its kind. Its gradient's is in the file with "
+        "`_gradient` after that name if there is one, else in the same.",
     ]
     tensor: Annotated[
         bool | None,
