@@ -214,6 +214,34 @@ def run(project: Project, code: str, **environment: str) -> str:
     return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout
 
 
+OPS = {
+    "map": ("halved", "0.5 * x", "Tensor([2.0, 6.0]).halved()", [1.0, 3.0]),
+    "reduction": ("together", "x + y", "Tensor([2.0, 6.0]).together(0)", 8.0),
+    "row": ("portions", "x / sum(x)", "Tensor([2.0, 6.0]).portions(0)", [0.25, 0.75]),
+    "scan": ("so_far", "x + y", "Tensor([2.0, 6.0]).so_far(0)", [2.0, 8.0]),
+}
+
+
+def test_an_op_of_each_kind_takes_few_files_and_lines(mylib: Project, tmp_path: Path) -> None:
+    """What `opgen new op` writes is all of it, also where it is the first op of its kind."""
+    project = copy_project(mylib.root, tmp_path, ("spec", "templates"))
+
+    def lines() -> dict[Path, list[str]]:
+        files = [path for path in (project.root / "spec").rglob("*.yaml") if path.is_file()]
+        return {path: path.read_text(encoding="utf-8").splitlines() for path in files}
+
+    for kind, (name, formula, _, _) in OPS.items():
+        before = lines()
+        assert project.run("new", "op", name, "--kind", kind, "--formula", formula).exit_code == 0
+        added = {path: set(text) - set(before.get(path, [])) for path, text in lines().items()}
+        # The op's name in an oracle, in a table of names and in a changelog are three more of each.
+        assert sum(map(bool, added.values())) + 3 <= 6, kind
+        assert sum(not line.lstrip().startswith("#") for each in added.values() for line in each) + 3 <= 25, kind
+    project.generate()
+    for _, _, call, result in OPS.values():
+        assert run(project, f"print({call}.tolist())") == f"{result}\n"
+
+
 def test_a_composed_method_is_one_entry(mylib: Project, tmp_path: Path) -> None:
     project = copy_project(mylib.root, tmp_path, ("spec", "templates"))
     assert project.run("new", "op", "positive", "--kind", "composed", "--formula", "self.relu()").exit_code == 0
