@@ -198,7 +198,7 @@ def _with_reason(functor: Functor, reason: str) -> Functor:
     return replace(functor, unsupported=functor.unsupported or reason)
 
 
-def _family_of(kind: FunctorKind, functor: Functor, names: Collection[str]) -> str:
+def _family_of(kind: FunctorKind, functor: Functor, names: Collection[str]) -> str | None:
     """Return the family of a functor's method; `names` are all families."""
     own = f"{functor.family}_gradient"
     return own if functor.is_gradient and own in names else functor.family or kind.family
