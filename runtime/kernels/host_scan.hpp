@@ -28,17 +28,15 @@ constexpr uint64_t scan_block = 64;
 constexpr uint64_t scan_group = 16;
 // Powers of scan_group that a number of blocks in memory may have.
 constexpr uint32_t scan_levels = 11;
-// Sums of a block side by side, of which each takes every so many elements.
-constexpr uint32_t scan_lanes = 8;
+// Elements of a block that are added up before they are added to its sum.
+constexpr uint32_t scan_pack = 8;
 template <typename Scanned, typename T>
 constexpr bool joins_blocks = Scanned::adds_floats && is_same<typename Scanned::State, T>;
 
-template <typename Scanned>
-TALLOW_INLINE typename Scanned::State joined_lanes(typename Scanned::State (&lanes)[scan_lanes]) {
-    for (uint32_t half = scan_lanes / 2; half > 0; half /= 2)
-        for (uint32_t j = 0; j < half; ++j)
-            lanes[j] = Scanned::combine(lanes[j], lanes[j + half]);
-    return lanes[0];
+// In reverse it has the same bits, as sums commute.
+template <typename Scanned, typename T> TALLOW_INLINE T sum_of_pack(const T (&x)[scan_pack]) {
+    const auto add = [](T left, T right) { return Scanned::combine(left, right); };
+    return add(add(add(x[0], x[1]), add(x[2], x[3])), add(add(x[4], x[5]), add(x[6], x[7])));
 }
 
 // The sums of the blocks in front of one, for lines side by side.
@@ -125,16 +123,16 @@ TALLOW_INLINE void join_rows(uint64_t length, bool exclusive, Line<Scanned, T> l
     }
 }
 
-// The sum of a contiguous block. In reverse it has the same bits, as sums commute.
+// The sum of a contiguous block.
 template <typename Scanned, bool Reverse, typename T> TALLOW_INLINE T sum_of_block(const T* source) {
-    T lanes[scan_lanes];
-    for (T& lane : lanes)
-        lane = Scanned::identity();
-    for (uint64_t i = 0; i < scan_block; i += scan_lanes)
-        for (uint32_t j = 0; j < scan_lanes; ++j)
-            lanes[j] = Scanned::combine(lanes[j],
-                                        Scanned::element(source[(Reverse ? scan_block - scan_lanes - i : i) + j], 0));
-    return joined_lanes<Scanned>(lanes);
+    T sum = Scanned::identity();
+    for (uint64_t i = 0; i < scan_block; i += scan_pack) {
+        T terms[scan_pack];
+        for (uint32_t j = 0; j < scan_pack; ++j)
+            terms[j] = Scanned::element(source[(Reverse ? scan_block - scan_pack - i : i) + j], 0);
+        sum = Scanned::combine(sum, sum_of_pack<Scanned>(terms));
+    }
+    return sum;
 }
 
 // A row of several blocks, of which some are scanned side by side: each step of one waits for the step before it.
@@ -197,11 +195,11 @@ TALLOW_INLINE void scan_rows(uint64_t row, uint64_t end, uint64_t length, bool e
         join_rows<Scanned, Reverse, 1>(length, exclusive, line_at(row * length));
 }
 
-// Elements of lines side by side, as many as there are lanes, the next one `stride` further. A vector takes the lines
-// of few, so loops are not interleaved.
+// A pack of elements of lines side by side, the next one `stride` further. A vector takes the lines of few, so loops
+// are not interleaved.
 template <typename Scanned, typename T, uint32_t... I>
 TALLOW_INLINE void sum_columns(uint64_t count, int64_t stride, Line<Scanned, T> line, uint64_t done, bool exclusive,
-                               T* states, T (*lanes)[span_part], Numbers<I...>) {
+                               T* states, T* sums, Numbers<I...>) {
 #if defined(__clang__)
 #pragma clang loop vectorize(assume_safety) interleave_count(1)
 #else
@@ -209,15 +207,16 @@ TALLOW_INLINE void sum_columns(uint64_t count, int64_t stride, Line<Scanned, T> 
 #endif
     for (uint64_t c = 0; c < count; ++c) {
         T state = states[c];
-        const auto step = [&](int64_t i, T& lane) {
+        T terms[scan_pack];
+        const auto step = [&](int64_t i, T& term) {
             const T value = line.source[i * stride + c], before = state;
-            const T term = Scanned::element(value, 0);
+            term = Scanned::element(value, 0);
             state = Scanned::combine(state, term);
-            lane = Scanned::combine(lane, term);
             line.result[i * stride + c] = Scanned::result(exclusive ? before : state, value, done + i + !exclusive);
         };
-        (step(I, lanes[I][c]), ...);
+        (step(I, terms[I]), ...);
         states[c] = state;
+        sums[c] = Scanned::combine(sums[c], sum_of_pack<Scanned>(terms));
     }
 }
 
@@ -236,24 +235,20 @@ TALLOW_INLINE void scan_columns(const Arguments& arguments, uint64_t count, Line
         states[c] = Scanned::identity();
     uint64_t done = 0;
     if constexpr (joins_blocks<Scanned, T>) {
-        BlockSums<Scanned, span_part> sums;
-        State lanes[scan_lanes][span_part];
-        for (; done + scan_block < arguments.length;) {
-            for (auto& lane : lanes)
-                for (uint64_t c = 0; c < count; ++c)
-                    lane[c] = Scanned::identity();
-            for (uint64_t end = done + scan_block; done < end; done += scan_lanes) {
-                sum_columns(count, stride, line, done, exclusive, states, lanes, typename CountUp<scan_lanes>::type{});
-                line.source += scan_lanes * stride;
-                line.result += scan_lanes * stride;
+        BlockSums<Scanned, span_part> blocks;
+        State sums[span_part];
+        while (done + scan_block < arguments.length) {
+            for (uint64_t c = 0; c < count; ++c)
+                sums[c] = Scanned::identity();
+            for (const uint64_t end = done + scan_block; done < end; done += scan_pack) {
+                sum_columns<Scanned>(count, stride, line, done, exclusive, states, sums,
+                                     typename CountUp<scan_pack>::type{});
+                line.source += scan_pack * stride;
+                line.result += scan_pack * stride;
             }
-            for (uint64_t c = 0; c < count; ++c) {
-                State each[scan_lanes];
-                for (uint32_t j = 0; j < scan_lanes; ++j)
-                    each[j] = lanes[j][c];
-                states[c] = joined_lanes<Scanned>(each);
-            }
-            sums.join(states, count);
+            blocks.join(sums, count);
+            for (uint64_t c = 0; c < count; ++c)
+                states[c] = sums[c];
         }
     }
     for (; done < arguments.length; ++done) {
