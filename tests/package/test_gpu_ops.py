@@ -44,17 +44,18 @@ def test_long_sums_are_split_and_joined():
     assert arguments.REDUCE_FINISH.unpack(last.packed)[1:5] == (to, count, 1, splits)
 
 
-# By the op and dtype of a reduction, the bytes of what the kernels keep of a part.
+# By the op and dtype of a reduction, the bytes of what kernels store of a part.
 @pytest.mark.parametrize(
     ("op", "dtype", "itemsize"),
     [("sum", "u8", 1), ("sum", "bf16", 4), ("any", "bool", 1), ("any", "u8", 4), ("sum_i64", "u8", 8)],
 )
-def test_partial_results_have_the_room_that_kernels_take(op, dtype, itemsize):
+def test_partial_results_have_the_memory_that_kernels_take(op, dtype, itemsize):
     x = Stored(DType(dtype), 1 << 22)
     program = built(reduce.reduce, ReduceOp(op), at(x, (1 << 22,)), (0,))
     splits = arguments.REDUCE_ROWS.unpack(Run(program).launches[0].packed)[5]
     assert splits > 1
-    assert [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)][-1] == splits * itemsize
+    # They come first; the result is allocated in front of the launch that writes it.
+    assert next(step.memory.nbytes for step in program.steps if isinstance(step, Allocate)) == splits * itemsize
 
 
 @pytest.mark.parametrize(

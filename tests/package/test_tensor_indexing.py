@@ -147,7 +147,8 @@ def test_no_plan_has_more_operands_than_are_joined_at_once(device: Device) -> No
         same(stack(tensors[:count], -1), rows[:count].T)
     plans, joins = {*device.inner.plans} - before[0], {*joining._joins} - before[1]
     assert max(len(key[-1]) for key in plans if key[0] == "cat") == 2 * (MAX_JOINED - 1)
-    assert max(map(len, joins)) == 2 + MAX_JOINED
+    # The op, the dim, and the layout and the kind of each.
+    assert max(map(len, joins)) == 2 + 2 * MAX_JOINED
 
 
 def test_joins_of_nothing_and_of_what_does_not_fit(device: Device) -> None:

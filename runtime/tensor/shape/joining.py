@@ -13,7 +13,7 @@ from ...core.argument import FIRST, dim_of, integer
 from ...core.check import require_alike_but
 from ...core.layout import Layout, distinct
 from ...core.result_shapes import concatenated
-from ...storage.calls import MAX_JOINED, RECORDED, new
+from ...storage.calls import MAX_JOINED, RECORDED, TRACED, new
 from ..base import TensorBase, require_tensors
 from ..promotion import promote
 from .views import ViewMethods
@@ -87,14 +87,16 @@ def _join_along(
         numbers: list[object] = [op, dim]
         inners = []
         first = tensors[0]._storage
-        device = first.inner.device
+        # What a trace computes has no device; its method says so of an operand in its words.
+        device = None if first.inner.kind == TRACED else first.inner.device
         # Looking at each operand once takes half of the time that the method and its caller would.
         for tensor in tensors:
             inner = tensor._storage.inner
-            if inner.device is not device:
+            kind = inner.kind
+            if kind == TRACED or inner.device is not device:
                 device = None
             numbers.append(tensor._layout.number)
-            numbers.append(inner.kind)
+            numbers.append(kind)
             inners.append(inner)
     except (AttributeError, IndexError):
         _listed(op, tensors)
