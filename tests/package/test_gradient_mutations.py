@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from opgen.problem import Problem
     from opgen.sources import Sources
 
-SAMPLE = 10
+SAMPLE = 20
 PARTS = 16
 RANKS = 2
 REPOSITORY = Path(__file__).parents[2]
