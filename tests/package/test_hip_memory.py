@@ -334,8 +334,8 @@ def test_fills(device, stream, itemsize, value):
         ({"value": 256}, "not an unsigned number of 1 bytes"),
         ({"value": -1, "itemsize": 4}, "not an unsigned number of 4 bytes"),
         ({"itemsize": 8}, "1, 2 or 4 bytes"),
-        ({"itemsize": 4, "nbytes": 6}, "whole, aligned items"),
-        ({"itemsize": 4, "offset": 2, "nbytes": 4}, "whole, aligned items"),
+        ({"itemsize": 4, "nbytes": 6}, "complete, aligned items"),
+        ({"itemsize": 4, "offset": 2, "nbytes": 4}, "complete, aligned items"),
     ],
 )
 def test_fills_that_can_not_be(device, arguments, reason):
