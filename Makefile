@@ -106,7 +106,7 @@ test-devices: $(VENV)/tallow.stamp
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(PYTEST) $(TWO_DEVICES)
 
 test-metal: $(VENV)/tallow.stamp
-	@echo "6 of 7, about 200 s: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
+	@echo "6 of 7, about 160 s: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(ORACLE) -k "not $(COMMON)" \
 		$(if $(FULL),,--part 2/16 $(ON_ARRAYS))
 
