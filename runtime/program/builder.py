@@ -236,13 +236,13 @@ def lifetimes(
     Memory is allocated in front of the first step that uses it and released after the last; what nothing uses is not
     allocated. `returned` is memory that functions of the host return.
     """
-    scratch = {*allocated, *returned}.difference(map(_memory_of, results_of(result)))
+    every = {*allocated, *returned}
+    scratch = every.difference(map(_memory_of, results_of(result)))
     if not scratch:
         # Most often. All results exist at the end, whenever they are allocated.
         return (*[_new(Allocate, (it,)) for it in allocated], *steps), ((),) * (len(allocated) + len(steps))
     first: dict[Memory, int] = {}
     last: dict[Memory, int] = {}
-    every = {*allocated, *returned}
     for number, step in enumerate(steps):
         for memory in every.intersection(accessed(step)):
             first.setdefault(memory, number)

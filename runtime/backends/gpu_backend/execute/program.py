@@ -180,8 +180,7 @@ class Run:
             if isinstance(value, Value):
                 parts[position] = self._number(value)
             elif isinstance(value, tuple):
-                if not _CONSTANTS.issuperset(map(type, value)):
-                    parts[position] = self._plain(value)
+                parts[position] = self._plain(value)
             elif isinstance(value, Buffer | BlocksBuffer):
                 parts[position] = self._storage(value)
             elif isinstance(value, Parameter):
@@ -205,9 +204,7 @@ class Run:
     def _number(self, value: Any) -> Any:
         kind = type(value)
         if kind is Address:
-            memory = value.memory
-            held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
-            return held.address + value.offset
+            return self._allocation(value.memory).address + value.offset
         if kind is Scalar:
             source, function = value.source, value.function
             if isinstance(source, Parameter):
@@ -233,6 +230,9 @@ class Run:
             return number
         raise TypeError(f"a run on a GPU has no {kind.__name__}")
 
+    def _allocation(self, memory: Memory) -> Any:
+        return self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
+
     def _storage(self, buffer: Buffer | BlocksBuffer) -> Any:
         """The storage of a buffer: that of an argument, else a new one."""
         argument = buffer.memory.argument
@@ -241,9 +241,8 @@ class Run:
         return self._new(buffer)
 
     def _new(self, buffer: Any) -> GpuStorage:
-        device, memory = self._device, buffer.memory
-        held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
-        storage: GpuStorage = device.storage_class(device, buffer.dtype, buffer.length, held)
+        device, allocation = self._device, self._allocation(buffer.memory)
+        storage: GpuStorage = device.storage_class(device, buffer.dtype, buffer.length, allocation)
         return storage
 
 
