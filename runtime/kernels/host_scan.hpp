@@ -20,10 +20,10 @@ template <template <typename> typename Scan, typename T> struct Scanning : Scan<
     static constexpr bool is_rounded = is_small_float<T> && is_same<Result, T>;
 };
 
-// Sums that are not joined in a wider type begin anew with each block of so many elements, from the sum of the blocks
-// in front of it. That one is joined in groups of blocks, groups of groups, and so on: an element takes part in fewer
-// than `scan_group` sums for each power of `scan_group` in the length of a line, so that rounding errors do not grow
-// with it.
+// Sums that are not added up in a wider type begin anew with each block of this many elements, from the sum of the
+// blocks before it. That one is added up in groups of blocks, groups of groups, and so on: an element takes part in
+// fewer than `scan_group` sums for each power of `scan_group` in the length of a line, so that rounding errors do not
+// grow with it.
 constexpr uint64_t scan_block = 64;
 constexpr uint64_t scan_group = 16;
 // Powers of scan_group that a number of blocks in memory may have.
@@ -143,9 +143,9 @@ TALLOW_INLINE void sum_row(uint64_t length, bool exclusive, Line<Scanned, T> lin
     constexpr uint64_t ahead = 2048 / sizeof(T);
     BlockSums<Scanned, 1> sums;
     T state = Scanned::identity();
-    const auto place = [&](uint64_t i) { return Reverse ? length - 1 - i : i; };
+    const auto position = [&](uint64_t i) { return Reverse ? length - 1 - i : i; };
     const auto scan = [&](uint64_t i, T& state) {
-        const uint64_t at = place(i);
+        const uint64_t at = position(i);
         const T value = line.source[at], before = state;
         state = Scanned::combine(state, Scanned::element(value, 0));
         line.result[at] = Scanned::result(exclusive ? before : state, value, i + !exclusive);
@@ -157,10 +157,10 @@ TALLOW_INLINE void sum_row(uint64_t length, bool exclusive, Line<Scanned, T> lin
             const uint64_t first = done + b * scan_block;
             states[b] = state;
             for (uint64_t i = first + ahead; i < first + ahead + scan_block; i += line_bytes / sizeof(T)) {
-                __builtin_prefetch(line.source + place(i));
-                __builtin_prefetch(line.result + place(i), 1);
+                __builtin_prefetch(line.source + position(i));
+                __builtin_prefetch(line.result + position(i), 1);
             }
-            state = sum_of_block<Scanned, Reverse>(line.source + place(Reverse ? first + scan_block - 1 : first));
+            state = sum_of_block<Scanned, Reverse>(line.source + position(Reverse ? first + scan_block - 1 : first));
             sums.join(&state, 1);
         }
         for (uint64_t i = done; i < done + scan_block; ++i)
@@ -168,10 +168,10 @@ TALLOW_INLINE void sum_row(uint64_t length, bool exclusive, Line<Scanned, T> lin
                 scan(i + b * scan_block, states[b]);
     }
     while (done < length) {
-        const uint64_t rest = length - done, count = rest < scan_block ? rest : scan_block;
+        const uint64_t left = length - done, count = left < scan_block ? left : scan_block;
         T own = state;
-        if (rest > scan_block) {
-            state = sum_of_block<Scanned, Reverse>(line.source + place(Reverse ? done + scan_block - 1 : done));
+        if (left > scan_block) {
+            state = sum_of_block<Scanned, Reverse>(line.source + position(Reverse ? done + scan_block - 1 : done));
             sums.join(&state, 1);
         }
         for (const uint64_t end = done + count; done < end; ++done)
