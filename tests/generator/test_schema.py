@@ -31,7 +31,7 @@ BEYOND_SCHEMAS = (
     r"^unknown key '.*' in '.*' of (family|backend) | is like a key of cells; ",
     # JSON takes 2.0 for an integer and has no number that is none; texts are the same if only space tells them apart.
     r" must be (an|a name or an) integer, not a number$| must be a finite number, not nan",
-    r" has '.*' twice; keep one| must be 3 names, not 2$",
+    r" has '.*' twice; keep one| must be 3 names, not [12]$",
     # Words of C++.
     r" cannot be a name in kernels, ",
     # A text that a terminal does not print.

@@ -633,3 +633,27 @@ def test_reductions_of_rows_with_two_outer_strides() -> None:
             part, wanted = x.to_dtype(dtype)[view], array[view]
             assert np.array_equal(part.sum(dims).to_dtype("i64").numpy(), wanted.sum(dims)), (view, dims, dtype)
             assert np.array_equal(part.max(dims).to_dtype("i64").numpy(), wanted.max(dims)), (view, dims, dtype)
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "complex64", "complex128"])
+def test_determinants_overflow_only_in_the_result(name: str) -> None:
+    large = 2.0**100 if name in ("f32", "complex64") else 2.0**1000
+    numbers = np.diag([large, large, 1 / large, 1 / large, -3])
+    dtype = tl.DType(name)
+    matrices = tl.Tensor(
+        np.stack([numbers, numbers @ np.diag([1, 1, 1, 1, large]), numbers @ np.diag([1, 1, large, large, 1])])
+    )
+    matrices = matrices.to_dtype(dtype)
+    assert tl.linalg.det(matrices).numpy().real.tolist() == [-3.0, -3.0 * large, -np.inf]
+    sign, logarithm = tl.linalg.slogdet(matrices)
+    assert sign.numpy().real.tolist() == [-1.0] * 3
+    expected = np.log(3) + np.log(large) * np.arange(3)
+    np.testing.assert_allclose(logarithm.numpy(), expected, 1e-6)
+
+
+def test_a_value_that_is_not_finite_spoils_its_column_alone() -> None:
+    x, values = random(4, 4) + 4 * np.eye(4, dtype=np.float32), random(4, 40)
+    values[2, 3], values[0, 35] = np.inf, np.nan
+    solved = tl.linalg.solve(tl.Tensor(x), tl.Tensor(values)).numpy()
+    assert np.isnan(solved).all(0).nonzero()[0].tolist() == [3, 35]
+    assert np.isfinite(np.delete(solved, [3, 35], 1)).all()

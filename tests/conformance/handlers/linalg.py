@@ -23,9 +23,12 @@ SQUARE = [
     ((2, 0, 0), "contiguous"),
 ]
 
+# Kernels leave it to LAPACK.
+LARGE = ((33, 33), "contiguous")
+
 
 def cholesky(bench: Bench) -> None:
-    for shape, placement in SQUARE:
+    for shape, placement in (*SQUARE, LARGE):
         x = definite(bench, shape, placement)
         where = bench.where(f"{shape}, {placement}")
         factor = oracle.wide(bench.name, bench.read(x.storage.cholesky(x.layout), bench.name, shape, where))
@@ -52,7 +55,7 @@ def det(bench: Bench) -> None:
 
 
 def slogdet(bench: Bench) -> None:
-    for shape, placement in SQUARE:
+    for shape, placement in (*SQUARE, LARGE):
         x = definite(bench, shape, placement)
         where = bench.where(f"{shape}, {placement}")
         expected = oracle.det(oracle.wide(bench.name, x.values))
@@ -70,7 +73,7 @@ def slogdet(bench: Bench) -> None:
 
 
 def solve(bench: Bench) -> None:
-    for shape, placement in SQUARE:
+    for shape, placement in (*SQUARE, LARGE):
         for columns in (1, 3):
             x = definite(bench, shape, placement)
             given = bench.place(
