@@ -1,5 +1,5 @@
 // A pool of threads for work in parts. They end with the process, which waits for none of them: one may still work then
-// for a thread that Python has left behind.
+// for a thread that Python has left behind. Where a library of the process has threads of OpenMP, these are the pool.
 #pragma once
 
 #include <pthread.h>
@@ -11,38 +11,40 @@
 
 namespace tallow {
 
+// Functions of GCC's OpenMP runtime, which LLVM's and Intel's have too: one has `threads` threads call a function, the
+// other returns the number of the thread that calls it.
+using Parallel = void (*)(void (*function)(void*), void* argument, unsigned threads, unsigned flags);
+using ThreadNumber = int (*)();
+
 class Pool {
   public:
     // Have `run` do every part, by this thread and at most `threads - 1` others. While another thread has the pool, or
     // a part asks for it, this thread does all.
     void run(Part part, const void* context, uint64_t parts, uint32_t threads) {
-        if (threads > parts)
-            threads = static_cast<uint32_t>(parts);
-        if (threads <= 1 || !has_semaphores_ || pthread_mutex_trylock(&callers_) != 0) {
+        const uint32_t workers = parts < threads ? static_cast<uint32_t>(parts) : threads;
+        if (workers <= 1 || !has_semaphores_ || pthread_mutex_trylock(&callers_) != 0) {
             for (uint64_t i = 0; i < parts; ++i)
                 part(context, i);
             return;
         }
         part_ = part;
         context_ = context;
-        const uint32_t helpers = start(threads - 1);
-        workers_ = helpers + 1;
-        for (uint32_t i = 0; i < workers_; ++i) {
-            ranges_[i].next = parts * i / workers_;
-            ranges_[i].end = parts * (i + 1) / workers_;
+        if (parallel_) {
+            divide(parts, workers);
+            // The same number in each call: OpenMP ends threads that one call has no work for.
+            parallel_([](void* pool) { static_cast<Pool*>(pool)->work_in_team(); }, this, threads, 0);
+        } else {
+            run_by_helpers(parts, workers);
         }
-        for (uint32_t i = 0; i < helpers; ++i)
-            helpers_[i].change(Helper::waits, Helper::is_wanted);
-        const uint64_t begin = nanoseconds();
-        do_next(ranges_[0]);
-        // How long a part takes tells how many helpers that sleep are worth waking.
-        const uint64_t worth = (nanoseconds() - begin) * (parts - 1) / least_work;
-        for (uint32_t i = 0; i < helpers && i < worth; ++i)
-            if (helpers_[i].change(Helper::sleeps, Helper::is_wanted))
-                sem_post(&helpers_[i].waking);
-        work(0);
-        for (uint32_t i = 0; i < helpers; ++i)
-            helpers_[i].release();
+        pthread_mutex_unlock(&callers_);
+    }
+
+    // From now on OpenMP's threads do the parts. After each call they look for work for a while, as the pool's own do:
+    // both together take the processors from each other.
+    void use(Parallel parallel, ThreadNumber thread_number) {
+        pthread_mutex_lock(&callers_);
+        thread_number_ = thread_number;
+        parallel_ = parallel;
         pthread_mutex_unlock(&callers_);
     }
 
@@ -52,6 +54,7 @@ class Pool {
         // Not every system has semaphores without a name.
         has_semaphores_ = sem_init(&helpers_[0].waking, 0, 0) == 0;
         started_ = 0;
+        parallel_ = nullptr;
     }
 
   private:
@@ -102,6 +105,37 @@ class Pool {
         // Perhaps the other thread has no processor.
         if (spins % 1024 == 1023)
             sched_yield();
+    }
+
+    void divide(uint64_t parts, uint32_t workers) {
+        workers_ = workers;
+        for (uint32_t i = 0; i < workers; ++i) {
+            ranges_[i].next = parts * i / workers;
+            ranges_[i].end = parts * (i + 1) / workers;
+        }
+    }
+
+    void work_in_team() {
+        const uint32_t number = static_cast<uint32_t>(thread_number_());
+        if (number < workers_)
+            work(number);
+    }
+
+    void run_by_helpers(uint64_t parts, uint32_t workers) {
+        const uint32_t helpers = start(workers - 1);
+        divide(parts, helpers + 1);
+        for (uint32_t i = 0; i < helpers; ++i)
+            helpers_[i].change(Helper::waits, Helper::is_wanted);
+        const uint64_t begin = nanoseconds();
+        do_next(ranges_[0]);
+        // How long a part takes tells how many helpers that sleep are worth waking.
+        const uint64_t worth = (nanoseconds() - begin) * (parts - 1) / least_work;
+        for (uint32_t i = 0; i < helpers && i < worth; ++i)
+            if (helpers_[i].change(Helper::sleeps, Helper::is_wanted))
+                sem_post(&helpers_[i].waking);
+        work(0);
+        for (uint32_t i = 0; i < helpers; ++i)
+            helpers_[i].release();
     }
 
     // How many helpers there are, of so many.
@@ -161,6 +195,8 @@ class Pool {
     uint32_t workers_ = 0;
     uint32_t started_ = 0;
     bool has_semaphores_ = false;
+    Parallel parallel_ = nullptr;
+    ThreadNumber thread_number_ = nullptr;
     Range ranges_[most_helpers + 1] = {};
     Helper helpers_[most_helpers] = {};
 };
@@ -176,6 +212,12 @@ __attribute__((constructor, used)) inline void prepare_pool() {
 extern "C" __attribute__((visibility("default"), used)) inline void run_parts(Part part, const void* context,
                                                                               uint64_t parts, uint32_t threads) {
     pool.run(part, context, parts, threads);
+}
+
+// Called once a library of the process has brought an OpenMP runtime.
+extern "C" __attribute__((visibility("default"), used)) inline void use_openmp(Parallel parallel,
+                                                                               ThreadNumber thread_number) {
+    pool.use(parallel, thread_number);
 }
 
 // Whether this machine has the instructions of the target that all this was compiled for.

@@ -201,6 +201,23 @@ print(library.omp_get_max_threads() == before)
 
 
 @needs_onednn
+def test_kernels_and_onednn_have_the_same_threads() -> None:
+    program = """
+tl.set_threads(3)
+x = tl.Tensor(np.ones((1, 64, 40, 40), np.float32))
+w = tl.Tensor(np.ones((64, 64, 3, 3), np.float32))
+large = tl.Tensor(np.full(1 << 20, 2, np.float32))
+tl.Device.cpu().inner.onednn
+def started(): return len(os.listdir("/proc/self/task"))
+first = started()
+print((large.sqrt().numpy() == np.sqrt(np.float32(2))).all(), started() - first, end=" ")
+x.conv2d(w)
+print((large.relu().numpy() == 2).all(), started() - first)
+"""
+    assert run(program, TALLOW_THREADS="1") == "True 2 True 2"
+
+
+@needs_onednn
 @pytest.mark.parametrize(("environment", "count"), [({}, "2000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
 def test_threads_of_openmp_soon_sleep(environment: dict[str, str], count: str) -> None:
     program = "print(tl.Device.cpu().inner.onednn is None, os.environ.get('GOMP_SPINCOUNT'))"

@@ -76,6 +76,12 @@ class HostKernels:
             kernel = self._kernels[key] = function
         return kernel
 
+    def use_openmp_of(self, library: ctypes.CDLL) -> None:
+        """Have the threads of the OpenMP runtime that a library came with do the parts of kernels, if there is one."""
+        if hasattr(library, "GOMP_parallel"):
+            functions = library.GOMP_parallel, library.omp_get_thread_num
+            self._libraries[host_libraries.POOL].use_openmp(*functions)
+
     def call(self, items: CallItems) -> Callable[..., Any]:
         """A function of storages and numbers that calls a kernel: see call.hpp."""
         call: Callable[..., Any] = self._make_call(items)

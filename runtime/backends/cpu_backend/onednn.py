@@ -20,6 +20,7 @@ from ...doctor.finding import Finding
 from ...doctor.machine import library_files
 from ...helpers.c_library import load
 from ...helpers.threads import get_threads
+from .kernels import HostKernels
 
 # oneDNN's own numbers.
 _DTYPES: Final = DType.known({"f16": 1, "bf16": 2, "f32": 3})
@@ -94,7 +95,7 @@ class _Failure(RuntimeError):
 
 
 # How often idle threads of OpenMP look for work before they sleep: for 0.1 ms or less. By default they do for 10 ms or
-# more, and take the processors from the threads that run the package's own kernels.
+# more, and take the processors from other threads.
 _SPINS: Final = ("GOMP_SPINCOUNT", "2000")
 
 
@@ -140,6 +141,9 @@ class Onednn:
             return None
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=cls._lose)
+        kernels = HostKernels.open()
+        if kernels is not None:
+            kernels.use_openmp_of(library)
         return cls(library)
 
     @classmethod
