@@ -20,12 +20,12 @@ from ...dtype import DType
 from ..base.error import InvalidArgument, UnsupportedDType, describe
 from ..core.argument import integer, integers, real
 from ..core.conversion import conversion
-from ..core.layout import Layout
 from ..core.shape import Shape
 from ..helpers.host_memory import raises_out_of_memory, require_memory
 from ..tensor import Tensor
 from .elementwise import conj
 from .manipulation import axes_of, roll
+from .result_layouts import result_layouts
 
 __all__ = [
     "fft",
@@ -148,7 +148,7 @@ def _chosen(op: str, x: Tensor, axes: int | Sequence[int] | None) -> tuple[int, 
 
 
 def _one(op: str, n: int | None, axis: int) -> tuple[Sequence[int] | None, Sequence[int]]:
-    return None if n is None else [integer(op, "n", n)], [integer(op, "axis", axis)]
+    return None if n is None else (integer(op, "n", n),), (integer(op, "axis", axis),)
 
 
 def _transformed(
@@ -166,7 +166,7 @@ def _of_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | 
     """Transform real numbers along the last of some axes, and complex ones along the others."""
     *others, (axis, count) = _points(op, x, s, axes).items()
     line = _last(_cut(x, axis, count), axis)
-    half = Tensor._new(line.storage.rfft(line.layout), Layout.contiguous(results.rfft(line).shape))
+    half = Tensor._new(line.storage.rfft(line.layout), *result_layouts(results.rfft, line))
     result = _moved_back(half, axis)
     for other, length in others:
         result = _along(_cut(result, other, length), other, False)
@@ -182,7 +182,7 @@ def _to_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | 
     for other, length in others:
         result = _along(_cut(result, other, length), other, True)
     line = _last(_cut(result, axis, count // 2 + 1), axis)
-    signal = Tensor._new(line.storage.irfft(line.layout, count), Layout.contiguous(results.irfft(line, count).shape))
+    signal = Tensor._new(line.storage.irfft(line.layout, count), *result_layouts(results.irfft, line, count))
     return _divided(op, _moved_back(signal, axis), [count, *(length for _, length in others)], norm, inverse=True)
 
 

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ... import results
-from ...storage import Storage
-from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, ShapeMismatch, describe
 from ..core import check
 from ..core.argument import boolean, integer, real
 from ..core.layout import Layout
-from ..core.tensor_type import TensorType
 from ..tensor import Tensor
 from .data_types import promoted_operands
 from .elementwise import abs as _abs
 from .elementwise import conj
 from .linear_algebra import cross, diagonal, matmul, matrix_transpose, outer, tensordot, trace, vecdot
 from .manipulation import Axes, broadcast_shapes
+from .result_layouts import result_layouts
 
 __all__ = [
     "cholesky",
@@ -108,50 +105,30 @@ def _conjugate_transpose(x: Tensor) -> Tensor:
     return conj(x.mT) if x.dtype.is_complex else x.mT
 
 
-# Of results: by the function that gives their types, the number of the operand's layout, and other arguments.
-_layouts: Final[BoundedCache[tuple[object, ...], tuple[Layout, ...]]] = BoundedCache(1 << 12)
-
-
-def _tensors(
-    storages: Iterable[Storage], find: Callable[..., Iterable[TensorType | None]], x: Tensor, *options: object
-) -> Iterator[Tensor]:
-    """What storages show of the results that there are."""
-    key = find, x._layout.number, *options
-    layouts = _layouts.get(key)
-    if layouts is None:
-        shapes = [each.shape for each in find(x, *options) if each is not None]
-        layouts = _layouts.put(key, tuple(map(Layout.contiguous, shapes)))
-    return map(Tensor._new, storages, layouts)
-
-
-def _types_of_det(x: Tensor) -> tuple[TensorType]:
-    return (results.det(x),)
-
-
 def det(x: Tensor, /) -> Tensor:
     """Determinants of square matrices."""
-    return next(_tensors((x.storage.det(x.layout),), _types_of_det, x))
+    return Tensor._new(x.storage.det(x.layout), *result_layouts(results.det, x))
 
 
 def eigh(x: Tensor, /) -> EighResult:
     """Eigenvalues and eigenvectors of symmetric, or Hermitian, matrices."""
-    return EighResult(*_tensors(x.storage.eigh(x.layout, True), results.eigh, x, True))
+    return EighResult(*map(Tensor._new, x.storage.eigh(x.layout, True), result_layouts(results.eigh, x, True)))
 
 
 def eigvalsh(x: Tensor, /) -> Tensor:
     """Eigenvalues of symmetric, or Hermitian, matrices, in ascending order."""
-    (values,) = _tensors(x.storage.eigh(x.layout, False), results.eigh, x, False)
+    (values,) = map(Tensor._new, x.storage.eigh(x.layout, False), result_layouts(results.eigh, x, False))
     return values
 
 
 def eig(x: Tensor, /) -> EigResult:
     """Eigenvalues and eigenvectors of square matrices, as complex numbers."""
-    return EigResult(*_tensors(x.storage.eig(x.layout, True), results.eig, x, True))
+    return EigResult(*map(Tensor._new, x.storage.eig(x.layout, True), result_layouts(results.eig, x, True)))
 
 
 def eigvals(x: Tensor, /) -> Tensor:
     """Eigenvalues of square matrices, as complex numbers."""
-    (values,) = _tensors(x.storage.eig(x.layout, False), results.eig, x, False)
+    (values,) = map(Tensor._new, x.storage.eig(x.layout, False), result_layouts(results.eig, x, False))
     return values
 
 
@@ -233,12 +210,12 @@ def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRR
     if mode not in ("reduced", "complete"):
         raise InvalidArgument("qr", f"there is no mode {describe(mode)}; use 'reduced' or 'complete'")
     is_complete = mode == "complete"
-    return QRResult(*_tensors(x.storage.qr(x.layout, is_complete), results.qr, x, is_complete))
+    return QRResult(*map(Tensor._new, x.storage.qr(x.layout, is_complete), result_layouts(results.qr, x, is_complete)))
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """Sign and logarithm of the absolute value of determinants."""
-    return SlogdetResult(*_tensors(x.storage.slogdet(x.layout), results.slogdet, x))
+    return SlogdetResult(*map(Tensor._new, x.storage.slogdet(x.layout), result_layouts(results.slogdet, x)))
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -257,12 +234,13 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 def svd(x: Tensor, /, *, full_matrices: builtins.bool = True) -> SVDResult:
     """Singular value decompositions; without `full_matrices` only the vectors of the singular values."""
-    return SVDResult(*_tensors(x.storage.svd(x.layout, True, full_matrices), results.svd, x, True, full_matrices))
+    storages = x.storage.svd(x.layout, True, full_matrices)
+    return SVDResult(*map(Tensor._new, storages, result_layouts(results.svd, x, True, full_matrices)))
 
 
 def svdvals(x: Tensor, /) -> Tensor:
     """Singular values of matrices, in descending order."""
-    (values,) = _tensors(x.storage.svd(x.layout, False, False), results.svd, x, False, False)
+    (values,) = map(Tensor._new, x.storage.svd(x.layout, False, False), result_layouts(results.svd, x, False, False))
     return values
 
 

@@ -148,7 +148,8 @@ class TensorBase(KernelOperand):
         >>> tl.zeros(2).dtype == "f32"
         True
         """
-        return self._storage.dtype
+        dtype: DType = self._storage.inner.dtype
+        return dtype
 
     @property
     def device(self) -> Device:

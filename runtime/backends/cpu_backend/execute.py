@@ -27,13 +27,8 @@ def compiled(device: HostDevice, program: Program, mark: Callable[[], None] | No
     if plan is not None:
         return plan
     plan = _Compiler(device, program, mark).plan()
-    return partial(_quietly, plan) if any(type(step) is HostCall for step in program.steps) else plan
-
-
-# NumPy warns of nothing that is part of the meaning, such as 1 / 0.
-@np.errstate(all="ignore")
-def _quietly(plan: Plan, *operands: Any) -> Any:
-    return plan(*operands)
+    # NumPy warns of nothing that is part of the meaning, such as 1 / 0.
+    return np.errstate(all="ignore")(plan) if any(type(step) is HostCall for step in program.steps) else plan
 
 
 def _only_call(device: HostDevice, program: Program) -> Plan | None:
