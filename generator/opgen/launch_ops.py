@@ -164,7 +164,7 @@ class _Planner:
         has_kernel = [parsed(f"kernels.has({self._family.name!r}, kernel)")] if is_host else []
         outputs = writer.outputs()
         results = [writer.values[name] for name in writer.kinds]
-        unless = f"{results[0].text}.length == 0" if results and not is_host else ""
+        unless = f"{results[0].text}.count == 0" if results and not is_host else ""
         if launch.unless is not None:
             condition = writer.typed(launch.unless, FLAG).node
             unless = "" if isinstance(condition, ast.Constant) else ast.unparse(condition)

@@ -34,12 +34,13 @@ class Launch:
     Values are expressions in Python's notation: numbers, texts, arithmetic, comparisons, `and`, `or`, `not`,
     `x if y else z`, dims `(x, y)` with indexes and slices, `max`, `min`, `len`, `product(dims)`, and functions
     `module.function(x)` of the package of the backend's ops; one whose first parameter is `build` may append steps and
-    gets the builder by itself. Names are those of the method's arguments, dtypes, constants of
-    spec/kernels/constants.yaml, `op` (the name of the method), `null`, entries of `let`, and the fields above. An
-    operand has `shape`, `strides`, `dtype`, `itemsize`, `count` (of its elements), `address` and `is_contiguous`, and a
-    field of `results` the `shape` and the `count` of that result; a dtype has `itemsize`, `compute` and `index_form`.
-    As a condition, an operand is true if there is one. `dtype[sizes]` is a new buffer. An argument that another method
-    of the launch has, and this one lacks, is null.
+    gets the builder by itself. `dynamic(product(shape))` is the number of elements of an op whose program depends on
+    the shape by this number alone, so that one program runs with any; fields of type `value` take it. Names are those
+    of the method's arguments, dtypes, constants of spec/kernels/constants.yaml, `op` (the name of the method), `null`,
+    entries of `let`, and the fields above. An operand has `shape`, `strides`, `dtype`, `itemsize`, `count` (of its
+    elements), `address` and `is_contiguous`, and a field of `results` the `shape` and the `count` of that result; a
+    dtype has `itemsize`, `compute` and `index_form`. As a condition, an operand is true if there is one. `dtype[sizes]`
+    is a new buffer. An argument that another method of the launch has, and this one lacks, is null.
 
     A field without an expression has the value of its name: a buffer, an argument, or `threads` or `run_parts`, by
     which kernels of the host share their work among threads. A field of type `address` is the address of an operand's

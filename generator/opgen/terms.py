@@ -44,6 +44,8 @@ _COMPARISONS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _NONE: Final = ast.Constant(None)
 BUILDER: Final = "build"
 """The first parameter of an op or a function that appends steps to a program."""
+DYNAMIC: Final = "dynamic"
+"""The function of the language that gives the number of elements of a call to a program for any number of them."""
 _IS_NOT: Final = ast.IsNot()
 
 
@@ -181,6 +183,8 @@ class Scope:
 
     def _called(self, function: ast.expr, arguments: Sequence[ast.expr]) -> Typed:
         match function:
+            case ast.Name(id=name) if name == DYNAMIC and self.home is None and len(arguments) == 1:
+                return Typed(call(f"{BUILDER}.count", self.typed(arguments[0], NUMBER).node), NUMBER)
             case ast.Name(id=name) if name in _FUNCTIONS:
                 called, kind = _FUNCTIONS[name]
                 each = self._part if kind == NUMBER else lambda node: self.typed(node, kind).node

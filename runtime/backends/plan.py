@@ -15,6 +15,7 @@ from ...dtype import DType
 from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 from ..program.builder import Facts, Op, OpCall, builds
+from ..program.dynamic import dynamic_call, dynamic_ops
 from ..program.program import Results
 
 P = ParamSpec("P")
@@ -52,6 +53,8 @@ class Plans(BoundedCache[Key, Plan]):
 
     def __init__(self) -> None:
         super().__init__(MAX_PLANS)
+        self.dynamic: BoundedCache[Hashable, DynamicPlan] = BoundedCache(MAX_PLANS)
+        """What runs dynamic programs, by the keys of their calls."""
         self.observers: tuple[Observer, ...] = ()
         self._known: BoundedCache[Key, Plan] = self
         self._lock = threading.Lock()
@@ -113,8 +116,19 @@ class Plans(BoundedCache[Key, Plan]):
     def clear(self) -> None:
         """Forget all plans."""
         super().clear()
+        self.dynamic.clear()
         if self._known is not self:
             self._known.clear()
+
+
+class DynamicPlan(Protocol):
+    """Something that runs a dynamic program."""
+
+    run: Plan
+    """Runs it with storages, numbers and the number of elements."""
+
+    def plan(self, key: Key, count: int) -> Plan:
+        """The plan of later calls with a key and so many elements."""
 
 
 class Planner:
@@ -145,6 +159,19 @@ class Planner:
         """
         if isinstance(key, Exception):
             raise key
+        plans = self.plans
+        if function in dynamic_ops and not plans.observers:
+            dynamic = dynamic_call(function, arguments, options, numbers)
+            if dynamic is not None:
+                dynamic_key, operands, count = dynamic
+                plan = plans.dynamic.get(dynamic_key)
+                if plan is None:
+                    call, _ = OpCall.of(function, arguments, options, numbers)
+                    plan = plans.dynamic.put(dynamic_key, self.dynamic_plan_of(call.dynamic()))
+                result = plan.run(*operands, count)
+                if key is not None:
+                    plans.remember(key, plan.plan(key, count))
+                return result
         call, operands = OpCall.of(function, arguments, options, numbers)
         return self._first(key, call, operands, may_refuse)
 
@@ -196,7 +223,7 @@ class Planner:
         # 1 is no 1.0, and 0.0 no -0.0.
         key: Key = function, *arguments, *map(type, arguments), *map(repr, filterfalse(None, arguments))
         plan = self.plans.get(key)
-        return self._first(key, OpCall(function, arguments), (), may_refuse=True) if plan is None else plan()
+        return self.planned(key, 0, function, arguments, {}, may_refuse=True) if plan is None else plan()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the device that has no program."""
@@ -205,3 +232,7 @@ class Planner:
     @abstractmethod
     def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
         """A plan that runs the program of a first call; None where the op refuses."""
+
+    def dynamic_plan_of(self, call: OpCall) -> DynamicPlan:
+        """What runs the dynamic program of a call."""
+        raise NotImplementedError

@@ -24,7 +24,7 @@ from ..program.program import (
     accessed,
     name_of,
 )
-from ..program.values import BlocksBuffer, Buffer, Memory
+from ..program.values import BlocksBuffer, Buffer, Memory, known
 from .plan import Key, Plan
 
 
@@ -217,13 +217,13 @@ class Work:
     def _describe(self, step: Step) -> tuple[str, str, int, int | None]:
         match step:
             case Launch(blocks=blocks):
-                return self._kernel_name(step), "kernel", self._count(accessed(step)), blocks
+                return self._kernel_name(step), "kernel", self._count(accessed(step)), known(blocks)
             case LibraryCall(function):
                 return _name_of_method(function), "library", self._count(accessed(step)), None
             case Copy(_, _, nbytes):
-                return "copy", "copy", 2 * nbytes, None
+                return "copy", "copy", 2 * known(nbytes), None
             case Fill(_, _, nbytes):
-                return "fill", "fill", nbytes, None
+                return "fill", "fill", known(nbytes), None
             case HostCall(function):
                 return name_of(function), "host", self._count(accessed(step)), None
         raise TypeError(f"{type(step).__name__} does no work")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from operator import attrgetter
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, overload
+from operator import attrgetter, mul
+from typing import Any, ClassVar, Concatenate, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from ...dtype import Array, DType
 from ..base.error import OutOfMemory
@@ -36,8 +36,11 @@ from .values import (
     ErrorRecord,
     KernelArguments,
     Memory,
+    Number,
     Operand,
     Parameter,
+    Scalar,
+    computed,
 )
 
 P = ParamSpec("P")
@@ -84,18 +87,28 @@ NO_FACTS: Final = Facts("cpu", 1, 1, 0, lambda _: False)
 class ProgramBuilder:
     """The program of one call, while its op appends steps to it."""
 
-    def __init__(self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset()) -> None:
-        """Build for a device. Foreign memory of the arguments at these pairs of positions overlaps."""
+    def __init__(
+        self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset(), count: Parameter | None = None
+    ) -> None:
+        """Build for a device. Foreign memory of the arguments at these pairs of positions overlaps.
+
+        A dynamic program has the number of elements as a parameter.
+        """
         self.facts = facts
         self._overlapping = overlapping
+        self._count = None if count is None else Scalar(count)
         self._steps: list[Step] = []
         self._allocated: list[Memory] = []
         self._returned: list[Memory] = []
         self._apart: dict[tuple[Memory, Memory], None] = {}
 
-    def empty(self, dtype: DType, length: int) -> Buffer:
+    def count(self, elements: int) -> Number:
+        """The number of elements of the call; a value in a dynamic program."""
+        return elements if self._count is None else self._count
+
+    def empty(self, dtype: DType, length: Number) -> Buffer:
         """A new buffer, not initialised."""
-        return Buffer(dtype, length, self.allocate(length * dtype.itemsize))
+        return Buffer(dtype, length, self.allocate(computed(mul, length, dtype.itemsize)))
 
     @overload
     def output(self, result: TensorType) -> Buffer: ...
@@ -107,9 +120,9 @@ class ProgramBuilder:
         """A new buffer for a result, not initialised; None where there is no such result."""
         return None if result is None else self.empty(result.dtype, result.elem_count)
 
-    def allocate(self, nbytes: int) -> Memory:
+    def allocate(self, nbytes: Number) -> Memory:
         """New memory, not initialised. Raises OutOfMemory for more bytes than an address counts."""
-        if nbytes > _MOST_BYTES:
+        if isinstance(nbytes, int) and nbytes > _MOST_BYTES:
             raise OutOfMemory(self.facts.label, nbytes)
         memory = Memory(nbytes)
         self._allocated.append(memory)
@@ -120,7 +133,14 @@ class ProgramBuilder:
         return Buffer(DType.from_numpy(array.dtype), array.size, Constant(array))
 
     def launch(
-        self, family: str, kernel: str, blocks: int, arguments: KernelArguments, shared_bytes: int = 0, *, work: int = 0
+        self,
+        family: str,
+        kernel: str,
+        blocks: Number,
+        arguments: KernelArguments,
+        shared_bytes: int = 0,
+        *,
+        work: Number = 0,
     ) -> None:
         """Launch a kernel; no blocks launch nothing. See Launch."""
         if blocks:
@@ -139,19 +159,20 @@ class ProgramBuilder:
             self._steps.append(call if fallback is None else call._replace(fallback=fallback))
         return call is not None
 
-    def copy(self, target: Address, source: Address, nbytes: int) -> None:
+    def copy(self, target: Address, source: Address, nbytes: Number) -> None:
         """Copy bytes within the device; the regions do not overlap."""
         if nbytes:
             self._steps.append(_new(Copy, (target, source, nbytes)))
 
-    def fill(self, target: Address, byte: int, nbytes: int) -> None:
+    def fill(self, target: Address, byte: int, nbytes: Number) -> None:
         """Set every byte to a number below 256."""
         if nbytes:
             self._steps.append(_new(Fill, (target, byte, nbytes)))
 
     def zero(self, buffer: Buffer | BlocksBuffer | Memory) -> None:
         """Set every byte of a buffer to 0."""
-        self.fill(buffer.address, 0, buffer.nbytes)
+        nbytes = computed(mul, buffer.count, buffer.dtype.itemsize) if isinstance(buffer, Buffer) else buffer.nbytes
+        self.fill(buffer.address, 0, nbytes)
 
     def host(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> HostCall:
         """Call a function of the host, which gets storages for buffers."""
@@ -181,7 +202,7 @@ class ProgramBuilder:
             del self._steps[count:]
         return result
 
-    def draw(self, blocks: int) -> Draw:
+    def draw(self, blocks: Number) -> Draw:
         """Blocks of the device's random stream."""
         return Draw(blocks)
 
@@ -286,8 +307,15 @@ class GivenStorage:
 
     __slots__ = ()
 
+    NUMBER: ClassVar[int] = -1
+    """The form of a storage that is a number, which kernels can take along."""
     kind: int
     """A number that identifies the dtype, the length and the form of the memory."""
+
+    @property
+    def dynamic_form(self) -> int | None:
+        """The form of the memory, if dynamic programs serve it."""
+        return None
 
     @abstractmethod
     def buffer(self, position: int) -> Buffer | BlocksBuffer:
@@ -301,7 +329,7 @@ class OpCall:
     which becomes the one step of its program.
     """
 
-    __slots__ = ("_function", "_options", "arguments", "begin_ns", "parts")
+    __slots__ = ("_count", "_function", "_options", "arguments", "begin_ns", "parts")
 
     _function: Callable[..., Any]
     _options: Mapping[str, Any]
@@ -321,6 +349,7 @@ class OpCall:
     ) -> None:
         self._function = function
         self._options = options
+        self._count: Parameter | None = None
         self.arguments = arguments
         self.parts = parts
 
@@ -353,11 +382,17 @@ class OpCall:
                 operands.append(part)
         return cls(function, parts, options, program_arguments), operands
 
+    def dynamic(self) -> Self:
+        """The call of any number of elements, which is one more argument."""
+        self._count = Parameter(len(self.arguments))
+        self.arguments = *self.arguments, self._count
+        return self
+
     def program(
         self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset(), *, may_refuse: bool = False
     ) -> Program | None:
         """The program of the call on a device; None where the op leaves the call to another one."""
-        build, function = ProgramBuilder(facts, overlapping), self._function
+        build, function = ProgramBuilder(facts, overlapping, self._count), self._function
         if builds(function):
             result = function(build, *self.parts, **self._options)
         else:

@@ -16,6 +16,7 @@ from .values import (
     ErrorRecord,
     KernelArguments,
     Memory,
+    Number,
     Parameter,
     Scalar,
 )
@@ -36,10 +37,10 @@ class Launch(NamedTuple):
 
     family: str
     kernel: str
-    blocks: int
+    blocks: Number
     arguments: KernelArguments
     shared_bytes: int = 0
-    work: int = 0
+    work: Number = 0
 
 
 class LibraryCall(NamedTuple):
@@ -60,7 +61,7 @@ class Copy(NamedTuple):
 
     target: Address
     source: Address
-    nbytes: int
+    nbytes: Number
 
 
 class Fill(NamedTuple):
@@ -68,7 +69,7 @@ class Fill(NamedTuple):
 
     target: Address
     byte: int
-    nbytes: int
+    nbytes: Number
 
 
 class ExpectError(NamedTuple):
@@ -189,17 +190,17 @@ class _Names:
     def step(self, step: Step) -> str:
         match step:
             case Allocate(memory):
-                return f"{self.memory(memory)} = allocate {memory.nbytes} bytes"
+                return f"{self.memory(memory)} = allocate {self.text(memory.size)} bytes"
             case Launch(family, kernel, blocks, arguments):
                 values = ", ".join(self.text(value) for _, value in arguments.values)
-                return f"launch {family}/{kernel} on {blocks} blocks ({values})"
+                return f"launch {family}/{kernel} on {self.text(blocks)} blocks ({values})"
             case LibraryCall(function, arguments, fallback):
                 otherwise = "" if fallback is None else f", else {name_of(fallback)}"
                 return f"call {name_of(function)}({', '.join(map(self.text, arguments))}){otherwise}"
             case Copy(target, source, nbytes):
-                return f"copy {nbytes} bytes from {self.text(source)} to {self.text(target)}"
+                return f"copy {self.text(nbytes)} bytes from {self.text(source)} to {self.text(target)}"
             case Fill(target, byte, nbytes):
-                return f"fill {nbytes} bytes at {self.text(target)} with {byte}"
+                return f"fill {self.text(nbytes)} bytes at {self.text(target)} with {byte}"
             case ExpectError():
                 return "expect an index error"
             case HostCall(function, arguments, _, result):
@@ -212,7 +213,9 @@ class _Names:
                 return f"{self.memory(memory)} + {offset}" if offset else self.memory(memory)
             case Memory():
                 return self.memory(value)
-            case Buffer() | BlocksBuffer():
+            case Buffer():
+                return f"{self.memory(value.memory)}: {value.dtype}[{self.text(value.count)}]"
+            case BlocksBuffer():
                 return f"{self.memory(value.memory)}: {value.dtype}[{value.length}]"
             case Scalar(source=source, function=function):
                 text = self.text(source) if isinstance(source, Scalar | Parameter) else f"bits of x{source}"
@@ -222,7 +225,7 @@ class _Names:
             case CallNumber():
                 return "call number"
             case DrawPart(draw=draw, name=name):
-                return f"{name} of {draw.blocks} random blocks"
+                return f"{name} of {self.text(draw.blocks)} random blocks"
             case tuple():
                 return f"({', '.join(map(self.text, value))}{',' if len(value) == 1 else ''})"
         return name_of(value) if callable(value) else str(value)

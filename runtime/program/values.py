@@ -28,17 +28,27 @@ class Value:
     """Its format in a struct, as the module `struct` has it."""
 
 
+Number: TypeAlias = int | Value
+"""A number that is the same in all runs, or a value."""
+
+
+def known(number: Number) -> int:
+    """A number of a program that is not dynamic."""
+    assert isinstance(number, int), "the program is dynamic"
+    return number
+
+
 class Memory:
-    """Memory of a device: that of an argument of the program, or `nbytes` that each run allocates.
+    """Memory of a device: that of an argument of the program, or `size` bytes that each run allocates.
 
     `skew` is the address modulo ACCESS_BYTES. Memory is foreign where another library has allocated it; such memory may
     overlap. `owner` is the position of the first argument that is the same storage.
     """
 
-    __slots__ = ("argument", "is_foreign", "nbytes", "owner", "skew")
+    __slots__ = ("argument", "is_foreign", "owner", "size", "skew")
 
-    def __init__(self, nbytes: int, argument: int | None = None, *, skew: int = 0, is_foreign: bool = False) -> None:
-        self.nbytes = nbytes
+    def __init__(self, size: Number, argument: int | None = None, *, skew: int = 0, is_foreign: bool = False) -> None:
+        self.size = size
         self.argument = argument
         self.owner = argument
         self.skew = skew
@@ -47,6 +57,11 @@ class Memory:
     def is_same(self, other: Memory) -> bool:
         """Whether both are the memory of one storage."""
         return self is other or (self.owner is not None and self.owner == other.owner)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes, in a program that is not dynamic."""
+        return known(self.size)
 
     @property
     def address(self) -> Address:
@@ -91,16 +106,21 @@ class Address(Value):
 
 
 class Buffer:
-    """`length` elements of a dtype from the beginning of some memory on: what a storage is in a program."""
+    """`count` elements of a dtype from the beginning of some memory on: what a storage is in a program."""
 
-    __slots__ = ("dtype", "length", "memory", "number")
+    __slots__ = ("count", "dtype", "memory", "number")
 
-    def __init__(self, dtype: DType, length: int, memory: Memory, number: Scalar | None = None) -> None:
+    def __init__(self, dtype: DType, count: Number, memory: Memory, number: Scalar | None = None) -> None:
         self.dtype = dtype
-        self.length = length
+        self.count = count
         self.memory = memory
         self.number = number
         """The bits of the one element, where the storage is a number that kernels can take along."""
+
+    @property
+    def length(self) -> int:
+        """The number of elements, in a program that is not dynamic."""
+        return known(self.count)
 
     @property
     def address(self) -> Address:
@@ -113,7 +133,7 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements."""
+        """The bytes of all elements, in a program that is not dynamic."""
         return self.length * self.dtype.itemsize
 
 
@@ -177,6 +197,11 @@ class Scalar(Value):
         self.constants = constants
 
 
+def computed(function: Callable[..., int], source: Number, *constants: Any) -> Number:
+    """`function(source, *constants)`: now, or in each run where the source is a value."""
+    return Scalar(source, function, *constants) if isinstance(source, Scalar) else function(source, *constants)
+
+
 class ErrorRecord(Value):
     """The address of the record in which kernels of this thread note an index that is out of range."""
 
@@ -194,7 +219,7 @@ class Draw:
 
     __slots__ = ("block", "blocks", "seed", "state")
 
-    def __init__(self, blocks: int) -> None:
+    def __init__(self, blocks: Number) -> None:
         self.blocks = blocks
         self.state = DrawPart(self, "state")
         """The address of the state that a captured graph draws by; NULL in other runs."""
@@ -225,10 +250,6 @@ def alignment_of(*numbers: int | Address) -> int:
     for number in numbers:
         bits |= number.alignment if isinstance(number, Address) else number
     return bits & -bits
-
-
-Number: TypeAlias = int | Value
-"""A field that is no address."""
 
 
 class ArgumentStruct:

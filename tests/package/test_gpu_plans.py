@@ -28,15 +28,37 @@ def on(gpu, array):
 
 def test_a_program_is_interpreted_first_and_compiled_when_its_call_comes_again(gpu, plans):
     x = on(gpu, np.arange(6, dtype="f4"))
-    x.exp()
+    x.cumsum(0)
     (first,) = plans.values()
     assert isinstance(first, GpuPlan)
-    x.exp()
+    x.cumsum(0)
     (plan,) = plans.values()
-    assert plan.__name__ == "unary"
-    expected = np.exp(np.arange(6, dtype="f4") + 1)
-    assert np.allclose(on(gpu, np.arange(6, dtype="f4") + 1).exp().numpy(), expected)
+    assert plan.__name__ == "scan"
+    assert on(gpu, np.arange(6, dtype="f4") + 1).cumsum(0).tolist() == [1, 3, 6, 10, 15, 21]
     assert list(plans.values()) == [plan]
+
+
+def test_one_program_serves_any_number_of_elements(gpu, plans):
+    def halves(count, device):
+        return tl.arange(count, dtype="f32", device=device) * 0.5
+
+    calls = [
+        lambda count, device: halves(count, device).gelu(),
+        lambda count, device: halves(count, device).elu(count),
+        lambda count, device: halves(count, device) + halves(count, device),
+        lambda count, device: tl.zeros((count,), dtype="i16", device=device),
+        lambda count, device: tl.full((count,), count, device=device),
+        lambda count, device: tl.rand((count,), device=device),
+    ]
+    for call in calls:
+        for count in (3, 3, 8, 5, 5, 5, 70_000, 0, 1, 3):
+            values = []
+            for device in (tl.Device(gpu), tl.Device.cpu()):
+                device.set_seed(count)
+                values.append(call(count, device).numpy())
+            assert np.allclose(*values, rtol=1e-5)
+    names = ["arange", "binary", "unary", "unary", "binary", "zeros", "const_set", "rand_uniform_f64"]
+    assert [plan.name for plan in plans.dynamic.values()] == names
 
 
 def test_an_error_in_a_plan_shows_its_line_and_its_op(gpu, plans, monkeypatch):

@@ -88,6 +88,11 @@ class LaunchOp:
     calls: frozenset[tuple[str, str]]  # of functions of modules
 
     @property
+    def is_dynamic(self) -> bool:
+        """Whether a program serves any number of elements."""
+        return any(f"{BUILDER}.count(" in each.text for each in self.outputs)
+
+    @property
     def module(self) -> str:
         """The module that has it."""
         return module_of(self.family)

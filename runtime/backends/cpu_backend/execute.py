@@ -13,7 +13,19 @@ from ...core.random import RandomState
 from ...program.builder import program_of_fallback
 from ...program.host import HostCompiler
 from ...program.program import Allocate, Argument, Fill, HostCall, Launch, LibraryCall, Program, Step, results_of
-from ...program.values import Address, BlocksBuffer, Buffer, Constant, Draw, DrawPart, Memory, Parameter, Scalar, Value
+from ...program.values import (
+    Address,
+    BlocksBuffer,
+    Buffer,
+    Constant,
+    Draw,
+    DrawPart,
+    Memory,
+    Parameter,
+    Scalar,
+    Value,
+    known,
+)
 from ..plan import Plan
 from . import buffer_pool
 from .host_device import HostDevice
@@ -62,7 +74,7 @@ def _only_call(device: HostDevice, program: Program) -> Plan | None:
 def _drawing(device: HostDevice, plan: Plan, draws: Iterable[Draw]) -> Plan:
     """A plan that draws what a plan takes after its operands: the seed and the first block of each draw."""
     for draw in draws:
-        plan = _draw(plan, device.random, draw.blocks)
+        plan = _draw(plan, device.random, known(draw.blocks))
     return plan
 
 

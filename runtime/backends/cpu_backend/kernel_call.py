@@ -20,7 +20,7 @@ from ....kernels.host_arguments import (
 from ...core.layout import Layout
 from ...helpers.host_memory import out_of_memory
 from ...program.program import Launch
-from ...program.values import Address, Buffer, Constant, Memory, Scalar, Value
+from ...program.values import Address, Buffer, Constant, Memory, Scalar, Value, known
 from ..plan import Plan, kind_of
 from . import buffer_pool
 from .host_device import HostDevice
@@ -102,7 +102,7 @@ class KernelCall:
         plan = kernels.call(CallItems(
             shared=kernels.shared, kernel=kernels.address(launch.family, launch.kernel),
             arguments=launch.arguments.struct.pack(*self._fields), threads_place=self._threads,
-            is_brief=max([launch.work, *[result.length for result in results]]) <= BRIEF,
+            is_brief=max([known(launch.work), *[result.length for result in results]]) <= BRIEF,
             makes_tuple=as_tuple, device=self._device, compute=compute,
             compute_bytes=compute.itemsize if is_own and compute is not None else 0,
             results=tuple(map(self._items, results)), scratch=tuple(map(self._items, scratch)),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from .....dtype import DType
 from ....program.builder import OpCall, program_of_fallback
 from ....program.code import define
+from ....program.dynamic import with_count
 from ....program.program import (
     Allocate,
     Argument,
@@ -39,6 +40,7 @@ from ....program.values import (
     Parameter,
     Scalar,
     Value,
+    computed,
 )
 from ...plan import Key, Plan, kind_of
 from ..driver.grid import MAX_BLOCKS
@@ -61,6 +63,53 @@ def plan_of(device: GpuBase, key: Key, call: OpCall, *, may_refuse: bool) -> Gpu
     """The plan of a call on a GPU: see `Planner.plan_of`."""
     program = call.program(device.facts, may_refuse=may_refuse)
     return None if program is None else GpuPlan(device, key, call, program)
+
+
+def dynamic_plan_of(device: GpuBase, call: OpCall) -> GpuDynamicPlan:
+    """What runs the dynamic program of a call: see `Planner.dynamic_plan_of`."""
+    program = call.program(device.facts)
+    assert program is not None, "dynamic ops take all calls"
+    return GpuDynamicPlan(device, program)
+
+
+class GpuDynamicPlan:
+    """Runs a dynamic program, which is compiled when a second number of elements comes."""
+
+    __slots__ = ("_device", "_program", "run")
+
+    def __init__(self, device: GpuBase, program: Program) -> None:
+        self._device = device
+        self._program = program
+        self.run: Plan = self._run_first
+
+    @property
+    def name(self) -> str:
+        """The name of the op."""
+        return self._program.name
+
+    def plan(self, key: Key, count: int) -> Plan:
+        """The plan of later calls with a key and so many elements, which have a function of their own."""
+        own: Plan | None = None
+
+        def run(*operands: Any) -> Results:
+            nonlocal own
+            if own is None:
+                own = compiled(self._device, with_count(self._program, count))
+                if key is not None:
+                    self._device.plans.remember(key, own)
+            result: Results = own(*operands)
+            return result
+
+        return run
+
+    def _run_first(self, *operands: Any) -> Results:
+        self.run = self._run_second
+        return Run(self._device, with_count(self._program, operands[-1]), operands).run()
+
+    def _run_second(self, *operands: Any) -> Results:
+        self.run = run = compiled(self._device, self._program)
+        result: Results = run(*operands)
+        return result
 
 
 class GpuPlan:
@@ -129,7 +178,7 @@ class Run:
                 kind = type(step)
                 if kind is Allocate:
                     allocated = step.memory
-                    memory[allocated] = device.slice_class(device.allocator, allocated.nbytes)
+                    memory[allocated] = device.slice_class(device.allocator, allocated.size)
                 elif kind is Launch:
                     family, kernel, blocks, arguments, shared_bytes, _ = step
                     enqueue = device.kernels.function(family, kernel, arguments.struct.size, shared_bytes)
@@ -246,15 +295,18 @@ class Run:
         return storage
 
 
-def compiled(device: GpuBase, program: Program, otherwise: Plan) -> Plan:
-    """A function that runs a program, whose kernels were launched before."""
+def compiled(device: GpuBase, program: Program, otherwise: Plan | None = None) -> Plan:
+    """A function that runs a program, whose kernels were launched before.
+
+    `otherwise` runs it where foreign memory that its steps take to be disjoint overlaps.
+    """
     return _Compiler(device, program, otherwise).function()
 
 
 class _Compiler:
     """Writes the text of the function that runs a program."""
 
-    def __init__(self, device: GpuBase, program: Program, otherwise: Plan) -> None:
+    def __init__(self, device: GpuBase, program: Program, otherwise: Plan | None) -> None:
         self._device = device
         self._program = program
         self._otherwise = otherwise
@@ -299,13 +351,14 @@ class _Compiler:
         match step:
             case Allocate(memory):
                 name = self._memory[memory] = f"m{next(self._count)}"
-                self._lines.append(f"{name}_memory = Slice(allocator, {self._constant(memory.nbytes)})")
+                self._lines.append(f"{name}_memory = Slice(allocator, {self._text(memory.size)})")
                 self._lines.append(f"{name} = {name}_memory.address")
             case Launch(family, kernel, blocks, arguments, shared_bytes):
                 # The first run may have launched others, where memory of its operands overlapped.
                 function = self._device.kernels.function(family, kernel, arguments.struct.size, shared_bytes)
                 launch = self._constant(function)
-                self._lines.append(f"{launch}({self._constant(min(blocks, MAX_BLOCKS))}, {self._packed(arguments)})")
+                count = self._text(computed(min, blocks, MAX_BLOCKS))
+                self._lines.append(f"{launch}({count}, {self._packed(arguments)})")
             case LibraryCall(function, arguments, fallback):
                 call = self._call(function, arguments)
                 if fallback is not None:
@@ -370,7 +423,7 @@ class _Compiler:
                 case DrawPart(draw=draw, name=part):
                     if draw not in self._draws:
                         self._draws[draw] = f"draw{next(self._count)}"
-                        self._first[f"{self._draws[draw]} = reserve({self._constant(draw.blocks)})"] = None
+                        self._first[f"{self._draws[draw]} = reserve({self._text(draw.blocks)})"] = None
                     name = f"{self._draws[draw]}_{part}"
                     expression = f"{self._draws[draw]}.{part}"
                 case Scalar(source=source, function=function, constants=constants):
@@ -403,15 +456,15 @@ class _Compiler:
         memory = buffer.memory
         owner = f"{self._memory[memory]}_memory" if memory.argument is None else f"x{memory.argument}.memory"
         skew = 1 + memory.skew if memory.is_foreign else 0
-        fields = {
-            "device": self._device,
-            "dtype": buffer.dtype,
-            "length": buffer.length,
-            "kind": kind_of(buffer.dtype, buffer.length, skew),
-        }
+        dtype, length = self._constant(buffer.dtype), self._text(buffer.count)
+        if isinstance(buffer.count, int):
+            kind = self._constant(kind_of(buffer.dtype, buffer.count, skew))
+        else:
+            kind = f"{self._constant(kind_of)}({dtype}, {length}, {skew})"
+        fields = {"device": self._constant(self._device), "dtype": dtype, "length": length, "kind": kind}
         name = f"r{next(self._count)}"
         self._lines.append(f"{name} = new(Storage)")
-        self._lines += [f"{name}.{field} = {self._constant(value)}" for field, value in fields.items()]
+        self._lines += [f"{name}.{field} = {value}" for field, value in fields.items()]
         self._lines.append(f"{name}.memory = {owner}")
         return name
 

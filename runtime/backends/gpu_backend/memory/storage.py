@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from ..driver.capture import Capture
     from ..gpu_base import GpuBase
 
-# The form of a storage that is a number. It is 0 in memory of tallow's own, and above 0 in that of others, by how this
-# is aligned.
-_NUMBER: Final = -1
+# The form of a storage in memory of tallow's own. It is above 0 in that of others, by how this is aligned.
+_OWN: Final = 0
 
 
 class Memory(Protocol):
@@ -58,7 +57,7 @@ class GpuStorage(BackendStorage):
         self.dtype = dtype
         self.length = length
         self.memory = memory
-        form = 0 if isinstance(memory, Slice) else 1 + memory.address % ACCESS_BYTES
+        form = _OWN if isinstance(memory, Slice) else 1 + memory.address % ACCESS_BYTES
         self.kind = kind_of(dtype, length, form)
 
     @classmethod
@@ -69,7 +68,7 @@ class GpuStorage(BackendStorage):
         storage.dtype = dtype
         storage.length = 1
         storage.number = storage.bits = number
-        storage.kind = kind_of(dtype, 1, _NUMBER)
+        storage.kind = kind_of(dtype, 1, cls.NUMBER)
         if slow_path.required:
             storage._captured = capture.of(device.driver)
         return storage
@@ -83,6 +82,12 @@ class GpuStorage(BackendStorage):
             with capture.suspended():
                 return self._written()
         return self._written()
+
+    @property
+    def dynamic_form(self) -> int | None:
+        if self.number is not None:
+            return self.NUMBER
+        return _OWN if isinstance(self.memory, Slice) else None
 
     def buffer(self, position: int) -> Buffer:
         dtype = self.dtype

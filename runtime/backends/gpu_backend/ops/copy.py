@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from operator import mul
 from typing import Final, NamedTuple
 
 from ..... import results
@@ -15,6 +16,7 @@ from ....core.layout import Layout, collapse
 from ....core.padding import packed_runs, padded_dims
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
+from ....program.dynamic import dynamic
 from ....program.values import (
     NULL,
     Address,
@@ -25,6 +27,7 @@ from ....program.values import (
     Parameter,
     StorageOrBuffer,
     alignment_of,
+    computed,
     dense,
     filled,
 )
@@ -59,7 +62,7 @@ def row_major(shape: Dims) -> Dims:
 
 def fresh(build: ProgramBuilder, source: Operand) -> Buffer:
     """A new storage of the elements in row-major order."""
-    result = build.empty(source.dtype, source.layout.elem_count)
+    result = build.empty(source.dtype, build.count(source.layout.elem_count))
     copy(build, source, dense(result, source.shape))
     return result
 
@@ -117,7 +120,7 @@ def copy(build: ProgramBuilder, source: Operand, target: Operand) -> None:
     itemsize = source.itemsize
     to, from_ = target.address, source.address
     if source.layout.is_contiguous and target.layout.is_contiguous:
-        build.copy(to, from_, count * itemsize)
+        build.copy(to, from_, computed(mul, build.count(count), itemsize))
         return
     few = count <= build.facts.few_elements
     plan = _copy_plan(source.shape, target.strides, source.strides, itemsize, alignment_of(to, from_), few)
@@ -322,6 +325,7 @@ def repeated_number(build: ProgramBuilder, like: Operand, value: complex, shape:
     return number.relaid(shape, (0,) * len(shape))
 
 
+@dynamic
 def const_set(build: ProgramBuilder, target: Operand, value: complex) -> None:
     """Set every element to `value`, converted to the dtype."""
     if target.layout.elem_count:
@@ -337,8 +341,9 @@ def _fill(build: ProgramBuilder, target: Operand, words_of: Callable[[int], tupl
     """Set every element, to what `words_of` gives for one element or several of them."""
     count, itemsize, address = target.layout.elem_count, target.itemsize, target.address
     if target.layout.is_contiguous:
-        blocks = ceil_divide(count, FILL_PACKS * BLOCK_SIZE * (ACCESS_BYTES // itemsize))
-        packed = arguments.fill_contiguous(result=address, count=count, value=words_of(1))
+        elements = build.count(count)
+        blocks = computed(ceil_divide, elements, FILL_PACKS * BLOCK_SIZE * (ACCESS_BYTES // itemsize))
+        packed = arguments.fill_contiguous(result=address, count=elements, value=words_of(1))
         build.launch("fill", f"fill_b{8 * itemsize}_contiguous", blocks, packed)
         return
     plan = _fill_plan(target.shape, target.strides, itemsize, alignment_of(address))

@@ -11,7 +11,8 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
 from ....program.builder import ProgramBuilder
-from ....program.values import Address, Buffer, KernelArguments, Number, Operand, dense
+from ....program.dynamic import dynamic
+from ....program.values import Address, Buffer, KernelArguments, Number, Operand, computed, dense
 from . import copy
 from .geometry import Dims, Part, merged, parts, strided_block, tiled
 from .scalar import NO_PARAMETERS, parameter_bits
@@ -89,6 +90,7 @@ _BINARY_GRADIENT: Final = Map(
 )
 
 
+@dynamic
 def unary(
     build: ProgramBuilder, op: UnaryOp | MethodOp, x: Operand, *parameters: float, result: DType | None = None
 ) -> Buffer:
@@ -98,16 +100,19 @@ def unary(
     return _map(build, _UNARY, op.kernel(dtype, result=result), (x,), result or op.result_of(dtype), bits)
 
 
+@dynamic
 def cast(build: ProgramBuilder, op: MethodOp, x: Operand, *, result: DType) -> Buffer:
     """`op`, which converts elements to dtype `result`: of that dtype they are copied, at best without a kernel."""
     return copy.fresh(build, x) if x.dtype is result else unary(build, op, x, result=result)
 
 
+@dynamic
 def compare(build: ProgramBuilder, op: CmpOp, x: Operand, y: Operand) -> Buffer:
     """`op` of every pair of elements as u8, 0 or 1."""
     return _map(build, _COMPARE, op.kernel(x.dtype), (x, y), op.result_of(x.dtype), NO_PARAMETERS["cmp"])
 
 
+@dynamic
 def binary(build: ProgramBuilder, op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) -> Buffer:
     """`op` of every pair of elements; the numbers are its parameters."""
     name, dtype = op.kernel(x.dtype), op.result_of(x.dtype)
@@ -169,6 +174,7 @@ def _binary_transposed(
     return result
 
 
+@dynamic
 def ternary(build: ProgramBuilder, op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float) -> Buffer:
     """`op` of every three elements; the numbers are its parameters."""
     bits = parameter_bits("ternary", parameters, z.dtype)
@@ -187,6 +193,7 @@ def converted(build: ProgramBuilder, x: Operand, dtype: DType) -> Operand:
     return x if x.dtype is dtype else dense(cast(build, MethodOp.TO_DTYPE, x, result=dtype), x.shape)
 
 
+@dynamic
 def gradient(
     build: ProgramBuilder, op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *others: Operand | float
 ) -> Buffer:
@@ -198,6 +205,7 @@ def gradient(
     return _map(build, kernels, op.kernel(g.dtype), operands, g.dtype, bits)
 
 
+@dynamic
 def joint(
     build: ProgramBuilder, op: BinaryGradientsOp | MethodOp, first: Operand, *others: Operand | float
 ) -> tuple[Buffer, ...]:
@@ -220,7 +228,8 @@ def several(
     build: ProgramBuilder, kernels: Kernels, operands: Sequence[Operand], dtypes: Sequence[DType]
 ) -> tuple[Buffer, ...]:
     """New storages of the dtypes, with what the kernels make of every element of the operands, which have one shape."""
-    outputs = tuple([build.empty(dtype, operands[0].layout.elem_count) for dtype in dtypes])
+    count = build.count(operands[0].layout.elem_count)
+    outputs = tuple([build.empty(dtype, count) for dtype in dtypes])
     _launch(build, kernels, operands, [result.address for result in outputs], [dtype.itemsize for dtype in dtypes])
     return outputs
 
@@ -238,7 +247,7 @@ def _map(
 
     Where there is a `target` it is written instead: contiguous elements, whose address is that of a whole access.
     """
-    result = build.empty(dtype, operands[0].layout.elem_count) if target is None else target.storage
+    result = build.empty(dtype, build.count(operands[0].layout.elem_count)) if target is None else target.storage
     to = result.address if target is None else target.address
     _launch(build, *kernels.kernels(name, operands, parameters), (to,), (dtype.itemsize,))
     return result
@@ -265,11 +274,12 @@ def _launch(
     widest = max(*itemsizes, *result_itemsizes)
     parameters = kernels.parameters
     if is_contiguous:
+        elements = build.count(count)
         if parameters is None:
-            packed = kernels.contiguous(results=results, sources=sources, count=count)
+            packed = kernels.contiguous(results=results, sources=sources, count=elements)
         else:
-            packed = kernels.contiguous(result=results[0], sources=sources, count=count, parameters=parameters)
-        blocks = contiguous_blocks(build, count, widest)
+            packed = kernels.contiguous(result=results[0], sources=sources, count=elements, parameters=parameters)
+        blocks = contiguous_blocks(build, elements, widest)
         build.launch(kernels.family, f"{kernels.name}_contiguous", blocks, packed)
         return
     strides = tuple([operand.strides for operand in operands])
@@ -290,12 +300,14 @@ def _launch(
         build.launch(kernels.family, f"{kernels.name}_strided", blocks, packed)
 
 
-def contiguous_blocks(build: ProgramBuilder, count: int, widest: int) -> int:
+def contiguous_blocks(build: ProgramBuilder, count: Number, widest: int) -> Number:
     """The blocks of a launch over dense elements, by the bytes of the widest: more of few, so that no block waits."""
+    return computed(_blocks, count, widest, build.facts.few_elements, build.facts.multiprocessors)
+
+
+def _blocks(count: int, widest: int, few_elements: int, multiprocessors: int) -> int:
     blocks = -(-count // (BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest)))
-    if count <= build.facts.few_elements:
-        return max(blocks, min(-(-count // BLOCK_SIZE), build.facts.multiprocessors))
-    return blocks
+    return max(blocks, min(-(-count // BLOCK_SIZE), multiprocessors)) if count <= few_elements else blocks
 
 
 # One look-up in a cache where there were one for each operand.

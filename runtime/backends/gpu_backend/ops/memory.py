@@ -10,7 +10,8 @@ from .....kernels import arguments
 from ....core.shape import Shape
 from ....host.numbers import numbers
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer
+from ....program.dynamic import dynamic
+from ....program.values import Buffer, computed
 from ..driver.grid import blocks_for
 from .scalar import bits_of
 
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from ..memory.storage import GpuStorage
 
 
+@dynamic
 def zeros(build: ProgramBuilder, shape: Shape, dtype: DType) -> Buffer:
     """A buffer of zeros."""
-    result = build.empty(dtype, shape.elem_count)
+    result = build.empty(dtype, build.count(shape.elem_count))
     build.zero(result)
     return result
 
@@ -41,9 +43,10 @@ def empty(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
     return device.empty(dtype, shape.elem_count)
 
 
+@dynamic
 def arange(build: ProgramBuilder, start: float, step: float, shape: Shape, dtype: DType) -> Buffer:
     """Return a buffer of numbers from `start` on, in steps of `step`."""
-    count = shape.elem_count
+    count = build.count(shape.elem_count)
     result = build.empty(dtype, count)
     to = result.address
     if isinstance(start, int) and isinstance(step, int):
@@ -54,7 +57,7 @@ def arange(build: ProgramBuilder, start: float, step: float, shape: Shape, dtype
         second = start + step
         kind = "floats"
         packed = arguments.arange_floats(result=to, count=count, start=start, second=second, step=second - start)
-    build.launch("arange", f"arange_{dtype.value}_{kind}", blocks_for(count, dtype.itemsize), packed)
+    build.launch("arange", f"arange_{dtype.value}_{kind}", computed(blocks_for, count, dtype.itemsize), packed)
     return result
 
 

@@ -8,7 +8,7 @@ from .....dtype import DType
 from ....core.random import drawn_blocks
 from ....core.random import uniform_range as uniform_range
 from ....program.builder import ProgramBuilder
-from ....program.values import Draw
+from ....program.values import Draw, Number, computed
 from ..driver import capture, slow_path
 from ..driver.grid import blocks_for
 
@@ -34,12 +34,16 @@ def seed(device: GpuDevice) -> int:
     return device.random.seed
 
 
-def draw(build: ProgramBuilder, count: int, dtype: DType) -> Draw:
+def draw(build: ProgramBuilder, count: Number, dtype: DType) -> Draw:
     """Return the number of random blocks for `count` numbers."""
-    return build.draw(drawn_blocks(count, dtype))
+    return build.draw(computed(drawn_blocks, count, dtype))
 
 
-def blocks(count: int, dtype: DType) -> int:
+def blocks(count: Number, dtype: DType) -> Number:
     """Return the blocks of a launch that draws `count` numbers."""
+    return computed(_blocks, count, dtype)
+
+
+def _blocks(count: int, dtype: DType) -> int:
     packs = _MAX_DRAWN_PACKS if count * dtype.itemsize >= _MIN_SHARED_BYTES else _DRAWN_PACKS
     return blocks_for(count, dtype.itemsize, packs)

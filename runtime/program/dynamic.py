@@ -1,0 +1,126 @@
+"""Dynamic programs: those of calls that differ in their number of elements alone, which is a parameter of each run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from ..core.shape import Shape
+from .builder import GivenStorage
+from .program import Allocate, Copy, Fill, Launch, Program, results_of
+from .values import Address, Buffer, Draw, DrawPart, KernelArguments, Memory, Operand, Scalar
+
+_Op = TypeVar("_Op", bound=Callable[..., Any])
+
+_MAX_COUNT: Final = 1 << 48
+"""What follows from fewer elements, in bytes or blocks, fits into the fields of structs."""
+dynamic_ops: Final[set[Callable[..., Any]]] = set()
+"""The ops that build dynamic programs."""
+
+
+def dynamic(op: _Op) -> _Op:
+    """Declare that an op builds dynamic programs.
+
+    Its program depends on the shape of contiguous operands, or on the shape among its arguments, by the number of
+    elements alone, for which it asks `ProgramBuilder.count`.
+    """
+    dynamic_ops.add(op)
+    return op
+
+
+class DynamicCall(NamedTuple):
+    """A call that a dynamic program serves."""
+
+    key: Hashable
+    """All that decides what the program is."""
+    operands: list[Any]
+    """What a run takes: the storages, and then the numbers."""
+    elements: int
+    """The number of elements."""
+
+
+def dynamic_call(
+    function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any], numbers: int
+) -> DynamicCall | None:
+    """The call of a dynamic op, whose last arguments are `numbers` numbers, as one that a dynamic program serves.
+
+    None where none does: operands are not contiguous, have no elements, or are memory of another library.
+    """
+    key: list[Any] = [function, *options.values()]
+    operands: list[Any] = []
+    count = 0
+    end = len(arguments) - numbers
+    for argument in arguments[:end]:
+        kind = type(argument)
+        if kind is Operand:
+            storage, layout = argument
+            form = storage.dynamic_form
+            if form is None or not (layout.is_contiguous or form == GivenStorage.NUMBER):
+                return None
+            key += storage.dtype, form, layout.start_offset
+            operands.append(storage)
+            elements = layout.elem_count
+        elif kind is Shape:
+            elements = argument.elem_count
+        else:
+            # 1 is no 1.0, and 0.0 no -0.0.
+            key += [kind, argument or repr(argument)]
+            continue
+        if elements != (count or elements):
+            return None
+        count = elements
+    operands += arguments[end:]
+    return DynamicCall(tuple(key), operands, count) if 0 < count < _MAX_COUNT else None
+
+
+def with_count(program: Program, count: int) -> Program:
+    """The program of calls with `count` elements, from a dynamic one, whose last argument is their number."""
+    *arguments, parameter = program.arguments
+    allocated: dict[Memory, Memory] = {}
+    draws: dict[Draw, Draw] = {}
+
+    def known(value: Any) -> Any:
+        """A value with so many elements."""
+        kind = type(value)
+        if kind is Scalar:
+            source = count if value.source is parameter else known(value.source)
+            if source is value.source:
+                return value
+            return source if value.function is None else value.function(source, *value.constants)
+        if kind is Address:
+            return Address(memory_of(value.memory), value.offset)
+        if kind is DrawPart:
+            draw = value.draw
+            if draw not in draws:
+                draws[draw] = Draw(known(draw.blocks))
+            return getattr(draws[draw], value.name)
+        return value
+
+    def memory_of(memory: Memory) -> Memory:
+        if memory.argument is not None:
+            return memory
+        if memory not in allocated:
+            allocated[memory] = Memory(known(memory.size))
+        return allocated[memory]
+
+    def step_of(step: Any) -> Any:
+        match step:
+            case Allocate(memory):
+                return Allocate(memory_of(memory))
+            case Launch(blocks=blocks, arguments=packed):
+                fields = tuple(map(known, packed.fields))
+                return step._replace(blocks=known(blocks), arguments=KernelArguments(packed.struct, fields))
+            case Copy(target, source, nbytes):
+                return Copy(known(target), known(source), known(nbytes))
+            case Fill(target, byte, nbytes):
+                return Fill(known(target), byte, known(nbytes))
+        raise TypeError(f"a dynamic program has no {type(step).__name__}")
+
+    results = [Buffer(each.dtype, known(each.count), memory_of(each.memory)) for each in results_of(program.result)]
+    return Program(
+        name=program.name,
+        arguments=tuple(arguments),
+        steps=tuple(map(step_of, program.steps)),
+        result=results[0] if isinstance(program.result, Buffer) else tuple(results) or None,
+        released=tuple([tuple(map(memory_of, each)) for each in program.released]),
+    )
