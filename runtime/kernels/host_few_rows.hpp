@@ -176,9 +176,9 @@ TALLOW_INLINE void sum_lanes(const Vector<T> (&vectors)[Group], T (&sums)[Group]
         sums[k] = joined_lanes<T>(vectors[k], Adds{});
 }
 
-// The products with the rows of the matrix from `output` on, several at once.
+// The products with the rows of the matrix from `output` on, several at once, and before `end`.
 template <typename T, uint32_t Group, typename Matrix, typename Arguments>
-TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* x, uint64_t output) {
+TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* x, uint64_t output, uint64_t end) {
     using Compute = widened<T>;
     const uint64_t length = arguments.length;
     const uint64_t outputs = arguments.outputs;
@@ -193,7 +193,7 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
         decltype(Matrix::load(nullptr, first, count, held[0])) rows[Group];
         for (uint32_t k = 0; k < Group; ++k) {
             // Behind the last row it is multiplied again.
-            const uint64_t row = output + k < outputs ? output + k : outputs - 1;
+            const uint64_t row = output + k < end ? output + k : end - 1;
             const uint64_t place = arguments.matrix + row * static_cast<uint64_t>(arguments.step);
             rows[k] = Matrix::load(pointer_to<const void>(place), first, count, held[k]);
         }
@@ -208,41 +208,56 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
             for (uint64_t k = 0; k < count; ++k)
                 result[k] = convert<T>(biases ? totals[k] + to_compute(biases[output + k]) : totals[k]);
         };
-        if (outputs - output >= Group)
+        if (end - output >= Group)
             finish(Group);
         else
-            finish(outputs - output);
+            finish(end - output);
     }
+}
+
+// The products with the rows of the matrix from `begin` to `end`.
+template <typename T, typename Matrix, typename Arguments>
+TALLOW_INLINE void multiply_range(const Arguments& arguments, const widened<T>* x, uint64_t begin, uint64_t end) {
+    // As lines of whole registers, without reading the matrix again, two rows have these sums.
+    const bool is_pair = arguments.rows == 2 && 2 * matrix_group * (line_bytes / register_bytes) > sum_registers;
+    for (uint64_t output = begin; output < end; output += is_pair ? pair_group : matrix_group) {
+        if (is_pair)
+            multiply_group<T, pair_group, Matrix>(arguments, x, output, end);
+        else
+            multiply_group<T, matrix_group, Matrix>(arguments, x, output, end);
+    }
+}
+
+// How many rows of the matrix a part multiplies.
+template <typename Arguments> TALLOW_INLINE uint64_t rows_of_part(const Arguments& arguments) {
+    const auto bytes = static_cast<uint64_t>(arguments.step < 0 ? -arguments.step : arguments.step);
+    return (product_bytes / (bytes + 1) / matrix_group + 1) * matrix_group;
 }
 
 // One row of x is multiplied with the rows of the matrix in the order of memory.
 template <typename T, typename Matrix, typename Arguments>
 TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x) {
-    const auto bytes = static_cast<uint64_t>(arguments.step < 0 ? -arguments.step : arguments.step);
-    // As lines of whole registers, without reading the matrix again, two rows have these sums.
-    const bool is_pair = arguments.rows == 2 && 2 * matrix_group * (line_bytes / register_bytes) > sum_registers;
-    const uint64_t group = is_pair ? pair_group : matrix_group;
-    const uint64_t part_rows = (product_bytes / (bytes + 1) / group + 1) * group;
-    do_parts(arguments, (arguments.outputs + part_rows - 1) / part_rows, [=, &arguments](uint64_t part) {
-        const uint64_t end = (part + 1) * part_rows;
-        for (uint64_t output = part * part_rows; output < end && output < arguments.outputs; output += group) {
-            if (is_pair)
-                multiply_group<T, pair_group, Matrix>(arguments, x, output);
-            else
-                multiply_group<T, matrix_group, Matrix>(arguments, x, output);
-        }
+    const uint64_t outputs = arguments.outputs, part_rows = rows_of_part(arguments);
+    do_parts(arguments, (outputs + part_rows - 1) / part_rows, [=, &arguments](uint64_t part) {
+        const uint64_t begin = part * part_rows, most = begin + part_rows;
+        multiply_range<T, Matrix>(arguments, x, begin, most < outputs ? most : outputs);
     });
 }
 
-template <typename T, typename Arguments> TALLOW_INLINE void product_of_rows(const Arguments& arguments) {
+// The rows of x as numbers that are computed with.
+template <typename T, typename Arguments> TALLOW_INLINE const widened<T>* computed_rows(const Arguments& arguments) {
     const T* const x = pointer_to<const T>(arguments.x);
     if constexpr (is_small_float<T>) {
         float* const held = pointer_to<float>(arguments.held);
         convert_span(arguments.rows * arguments.length, held, x);
-        multiply_rows<T, Elements<T>>(arguments, held);
+        return held;
     } else {
-        multiply_rows<T, Elements<T>>(arguments, x);
+        return x;
     }
+}
+
+template <typename T, typename Arguments> TALLOW_INLINE void product_of_rows(const Arguments& arguments) {
+    multiply_rows<T, Elements<T>>(arguments, computed_rows<T>(arguments));
 }
 
 // Columns of the matrix in a part, and rows whose products are added up before they are added to the other sums.
@@ -317,18 +332,9 @@ __attribute__((noinline)) void multiply_columns(const Arguments& arguments, cons
 
 // The same with a matrix that is not transposed: its rows begin `step` bytes apart, and each has all outputs.
 template <typename T, typename Arguments> TALLOW_INLINE void product_of_columns(const Arguments& arguments) {
-    const auto multiply = [&](const widened<T>* x) {
-        do_parts(arguments, (arguments.outputs + part_columns - 1) / part_columns,
-                 [=, &arguments](uint64_t part) { multiply_columns<T>(arguments, x, part * part_columns); });
-    };
-    const T* const x = pointer_to<const T>(arguments.x);
-    if constexpr (is_small_float<T>) {
-        float* const held = pointer_to<float>(arguments.held);
-        convert_span(arguments.rows * arguments.length, held, x);
-        multiply(held);
-    } else {
-        multiply(x);
-    }
+    const widened<T>* const x = computed_rows<T>(arguments);
+    do_parts(arguments, (arguments.outputs + part_columns - 1) / part_columns,
+             [=, &arguments](uint64_t part) { multiply_columns<T>(arguments, x, part * part_columns); });
 }
 
 template <typename Block, typename Arguments> TALLOW_INLINE void product_of_block_rows(const Arguments& arguments) {

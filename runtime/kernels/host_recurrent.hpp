@@ -54,37 +54,43 @@ TALLOW_INLINE void visit_units(const Arguments& arguments, const Visit& visit) {
     });
 }
 
-template <typename Cell, typename T, typename Arguments> TALLOW_INLINE void recurrent_step(const Arguments& arguments) {
+// A step of consecutive units of a row, of which there are at most span_part.
+template <typename Cell, typename T, typename Arguments>
+TALLOW_INLINE void step_units(const Arguments& arguments, uint64_t row, uint64_t first, uint64_t count) {
     using Value = widened<T>;
-    visit_units(arguments, [&](uint64_t row, uint64_t first, uint64_t count) {
-        const uint64_t offset = row * arguments.length + first;
-        T* const hidden = optional_pointer<T>(arguments.hidden, offset);
-        T* const cell = optional_pointer<T>(arguments.cell, offset);
-        const T* const last_hidden = optional_pointer<const T>(arguments.last_hidden, offset);
-        const T* const last_cell = optional_pointer<const T>(arguments.last_cell, offset);
-        if (has_ended(arguments, row)) {
-            __builtin_memcpy(hidden, last_hidden, count * sizeof(T));
-            if constexpr (Cell::has_cell)
-                __builtin_memcpy(cell, last_cell, count * sizeof(T));
-            return;
-        }
-        const GateSpans<Cell, T> gates(arguments, row, first, count);
-        Value buffers[3][span_part];
-        const Value* const state = computed_span<T>(count, Cell::has_cell ? last_cell : last_hidden, buffers[0]);
-        Value* const new_hidden = result_span<T>(hidden, buffers[1]);
-        Value* const new_cell = result_span<T>(cell, buffers[2]);
-        TALLOW_INDEPENDENT
-        for (uint64_t i = 0; i < count; ++i) {
-            Value x[Cell::gates], h[Cell::gates];
-            gates.load(i, x, h);
-            const auto state_after = Cell::step(x, h, state[i]);
-            new_hidden[i] = state_after.hidden;
-            if constexpr (Cell::has_cell)
-                new_cell[i] = state_after.cell;
-        }
-        finish_span<T>(count, hidden, new_hidden);
+    const uint64_t offset = row * arguments.length + first;
+    T* const hidden = optional_pointer<T>(arguments.hidden, offset);
+    T* const cell = optional_pointer<T>(arguments.cell, offset);
+    const T* const last_hidden = optional_pointer<const T>(arguments.last_hidden, offset);
+    const T* const last_cell = optional_pointer<const T>(arguments.last_cell, offset);
+    if (has_ended(arguments, row)) {
+        __builtin_memcpy(hidden, last_hidden, count * sizeof(T));
         if constexpr (Cell::has_cell)
-            finish_span<T>(count, cell, new_cell);
+            __builtin_memcpy(cell, last_cell, count * sizeof(T));
+        return;
+    }
+    const GateSpans<Cell, T> gates(arguments, row, first, count);
+    Value buffers[3][span_part];
+    const Value* const state = computed_span<T>(count, Cell::has_cell ? last_cell : last_hidden, buffers[0]);
+    Value* const new_hidden = result_span<T>(hidden, buffers[1]);
+    Value* const new_cell = result_span<T>(cell, buffers[2]);
+    TALLOW_INDEPENDENT
+    for (uint64_t i = 0; i < count; ++i) {
+        Value x[Cell::gates], h[Cell::gates];
+        gates.load(i, x, h);
+        const auto state_after = Cell::step(x, h, state[i]);
+        new_hidden[i] = state_after.hidden;
+        if constexpr (Cell::has_cell)
+            new_cell[i] = state_after.cell;
+    }
+    finish_span<T>(count, hidden, new_hidden);
+    if constexpr (Cell::has_cell)
+        finish_span<T>(count, cell, new_cell);
+}
+
+template <typename Cell, typename T, typename Arguments> TALLOW_INLINE void recurrent_step(const Arguments& arguments) {
+    visit_units(arguments, [&](uint64_t row, uint64_t first, uint64_t count) {
+        step_units<Cell, T>(arguments, row, first, count);
     });
 }
 
@@ -100,10 +106,21 @@ struct StepCells {
     uint32_t threads;
 };
 
+// A part has the products of all gates of some units, and then their cells: a step waits for its threads once.
 template <typename Cell, typename T>
 __attribute__((noinline)) void run_step(const StepProducts& products, const StepCells& cells) {
-    product_of_rows<T>(products);
-    recurrent_step<Cell, T>(cells);
+    const uint64_t length = cells.length;
+    // The matrix is in a cache after the first step, so half of a part is worth a thread.
+    const uint64_t most = rows_of_part(products) / (2 * Cell::gates) / matrix_group * matrix_group;
+    const uint64_t units = most < matrix_group ? matrix_group : most < span_part ? most : span_part;
+    const widened<T>* const x = computed_rows<T>(products);
+    do_parts(cells, (length + units - 1) / units, [&, x](uint64_t part) {
+        const uint64_t first = part * units, count = length - first < units ? length - first : units;
+        for (uint32_t k = 0; k < Cell::gates; ++k)
+            multiply_range<T, Elements<T>>(products, x, k * length + first, k * length + first + count);
+        for (uint64_t row = 0; row < cells.rows; ++row)
+            step_units<Cell, T>(cells, row, first, count);
+    });
 }
 
 // All steps of a sequence of at most most_rows rows.
