@@ -4,6 +4,7 @@
 #pragma once
 
 #include "basic.hpp"
+#include "buffer_pool.hpp"
 #include "parts.hpp"
 #include "tuples.hpp"
 
@@ -14,29 +15,38 @@ namespace tallow {
 struct Memory {
     void* begin;
     Py_ssize_t bytes;
-    void* whole;
+    BufferPool::Piece piece;
 
     static Memory* of(PyObject* object) {
         return reinterpret_cast<Memory*>(reinterpret_cast<uint8_t*>(object) + header_bytes);
     }
     // Null and no exception where there is none.
     static PyObject* allocate(size_t bytes) {
-        void* whole = malloc(bytes + line_bytes);
-        if (whole == nullptr)
+        const BufferPool::Piece piece = bytes < BufferPool::large ? small(bytes) : buffer_pool.allocate(bytes);
+        if (piece.whole == nullptr)
             return nullptr;
         PyObject* made = PyType_GenericAlloc(type(), 0);
-        if (made == nullptr) {
-            free(whole);
-            return nullptr;
-        }
-        // Vectors that begin with a line of the cache take one of them.
-        const uint64_t begin = (reinterpret_cast<uint64_t>(whole) + line_bytes - 1) / line_bytes * line_bytes;
-        *of(made) = {pointer_to<void>(begin), static_cast<Py_ssize_t>(bytes), whole};
+        if (made == nullptr)
+            release(piece);
+        else
+            *of(made) = {piece.begin, static_cast<Py_ssize_t>(bytes), piece};
         return made;
+    }
+    // Vectors that begin with a line of the cache take one of them.
+    static BufferPool::Piece small(size_t bytes) {
+        void* whole = malloc(bytes + line_bytes);
+        const uint64_t begin = (reinterpret_cast<uint64_t>(whole) + line_bytes - 1) / line_bytes * line_bytes;
+        return {pointer_to<void>(begin), whole, 0};
+    }
+    static void release(const BufferPool::Piece& piece) {
+        if (piece.bytes == 0)
+            free(piece.whole);
+        else
+            buffer_pool.release(piece);
     }
     static void deallocate(PyObject* object) {
         PyObject* type = type_of(object);
-        free(of(object)->whole);
+        release(of(object)->piece);
         PyObject_Free(object);
         Py_DecRef(type);
     }
@@ -201,21 +211,17 @@ class Call {
 
     // A new storage, whose address is written into the arguments.
     PyObject* storage_of(uint8_t* arguments, const ResultItems& result) const {
-        const Reference held(
-            result.is_large ? PyObject_CallFunctionObjArgs(shared_.large_array, result.length, result.dtype, nullptr)
-                            : memory(result));
+        const Reference held(memory(result));
         Reference storage(held.get() == nullptr ? nullptr : PyType_GenericAlloc(shared_.storage_class, 0));
         if (!storage || !shared_.device.set(storage.get(), items_.device) ||
             !shared_.dtype.set(storage.get(), result.dtype) || !shared_.length.set(storage.get(), result.length) ||
             !shared_.kind.set(storage.get(), result.kind) || !shared_.memory.set(storage.get(), held.get()))
             return nullptr;
-        const Reference begin(result.is_large ? nullptr : PyLong_FromVoidPtr(Memory::of(held.get())->begin));
-        if (!shared_.address.set(storage.get(), result.is_large ? &_Py_NoneStruct : begin.get()))
+        void* const begin = Memory::of(held.get())->begin;
+        const Reference address(PyLong_FromVoidPtr(begin));
+        if (!shared_.address.set(storage.get(), address.get()))
             return nullptr;
-        const Reference address(address_of(storage.get()));
-        if (!address)
-            return nullptr;
-        put(arguments, result.place, as_number(address.get()));
+        put(arguments, result.place, reinterpret_cast<uint64_t>(begin));
         return storage.release();
     }
 
@@ -269,6 +275,16 @@ extern "C" __attribute__((visibility("default"), used)) inline void* make_shared
     header_bytes = bytes;
     Py_IncRef(items);
     return new SharedItems{items};
+}
+
+// Memory for so many bytes, as an object whose buffer they are.
+extern "C" __attribute__((visibility("default"), used)) inline PyObject* allocate_memory(size_t bytes) {
+    PyObject* made = Memory::allocate(bytes);
+    return made != nullptr || PyErr_Occurred() != nullptr ? made : PyErr_NoMemory();
+}
+// See BufferPool.
+extern "C" __attribute__((visibility("default"), used)) inline size_t cache_at_most(size_t bytes) {
+    return buffer_pool.cache_at_most(bytes);
 }
 
 // A function of Python's: the call that a tuple describes.

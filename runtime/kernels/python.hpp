@@ -42,6 +42,7 @@ extern PyObject _Py_NoneStruct;
 extern PyObject _Py_TrueStruct;
 extern PyObject* PyExc_TypeError;
 int PyBuffer_FillInfo(Py_buffer*, PyObject*, void*, Py_ssize_t, int, int);
+PyObject* PyErr_NoMemory();
 PyObject* PyErr_Occurred();
 void PyErr_SetString(PyObject*, const char*);
 void Py_DecRef(PyObject*);

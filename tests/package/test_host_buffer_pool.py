@@ -1,112 +1,119 @@
-"""Memory of large results on the CPU, which later ones take over."""
+"""Memory of large results on the CPU, which later ones reuse."""
 
 from __future__ import annotations
 
 import gc
 import os
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.cpu_backend import buffer_pool
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels, address_of_array
 
+KERNELS = HostKernels.open()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
+DEVICE = tl.Device.cpu().inner
 LARGE = 1 << 23
-
-
-def address_of(array: np.ndarray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+MOST = 1 << 28
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffer_pool, "_released", buffer_pool.Released(1 << 28))
+def nothing_is_cached() -> Iterator[None]:
+    before = cache_at_most(0)
+    cache_at_most(MOST)
+    yield
+    cache_at_most(before)
+
+
+def cache_at_most(nbytes: int) -> int:
+    assert KERNELS is not None
+    return int(KERNELS.cache_at_most(nbytes))
+
+
+def empty(nbytes: int) -> np.ndarray:
+    array: np.ndarray = DEVICE.empty(nbytes, tl.DType.U8)
+    return array
+
+
+def address_of_released(nbytes: int) -> int:
+    """The address of memory that was allocated and released."""
+    return address_of_array(empty(nbytes))
 
 
 @pytest.mark.parametrize("dtype", tl.DType)
 def test_a_large_array_takes_the_memory_of_one_that_is_gone(dtype: tl.DType) -> None:
-    first = buffer_pool.empty(LARGE, dtype.numpy)
+    first = DEVICE.empty(LARGE, dtype)
     assert (first.shape, first.dtype, first.flags.writeable) == ((LARGE,), np.dtype(dtype.numpy), True)
-    address = address_of(first)
-    second = buffer_pool.empty(LARGE, dtype.numpy)
-    assert address_of(second) != address
+    address = address_of_array(first)
+    second = DEVICE.empty(LARGE, dtype)
+    assert address_of_array(second) != address and address % 64 == 0
     del first
     # Sizes in one step of an eighth serve each other.
-    third = buffer_pool.empty(LARGE - 1, dtype.numpy)
-    assert (third.shape, address_of(third)) == ((LARGE - 1,), address)
+    third = DEVICE.empty(LARGE - 1, dtype)
+    assert (third.shape, address_of_array(third)) == ((LARGE - 1,), address)
 
 
-def released() -> list[int]:
-    """The addresses of what is kept for later results."""
-    return [address_of(memory) for memory in buffer_pool._released._memory.values()]
+def test_results_of_calls_take_the_memory_of_earlier_ones() -> None:
+    x = tl.Tensor(np.ones(LARGE // 4, np.float32))
+    first = x + x
+    address = first.storage.inner.address
+    del first
+    assert (x * x).storage.inner.address == address
 
 
 def test_memory_stays_while_a_view_of_it_is_there() -> None:
-    # Whether kernels or NumPy do the work, this memory is of the pool.
-    array = buffer_pool.empty(LARGE, np.float32)
+    array = DEVICE.empty(LARGE, tl.DType.F32)
     array[:] = np.arange(LARGE, dtype=np.float32)
-    address = address_of(array)
+    address = address_of_array(array)
     x = tl.Tensor.from_storage(tl.Device.cpu().storage_owned(array), (LARGE,))
     seen, exported = x[5:].numpy(), np.from_dlpack(x)[7:]
-    assert address_of(exported) == address + 7 * 4
+    assert address_of_array(exported) == address + 7 * 4
     del x, array
     gc.collect()
-    assert address not in released()
-    others = [buffer_pool.empty(LARGE, np.float32) for _ in range(3)]
+    others = [DEVICE.empty(LARGE, tl.DType.F32) for _ in range(3)]
     for other in others:
         other[:] = 2
     assert seen[0] == 5 and exported[0] == 7
     del exported
     gc.collect()
-    assert address in released()
+    assert address_of_released(4 * LARGE) == address
 
 
-def test_only_so_much_is_kept() -> None:
-    kept = buffer_pool.Released(10)
-    pieces = [np.empty(size, np.uint8) for size in (4, 4, 3, 11)]
-    for piece in pieces[:3]:
-        kept.put(piece)
-    assert kept.take(4) is pieces[1]
-    assert kept.take(4) is None
-    kept.put(pieces[3])
-    assert kept.take(11) is None and kept.take(3) is None
+def test_the_oldest_memory_is_returned_where_too_much_is_cached() -> None:
+    pieces = [empty(LARGE) for _ in range(4)]
+    addresses = [address_of_array(piece) for piece in pieces]
+    cache_at_most(2 * LARGE)
+    while pieces:
+        del pieces[0]
+    again = [empty(LARGE) for _ in range(2)]
+    assert [address_of_array(piece) for piece in again] == addresses[:1:-1]
+    # More than the limit is not cached, and does not replace what is.
+    again.clear()
+    del again
+    empty(4 * LARGE)
+    assert address_of_released(LARGE) in addresses[2:]
+    assert cache_at_most(0) == 2 * LARGE
 
 
-def test_what_may_be_in_the_cache_serves_smaller_results() -> None:
-    kept = buffer_pool.Released(1 << 30)
-    small, larger, huge = (np.empty(1 << power, np.uint8) for power in (20, 21, 23))
-    for piece in (small, larger, huge):
-        kept.put(piece)
-    assert kept.take(1 << 19) is larger
-    assert kept.take(1 << 21) is None
-    assert kept.take(1 << 20) is small and kept.take(1 << 23) is huge
-    assert kept._held == 0 and not any(kept._keys.values())
+def test_memory_that_may_be_in_the_cache_serves_smaller_results() -> None:
+    sizes = (1 << 20, 1 << 21, 1 << 23)
+    pieces = [empty(size) for size in sizes]
+    small, larger, huge = map(address_of_array, pieces)
+    while pieces:
+        del pieces[0]
+    first = empty(1 << 19)
+    assert address_of_array(first) == larger
+    second = empty(1 << 20)
+    assert address_of_array(second) == small
+    assert address_of_released(1 << 23) == huge
 
 
-def test_a_key_that_another_size_has_now_is_no_match() -> None:
-    kept = buffer_pool.Released(10)
-    piece = np.empty(4, np.uint8)
-    kept.put(piece)
-    kept._keys[8].append(id(piece))
-    assert kept.take(8) is None
-    assert kept.take(4) is piece and kept.take(4) is None
-    assert kept._held == 0
-
-
-def test_what_is_kept_is_let_go_where_memory_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    buffer_pool.empty(LARGE, np.float32)
-    numpy_empty, asked = np.empty, []
-
-    def empty(count: int, dtype: object) -> np.ndarray:
-        asked.append(count)
-        if len(asked) == 1:
-            raise MemoryError
-        return numpy_empty(count, dtype)
-
-    monkeypatch.setattr(np, "empty", empty)
-    assert len(buffer_pool.empty(2 * LARGE, np.float32)) == 2 * LARGE
-    assert len(asked) == 2 and buffer_pool._released.take(4 * LARGE) is None
+def test_exhausted_memory_is_an_error() -> None:
+    with pytest.raises(MemoryError):
+        empty(1 << 62)
+    assert len(empty(LARGE)) == LARGE
 
 
 def test_threads_and_processes_share_no_memory() -> None:
@@ -114,7 +121,7 @@ def test_threads_and_processes_share_no_memory() -> None:
 
     def work(number: int) -> None:
         for turn in range(20):
-            array = buffer_pool.empty(LARGE // 8 + number // 2, np.float32)
+            array = DEVICE.empty(LARGE // 8 + number // 2, tl.DType.F32)
             array[::4096] = number * 100 + turn
             if not (array[::4096] == number * 100 + turn).all():
                 wrong.append(number)
@@ -127,8 +134,8 @@ def test_threads_and_processes_share_no_memory() -> None:
     assert not wrong
     child = os.fork()
     if child == 0:
-        array = buffer_pool.empty(LARGE, np.float32)
+        array = DEVICE.empty(LARGE, tl.DType.F32)
         array[:] = 1
         del array
-        os._exit(0 if buffer_pool.empty(LARGE, np.float32)[0] == 1 else 1)
+        os._exit(0 if DEVICE.empty(LARGE, tl.DType.F32)[-1] == 1 else 1)
     assert os.waitpid(child, 0)[1] == 0

@@ -27,7 +27,6 @@ from ...program.values import (
     known,
 )
 from ..plan import Plan
-from . import buffer_pool
 from .host_device import HostDevice
 from .kernel_call import KernelCall
 from .storage import CpuStorage
@@ -209,7 +208,7 @@ def _stored(device: HostDevice, array: Array) -> CpuStorage:
 
 
 def _new(device: HostDevice, dtype: DType, length: int) -> CpuStorage:
-    return CpuStorage(device, dtype, buffer_pool.empty(length, dtype.numpy), is_known=True)
+    return CpuStorage(device, dtype, device.empty(length, dtype), is_known=True)
 
 
 def _fill(storage: CpuStorage, offset: int, byte: int, nbytes: int) -> None:

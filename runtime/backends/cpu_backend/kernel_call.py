@@ -22,7 +22,6 @@ from ...helpers.host_memory import out_of_memory
 from ...program.program import Launch
 from ...program.values import Address, Buffer, Constant, Memory, Scalar, Value, known
 from ..plan import Plan, kind_of
-from . import buffer_pool
 from .host_device import HostDevice
 from .kernels import address_of_array
 from .storage import CpuStorage
@@ -113,8 +112,7 @@ class KernelCall:
 
     def _items(self, buffer: Buffer) -> ResultItems:
         dtype, length, nbytes = buffer.dtype, buffer.length, buffer.nbytes
-        is_large = nbytes >= buffer_pool.LARGE
-        return ResultItems(self.new[buffer.memory], nbytes, length, dtype, kind_of(dtype, length), is_large)
+        return ResultItems(self.new[buffer.memory], nbytes, length, dtype, kind_of(dtype, length))
 
 
 def _as_taken(numbers: list[Any]) -> tuple[DType | None, list[Any]]:

@@ -9,13 +9,19 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Never, TypeAlias
 
+import numpy as np
+
 from ....dtype import Array, DType
 from ....kernels.host_arguments import CallItems, SharedItems
 from ...base.error import OutOfMemory
 from ...helpers.threads import get_threads
-from . import buffer_pool, host_libraries
+from . import host_libraries
 from .storage import CpuStorage
 from .values import bits_of
+
+# The most bytes of released memory that are cached: of the machine's memory one part in eight, between these bounds. A
+# step of training releases all that its backward needed, and the next one needs it again.
+_MIN_CACHED, _MAX_CACHED = 1 << 28, 1 << 32
 
 Kernel: TypeAlias = Callable[[bytes], None]
 """Calls a kernel with the packed bytes of its struct."""
@@ -35,9 +41,17 @@ class HostKernels:
         python.make_shared.argtypes = (ctypes.py_object, ctypes.c_size_t)
         python.make_shared.restype = ctypes.c_void_p
         slots = [getattr(CpuStorage, name) for name in ("device", "dtype", "length", "kind", "_memory", "_address")]
-        shared = SharedItems(CpuStorage, get_threads, _large_array, _no_memory, bits_of, "address", *slots)
+        shared = SharedItems(CpuStorage, get_threads, _no_memory, bits_of, "address", *slots)
         self.shared: Final[int] = python.make_shared(shared, object.__basicsize__)
         """The state that all calls share."""
+        self._allocate = python.allocate_memory
+        self._allocate.argtypes = (ctypes.c_size_t,)
+        self._allocate.restype = ctypes.py_object
+        self.cache_at_most = python.cache_at_most
+        """Cache no more bytes of released memory from now on than these, and return the limit until now."""
+        self.cache_at_most.argtypes = (ctypes.c_size_t,)
+        self.cache_at_most.restype = ctypes.c_size_t
+        self.cache_at_most(_max_cached())
 
     @classmethod
     @cache
@@ -82,6 +96,10 @@ class HostKernels:
             functions = library.GOMP_parallel, library.omp_get_thread_num
             self._libraries[host_libraries.POOL].use_openmp(*functions)
 
+    def empty(self, length: int, dtype: DType) -> Array:
+        """An uninitialised array, in memory as results have it. MemoryError where memory is exhausted."""
+        return np.frombuffer(self._allocate(length * dtype.itemsize), dtype.numpy)
+
     def call(self, items: CallItems) -> Callable[..., Any]:
         """A function of storages and numbers that calls a kernel: see call.hpp."""
         call: Callable[..., Any] = self._make_call(items)
@@ -107,11 +125,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def _large_array(length: int, dtype: DType) -> Array:
+def _max_cached() -> int:
     try:
-        return buffer_pool.empty(length, dtype.numpy)
-    except MemoryError:
-        _no_memory(length, dtype)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return _MIN_CACHED
+    return min(max(memory // 8, _MIN_CACHED), _MAX_CACHED)
 
 
 def _no_memory(length: int, dtype: DType) -> Never:

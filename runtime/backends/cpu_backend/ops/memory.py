@@ -13,7 +13,6 @@ from ....helpers.host_memory import require_memory
 from ....host.array import normalised
 from ....host.numbers import numbers, sequence
 from ...backend import Part
-from .. import buffer_pool
 from ..storage import CpuStorage
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def zeros(device: HostDevice, shape: Shape, dtype: DType) -> CpuStorage:
 
 def empty(device: HostDevice, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of elements that are not initialised."""
-    return make(device, lambda count: buffer_pool.empty(count, dtype.numpy), shape, dtype)
+    return make(device, lambda count: device.empty(count, dtype), shape, dtype)
 
 
 def arange(device: HostDevice, start: float, step: float, shape: Shape, dtype: DType) -> CpuStorage:
@@ -43,7 +42,7 @@ def from_numbers(device: HostDevice, data: Sequence[complex], dtype: DType) -> C
 def from_array(device: HostDevice, array: Array) -> CpuStorage:
     """A storage with a copy of the array's elements."""
     dtype = DType.from_numpy(array.dtype)
-    copy = buffer_pool.empty(array.size, dtype.numpy)
+    copy = device.empty(array.size, dtype)
     np.copyto(copy.reshape(array.shape), array)
     return CpuStorage(device, dtype, normalised(copy), is_known=True)
 
