@@ -170,6 +170,28 @@ def _values(text: str, index: str, count: int) -> Sequence[int] | None:
         return None
 
 
+@lru_cache(64)
+def positions_of_sevens(text: str, field: str, width: int, length: int, places: range) -> Sequence[int] | None:
+    """Return where in a field the seven bits begin that an expression of it and of `i` is; None if it is no such.
+
+    The field has `length` elements of `width` bits. It is tried with contents that tell its bits apart: in the k-th one
+    a bit is bit k of its own position.
+    """
+    code = compile(text, "<bits>", "eval")
+    bits = range(width * length)
+    contents = [sum((position >> k & 1) << position for position in bits) for k in range(len(bits).bit_length())]
+    values = []
+    for content in contents:
+        elements = [content >> width * k & (1 << width) - 1 for k in range(length)]
+        try:
+            values.append([eval(code, {"__builtins__": {}}, {field: elements, "i": i}) for i in places])
+        except (ArithmeticError, NameError, ValueError, IndexError):
+            return None
+    positions = [sum((value & 1) << k for k, value in enumerate(column)) for column in zip(*values, strict=True)]
+    sevens = [[content >> position & 127 for position in positions] for content in contents]
+    return positions if sevens == values else None
+
+
 def bare(cpp: str) -> str:
     """A part without the brackets that each operation has around it."""
     return cpp[1:-1] if cpp.startswith("(") else cpp

@@ -6,7 +6,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from opgen.decoding import FIELD_TYPES, FieldFacts, Known, Part, TableFacts, Translator, bare, place_values
+from opgen.decoding import (
+    FIELD_TYPES,
+    FieldFacts,
+    Known,
+    Part,
+    TableFacts,
+    Translator,
+    bare,
+    place_values,
+    positions_of_sevens,
+)
 
 _PLACE: Final = "i"
 _BYTE: Final = 255
@@ -57,6 +67,15 @@ class _Word(NamedTuple):
         if self.high > _BYTE:
             raise _ApartError
         return self._replace(cpp=f"bytes_of({bare(self.cpp)})", is_wide=False) if self.is_wide else self
+
+
+class _Sevens(NamedTuple):
+    """Seven bits of a field for each eight quants, those of a run from `first` on in a unit of so many bits."""
+
+    field: str
+    unit: int
+    first: int
+    step: int
 
 
 class _ApartError(Exception):
@@ -362,13 +381,15 @@ class _Words:
                     numbers = bytes(high + sign * number for sign in (1, -1) for number in (*choices, *[0] * 4)[:4])
                     kinds = f"0x{int.from_bytes(numbers, 'little'):x}ull, {high}, N"
                     self._gathered_from += [row, byte]
-                    rows = f"{self._each(bare(self._scalar(row).cpp))}, [&](uint32_t i) {{ return {signs}; }}"
+                    rows = f"{self._each(bare(self._scalar(row).cpp))}, {signs}"
                     return _Word(self._loaded(f"gather_signed_rows<{kinds}>(grid, {rows})"), 2 * high, -high)
-        masks = self._gathered(byte, signs, "gather_signs<N>(")
+        self._gathered_from.append(byte)
+        self._places &= {0}
+        masks = self._loaded(f"gather_signs<N>(first, {signs})")
         return self._with_masks(self.word(value).in_bytes, masks)
 
     def _signs(self, byte: ast.expr) -> str:
-        """A byte of signs in C++; hosts complete those of a run together where the last makes the number even."""
+        """A byte of signs in C++, over i; hosts complete those of several runs where the last makes the number even."""
         match byte:
             case ast.BinOp(
                 left=seven,
@@ -382,9 +403,27 @@ class _Words:
                     op=ast.LShift(),
                     right=ast.Constant(value=7),
                 ),
-            ) if ast.dump(seven) == ast.dump(counted) and self._scalar(seven).high < _UNSIGNED:
-                return f"even_signs({bare(self._scalar(seven).cpp)})"
-        return f"static_cast<uint32_t>({bare(self._scalar(byte).cpp)})"
+            ) if ast.dump(seven) == ast.dump(counted) and (bits := self._sevens(seven)) is not None:
+                function = f"[&](uint32_t i) {{ return {bare(self._scalar(seven).cpp)}; }}"
+                return f"even_signs<uint{bits.unit}_t, {bits.first}, {bits.step}>(this->{bits.field}, {function})"
+        return f"[&](uint32_t i) {{ return static_cast<uint32_t>({bare(self._scalar(byte).cpp)}); }}"
+
+    def _sevens(self, seven: ast.expr) -> _Sevens | None:
+        """Return where a field has seven bits for each eight quants; None where each run has no unit of its own."""
+        nodes = [node for node in ast.walk(seven) if isinstance(node, ast.Subscript)]
+        (name,) = names if len(names := {ast.unparse(node.value) for node in nodes}) == 1 else ("",)
+        facts = self._known.get(name)
+        if not isinstance(facts, FieldFacts) or facts.length is None or self._count != 8 * _RUN:
+            return None
+        width = 8 * FIELD_TYPES[facts.type].bytes
+        positions = positions_of_sevens(ast.unparse(seven), name, width, facts.length, range(0, self._count, 8))
+        unit = width * facts.length // 8
+        if positions is None or unit not in (32, 64):
+            return None
+        first, step = positions[0], positions[1] - positions[0]
+        if positions != [unit * (k // 4) + first + step * (k % 4) for k in range(32)] or first + 3 * step + 7 > unit:
+            return None
+        return _Sevens(name, unit, first, step)
 
     def _with_masks(self, word: _Word, masks: str, apply: str = "apply_signs") -> _Word:
         """Numbers with the other sign where the bytes of masks are ones."""

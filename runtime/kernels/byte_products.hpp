@@ -149,28 +149,28 @@ template <bool IsDotted> struct ByteProducts {
     static constexpr bool is_biased = false;
 #endif
 
-    template <typename Sums, typename X, typename Y> static TALLOW_INLINE Sums products(X x, Y y) {
+    template <typename Sums, typename X, typename Y> static TALLOW_INLINE Sums products(X x, Y y, Sums sums) {
         if constexpr (IsDotted) {
-            Sums sums = {};
             add_dots(sums, x, y);
             return sums;
         } else {
             const auto pairs = pair_products(x, y);
-            return pair_products(pairs, decltype(pairs + pairs){} + int16_t{1});
+            return sums + pair_products(pairs, decltype(pairs + pairs){} + int16_t{1});
         }
     }
 
-    // The products of a run: of quants less the bias, which are below 128, or of signed ones. x has no -128.
-    static TALLOW_INLINE Run<int32_t> dots(Run<uint8_t> quants, Run<int8_t> x) {
+    // Sums and the products of a run: of quants less the bias, which are below 128, or of signed ones. x has no -128.
+    static TALLOW_INLINE Run<int32_t> dots(Run<uint8_t> quants, Run<int8_t> x, Run<int32_t> sums = {}) {
 #if defined(__AVX2__)
-        return products<Run<int32_t>>(quants, x);
+        return products(quants, x, sums);
 #else
-        Wide<int32_t> sums[run_length / byte_width];
+        Wide<int32_t> parts[run_length / byte_width];
+        __builtin_memcpy(parts, &sums, sizeof parts);
         for (uint32_t part = 0; part < run_length / byte_width; ++part)
-            sums[part] = products<Wide<int32_t>>(
+            parts[part] = products(
                 load_whole_vector<Wide<uint8_t>>(reinterpret_cast<const uint8_t*>(&quants) + part * byte_width),
-                load_whole_vector<Wide<int8_t>>(reinterpret_cast<const int8_t*>(&x) + part * byte_width));
-        return load_whole_vector<Run<int32_t>>(sums);
+                load_whole_vector<Wide<int8_t>>(reinterpret_cast<const int8_t*>(&x) + part * byte_width), parts[part]);
+        return load_whole_vector<Run<int32_t>>(parts);
 #endif
     }
     static TALLOW_INLINE Run<int32_t> signed_dots(Run<int8_t> quants, Run<int8_t> x) {

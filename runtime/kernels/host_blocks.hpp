@@ -184,13 +184,13 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
             Vector<int8_t, run_length> numbers;
             __builtin_memcpy(&numbers, quants[r] + run * run_length, sizeof numbers);
             const auto& facts = runs[r][run];
-            Integers dots;
+            Integers dots = {};
+            if constexpr (Block::bias != 0 && !is_plain)
+                dots = load_whole_vector<Integers>(facts.starts);
             if constexpr (is_plain)
                 dots = Bytes::signed_dots(unpacked, numbers);
             else
-                dots = Bytes::dots(unpacked, numbers);
-            if constexpr (Block::bias != 0 && (!is_signed<Block> || Bytes::is_biased))
-                dots += load_whole_vector<Integers>(facts.starts);
+                dots = Bytes::dots(unpacked, numbers, dots);
             sums[r][chain] += __builtin_convertvector(dots, Floats) * (scale * facts.step);
             if constexpr (Block::has_offset)
                 for (uint32_t g = 0; g < groups; ++g) {

@@ -244,28 +244,89 @@ TALLOW_INLINE Words<N> gather_rows(const uint32_t* grid, uint32_t first, Functio
 }
 #endif
 
-// Signs of eight quants, a bit each, of which the last makes the number of ones even. The host completes those of a run
-// at once.
+// Bytes of a list of 16, which has four words, by the lower half of each byte of a word or, where the shift is 4, by
+// the upper one. Both halves are looked up together where they can be: compilers do so once for both shifts.
+template <uint32_t A, uint32_t B, uint32_t C, uint32_t D>
+TALLOW_INLINE uint32_t look_up(uint32_t word, uint32_t shift) {
+#if defined(TALLOW_NVIDIA)
+    // Half bytes of half a word are selectors. Their highest bit, which would repeat a sign, selects from what the
+    // lower and the upper half of the list have for the others.
+    const uint32_t selectors = word & 0x77777777u;
+    const uint32_t halves = 0x32103210u | (word & 0x88888888u) >> 1;
+    const uint32_t low = __byte_perm(__byte_perm(A, B, selectors), __byte_perm(C, D, selectors), halves);
+    const uint32_t high =
+        __byte_perm(__byte_perm(A, B, selectors >> 16), __byte_perm(C, D, selectors >> 16), halves >> 16);
+    return __byte_perm(low, high, 0x6420u + shift / 4 * 0x1111u);
+#elif defined(TALLOW_AMD)
+    const uint32_t low = __builtin_amdgcn_perm(B, A, word >> shift & 0x07070707u);
+    const uint32_t high = __builtin_amdgcn_perm(D, C, word >> shift & 0x07070707u);
+    return __builtin_amdgcn_perm(high, low, 0x03020100u | (word >> shift & 0x08080808u) >> 1);
+#else
+    const uint32_t list[] = {A, B, C, D};
+    uint32_t bytes = 0;
+    for (uint32_t byte = 0; byte < 32; byte += 8) {
+        const uint32_t number = word >> (byte + shift) & 15u;
+        bytes |= (list[number / 4] >> 8 * (number % 4) & 255u) << byte;
+    }
+    return bytes;
+#endif
+}
 #if defined(TALLOW_VECTOR)
-struct EvenSigns {
-    uint32_t seven;
+template <uint32_t A, uint32_t B, uint32_t C, uint32_t D, typename Shift>
+TALLOW_INLINE Vector<uint32_t, 32> look_up(Vector<uint32_t, 32> words, Shift shift) {
+    using Words = Vector<uint32_t, 32>;
+    const Words list = {A, B, C, D, A, B, C, D};
+    const Words numbers = words >> shift & 0x0f0f0f0fu;
+#if defined(__AVX2__)
+    return (Words)_mm256_shuffle_epi8((__m256i)list, (__m256i)numbers);
+#else
+    using Bytes = Vector<uint8_t, 32>;
+    const Bytes bytes = bit_cast<Bytes>(list);
+    const Bytes places = bit_cast<Bytes>(numbers);
+    Bytes looked_up;
+    for (uint32_t i = 0; i < 32; ++i)
+        looked_up[i] = bytes[places[i]];
+    return bit_cast<Words>(looked_up);
+#endif
+}
+#endif
+
+// Signs of eight quants, a bit each, of which the last makes the number of ones even. The others are seven bits of a
+// field: those of eight k of a run, from bit First + Step * k of its unit on. The host completes several runs at once.
+#if defined(TALLOW_VECTOR)
+template <typename Unit, uint32_t First, uint32_t Step> struct EvenSigns {
+    const void* field;
+
+    // Wider vectors would slow down those around them.
+    TALLOW_INLINE uint32_t of_run(uint32_t run) const {
+        using Units = Vector<Unit, 32>;
+        constexpr uint32_t together = 32 / sizeof(Unit);
+        const Unit* source = static_cast<const Unit*>(field) + run / together * together;
+        // Compilers would take the bytes of other loads out of this vector.
+        asm("" : "+r"(source));
+        Units units;
+        __builtin_memcpy(&units, source, sizeof units);
+        Units signs = units >> First & 127;
+#pragma GCC unroll 3
+        for (uint32_t k = 1; k < 4; ++k)
+            signs |= (units >> (First + Step * k) & 127) << 8 * k;
+        const auto words = bit_cast<Vector<uint32_t, 32>>(signs);
+        // The highest bit of bytes whose halves have an odd number of ones together.
+        const auto last = look_up<0x00808000u, 0x80000080u, 0x80000080u, 0x00808000u>(words ^ words >> 4, 0);
+        return static_cast<uint32_t>((signs | bit_cast<Units>(last))[run % together]);
+    }
 };
-TALLOW_INLINE EvenSigns even_signs(uint32_t seven) {
-    return {seven};
-}
-TALLOW_INLINE uint32_t join_signs(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    return a | b << 8 | c << 16 | d << 24;
-}
-TALLOW_INLINE uint32_t join_signs(EvenSigns a, EvenSigns b, EvenSigns c, EvenSigns d) {
-    const uint32_t signs = join_signs(a.seven, b.seven, c.seven, d.seven);
-    uint32_t odd = signs ^ signs >> 4;
-    odd ^= odd >> 2;
-    odd ^= odd >> 1;
-    return signs | (odd & 0x01010101u) << 7;
+template <typename Unit, uint32_t First, uint32_t Step, typename Function>
+TALLOW_INLINE EvenSigns<Unit, First, Step> even_signs(const void* field, Function) {
+    return {field};
 }
 #else
-TALLOW_INLINE uint32_t even_signs(uint32_t seven) {
-    return seven | (static_cast<uint32_t>(count_ones(seven)) & 1u) << 7;
+template <typename, uint32_t, uint32_t, typename Function>
+TALLOW_INLINE auto even_signs(const void*, Function seven_of) {
+    return [=](uint32_t i) {
+        const uint32_t seven = seven_of(i);
+        return seven | (static_cast<uint32_t>(count_ones(seven)) & 1u) << 7;
+    };
 }
 #endif
 
@@ -282,7 +343,11 @@ template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_signs(uin
     static_assert(4 * N == 32, "a run is decoded at once");
     first = first / 32 * 32;
     return {{Vector<uint32_t, 32>{} +
-             join_signs(byte_of(first), byte_of(first + 8), byte_of(first + 16), byte_of(first + 24))}};
+             (byte_of(first) | byte_of(first + 8) << 8 | byte_of(first + 16) << 16 | byte_of(first + 24) << 24)}};
+}
+template <uint32_t N, typename Unit, uint32_t First, uint32_t Step>
+TALLOW_INLINE Words<N> gather_signs(uint32_t first, EvenSigns<Unit, First, Step> signs) {
+    return {{Vector<uint32_t, 32>{} + signs.of_run(first / 32)}};
 }
 template <uint32_t Highest>
 TALLOW_INLINE Vector<uint32_t, 32> apply_signs(Vector<uint32_t, 32> numbers, Vector<uint32_t, 32> signs) {
@@ -410,53 +475,6 @@ template <typename Word> struct Halves {
 template <typename Word> TALLOW_INLINE Word bytes_of(Halves<Word> halves) {
     return halves.even | halves.odd << 8;
 }
-
-// Bytes of a list of 16, which has four words, by the lower half of each byte of a word or, where the shift is 4, by
-// the upper one. Both halves are looked up together where they can be: compilers do so once for both shifts.
-template <uint32_t A, uint32_t B, uint32_t C, uint32_t D>
-TALLOW_INLINE uint32_t look_up(uint32_t word, uint32_t shift) {
-#if defined(TALLOW_NVIDIA)
-    // Half bytes of half a word are selectors. Their highest bit, which would repeat a sign, selects from what the
-    // lower and the upper half of the list have for the others.
-    const uint32_t selectors = word & 0x77777777u;
-    const uint32_t halves = 0x32103210u | (word & 0x88888888u) >> 1;
-    const uint32_t low = __byte_perm(__byte_perm(A, B, selectors), __byte_perm(C, D, selectors), halves);
-    const uint32_t high =
-        __byte_perm(__byte_perm(A, B, selectors >> 16), __byte_perm(C, D, selectors >> 16), halves >> 16);
-    return __byte_perm(low, high, 0x6420u + shift / 4 * 0x1111u);
-#elif defined(TALLOW_AMD)
-    const uint32_t low = __builtin_amdgcn_perm(B, A, word >> shift & 0x07070707u);
-    const uint32_t high = __builtin_amdgcn_perm(D, C, word >> shift & 0x07070707u);
-    return __builtin_amdgcn_perm(high, low, 0x03020100u | (word >> shift & 0x08080808u) >> 1);
-#else
-    const uint32_t list[] = {A, B, C, D};
-    uint32_t bytes = 0;
-    for (uint32_t byte = 0; byte < 32; byte += 8) {
-        const uint32_t number = word >> (byte + shift) & 15u;
-        bytes |= (list[number / 4] >> 8 * (number % 4) & 255u) << byte;
-    }
-    return bytes;
-#endif
-}
-#if defined(TALLOW_VECTOR)
-template <uint32_t A, uint32_t B, uint32_t C, uint32_t D, typename Shift>
-TALLOW_INLINE Vector<uint32_t, 32> look_up(Vector<uint32_t, 32> words, Shift shift) {
-    using Words = Vector<uint32_t, 32>;
-    const Words list = {A, B, C, D, A, B, C, D};
-    const Words numbers = words >> shift & 0x0f0f0f0fu;
-#if defined(__AVX2__)
-    return (Words)_mm256_shuffle_epi8((__m256i)list, (__m256i)numbers);
-#else
-    using Bytes = Vector<uint8_t, 32>;
-    const Bytes bytes = bit_cast<Bytes>(list);
-    const Bytes places = bit_cast<Bytes>(numbers);
-    Bytes looked_up;
-    for (uint32_t i = 0; i < 32; ++i)
-        looked_up[i] = bytes[places[i]];
-    return bit_cast<Words>(looked_up);
-#endif
-}
-#endif
 
 // Byte i of a word and a bias as a float. 2**23 and an integer below it are exact, and so is their difference; where
 // there is an instruction for bytes, that is found.
