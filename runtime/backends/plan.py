@@ -15,7 +15,7 @@ from ...dtype import DType
 from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 from ..program.builder import Facts, Op, OpCall, builds
-from ..program.dynamic import dynamic_call, dynamic_ops
+from ..program.dynamic import MAX_COUNT, dynamic_call, dynamic_ops
 from ..program.program import Results
 
 P = ParamSpec("P")
@@ -159,21 +159,25 @@ class Planner:
         """
         if isinstance(key, Exception):
             raise key
-        plans = self.plans
-        if function in dynamic_ops and not plans.observers:
+        if function in dynamic_ops and not self.plans.observers:
             dynamic = dynamic_call(function, arguments, options, numbers)
             if dynamic is not None:
-                dynamic_key, operands, count = dynamic
-                plan = plans.dynamic.get(dynamic_key)
-                if plan is None:
-                    call, _ = OpCall.of(function, arguments, options, numbers)
-                    plan = plans.dynamic.put(dynamic_key, self.dynamic_plan_of(call.dynamic()))
-                result = plan.run(*operands, count)
-                if key is not None:
-                    plans.remember(key, plan.plan(key, count))
-                return result
+                return self._dynamic(key, *dynamic, lambda: OpCall.of(function, arguments, options, numbers)[0])
         call, operands = OpCall.of(function, arguments, options, numbers)
         return self._first(key, call, operands, may_refuse)
+
+    def _dynamic(
+        self, key: Key, dynamic_key: Hashable, operands: Sequence[Any], count: int, call_of: Callable[[], OpCall]
+    ) -> Any:
+        """Make a call of so many elements that has no plan so far by a dynamic program."""
+        plans = self.plans
+        plan = plans.dynamic.get(dynamic_key)
+        if plan is None:
+            plan = plans.dynamic.put(dynamic_key, self.dynamic_plan_of(call_of().dynamic()))
+        result = plan.run(*operands, count)
+        if key is not None:
+            plans.remember(key, plan.plan(key, count))
+        return result
 
     def _first(self, key: Key, call: OpCall, operands: Sequence[Any], may_refuse: bool) -> Any:
         """Make a call that has no plan so far, or in which observers take part."""
@@ -221,9 +225,16 @@ class Planner:
         if not builds(function):
             return self.call(function, *arguments)
         # 1 is no 1.0, and 0.0 no -0.0.
-        key: Key = function, *arguments, *map(type, arguments), *map(repr, filterfalse(None, arguments))
+        key = function, *arguments, *map(type, arguments), *map(repr, filterfalse(None, arguments))
         plan = self.plans.get(key)
-        return self.planned(key, 0, function, arguments, {}, may_refuse=True) if plan is None else plan()
+        if plan is not None:
+            return plan()
+        position = dynamic_ops.get(function)
+        if position is None or self.plans.observers or not 0 < (count := arguments[position].elem_count) < MAX_COUNT:
+            return self._first(key, OpCall(function, arguments), (), may_refuse=True)
+        # All but the shape.
+        dynamic_key = key[: position + 1] + key[position + 2 :]
+        return self._dynamic(key, dynamic_key, (), count, lambda: OpCall(function, arguments))
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the device that has no program."""

@@ -90,7 +90,7 @@ class Layout:
             start_offset = integer("layout", "start_offset", start_offset)
         if type(shape) is tuple:
             try:
-                return _contiguous_of(start_offset, *shape)
+                return contiguous_of(start_offset, *shape)
             except TypeError:
                 # One of the sizes has no hash.
                 pass
@@ -384,7 +384,8 @@ def _contiguous(shape: Shape, start_offset: int) -> Layout:
 
 # By the types too: True and 1.0 are equal to 1, but no sizes.
 @lru_cache(maxsize=4096, typed=True)
-def _contiguous_of(start_offset: int, *sizes: int) -> Layout:
+def contiguous_of(start_offset: int, *sizes: int) -> Layout:
+    """The layout of elements that follow each other in row-major order, with these sizes; TypeError without a hash."""
     return _contiguous(Shape(sizes), start_offset)
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from inspect import signature
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ..core.shape import Shape
 from .builder import GivenStorage
 from .program import Allocate, Copy, Fill, Launch, Program, results_of
 from .values import Address, Buffer, Draw, DrawPart, KernelArguments, Memory, Operand, Scalar
 
 _Op = TypeVar("_Op", bound=Callable[..., Any])
 
-_MAX_COUNT: Final = 1 << 48
-"""What follows from fewer elements, in bytes or blocks, fits into the fields of structs."""
-dynamic_ops: Final[set[Callable[..., Any]]] = set()
-"""The ops that build dynamic programs."""
+MAX_COUNT: Final = 1 << 48
+"""A dynamic program serves fewer elements, whose bytes and blocks the fields of structs can count."""
+dynamic_ops: Final[dict[Callable[..., Any], int | None]] = {}
+"""The ops that build dynamic programs, with the position of the shape among the arguments of those without operands."""
 
 
 def dynamic(op: _Op) -> _Op:
@@ -24,7 +24,8 @@ def dynamic(op: _Op) -> _Op:
     Its program depends on the shape of contiguous operands, or on the shape among its arguments, by the number of
     elements alone, for which it asks `ProgramBuilder.count`.
     """
-    dynamic_ops.add(op)
+    names = list(signature(op).parameters)
+    dynamic_ops[op] = names.index("shape") - 1 if "shape" in names else None
     return op
 
 
@@ -60,17 +61,13 @@ def dynamic_call(
             key += storage.dtype, form, layout.start_offset
             operands.append(storage)
             elements = layout.elem_count
-        elif kind is Shape:
-            elements = argument.elem_count
+            if elements != (count or elements):
+                return None
+            count = elements
         else:
-            # 1 is no 1.0, and 0.0 no -0.0.
-            key += [kind, argument or repr(argument)]
-            continue
-        if elements != (count or elements):
-            return None
-        count = elements
+            key.append(argument)
     operands += arguments[end:]
-    return DynamicCall(tuple(key), operands, count) if 0 < count < _MAX_COUNT else None
+    return DynamicCall(tuple(key), operands, count) if 0 < count < MAX_COUNT else None
 
 
 def with_count(program: Program, count: int) -> Program:

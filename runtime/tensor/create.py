@@ -15,7 +15,7 @@ from ...storage import Storage
 from ..base.error import InvalidArgument, TallowError
 from ..core import argument
 from ..core.argument import DTypeLike
-from ..core.layout import Layout
+from ..core.layout import Layout, contiguous_of
 from ..core.shape import Shape
 from ..storage.calls import live_batches, new
 from . import batch
@@ -262,7 +262,13 @@ def _layout(op: str, shape: int | Iterable[int], more: tuple[object, ...]) -> La
         reason = "pass the shape as one tuple, such as (2, 3), and what follows it by keyword, such as dtype='f32'"
         raise InvalidArgument(op, reason)
     try:
-        return Layout.contiguous(shape if type(shape) is tuple or isinstance(shape, Iterable) else (shape,))
+        if type(shape) is tuple:
+            try:
+                return contiguous_of(0, *shape)
+            except TypeError:
+                # One of the sizes has no hash.
+                pass
+        return Layout.contiguous(shape if isinstance(shape, Iterable) else (shape,))
     except InvalidArgument as error:
         error.rename(op)
         raise

@@ -23,4 +23,4 @@ def power_of_two(number: int) -> int:
 
 def blocks_for(count: int, itemsize: int, packs: int = 1) -> int:
     """The blocks in which each thread has `packs` packs of `count` elements."""
-    return ceil_divide(count, BLOCK_SIZE * packs * (ACCESS_BYTES // itemsize))
+    return -(-count // (BLOCK_SIZE * packs * (ACCESS_BYTES // itemsize)))
