@@ -108,7 +108,9 @@ class ProgramBuilder:
 
     def empty(self, dtype: DType, length: Number) -> Buffer:
         """A new buffer, not initialised."""
-        return Buffer(dtype, length, self.allocate(computed(mul, length, dtype.itemsize)))
+        itemsize = dtype.itemsize
+        nbytes = length * itemsize if isinstance(length, int) else computed(mul, length, itemsize)
+        return Buffer(dtype, length, self.allocate(nbytes))
 
     @overload
     def output(self, result: TensorType) -> Buffer: ...

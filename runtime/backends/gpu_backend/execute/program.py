@@ -291,7 +291,7 @@ class Run:
 
     def _new(self, buffer: Any) -> GpuStorage:
         device, allocation = self._device, self._allocation(buffer.memory)
-        storage: GpuStorage = device.storage_class(device, buffer.dtype, buffer.length, allocation)
+        storage: GpuStorage = device.storage_class(device, buffer.dtype, buffer.count, allocation)
         return storage
 
 

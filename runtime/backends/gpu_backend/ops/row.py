@@ -191,7 +191,7 @@ def typed_along(
     x, facts = operands[0], formula.facts
     assert x is not None
     shape, count = x.shape, x.layout.elem_count
-    of_rows = [formula.is_of_rows(index) for index in range(facts.results)]
+    of_rows = formula.are_of_rows
     dtypes = results[facts.results :] or [dtype] * facts.totals
     outputs = [
         build.empty(result, count // shape[dim] if is_of_rows and count else count)
@@ -278,9 +278,10 @@ def _along_rows(
             for operand, offset in zip(operands, launch.offsets, strict=True)
         ]
         first = launch.first * length
+        of_rows = formula.are_of_rows
         targets: list[Value | int] = [
-            output.at(launch.first if formula.is_of_rows(index) else first)
-            for index, output in enumerate(outputs.results)
+            output.at(launch.first if is_of_rows else first)
+            for output, is_of_rows in zip(outputs.results, of_rows, strict=False)
         ]
         targets += [NULL] * facts.totals
         targets += [output.at(first) for output in outputs.sums]

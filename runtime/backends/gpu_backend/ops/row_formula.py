@@ -30,9 +30,10 @@ class RowFormula(NamedTuple):
     variant: str = ""
     """The variant of the op whose kernels these are, if they are not its own."""
 
-    def is_of_rows(self, result: int) -> bool:
-        """Return True for a result that is one number a row."""
-        return bool(self.of_rows) and self.of_rows[result]
+    @property
+    def are_of_rows(self) -> tuple[bool, ...]:
+        """Return True for each result that is one number a row."""
+        return self.of_rows or (False,) * self.facts.results
 
 
 class RowStructs(NamedTuple):
