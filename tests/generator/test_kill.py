@@ -79,7 +79,7 @@ def test_killed_while_writing(
     assert_whole(project, kill(project, wait), old, new)
 
 
-@pytest.mark.parametrize("seed", sweep(1, [*range(9)]))
+@pytest.mark.parametrize("seed", sweep(0, [*range(9)]))
 def test_killed_at_any_time(versions: tuple[Project, dict[str, bytes], dict[str, bytes], float], seed: float) -> None:
     project, old, new, seconds = versions
     restore(project, old)

@@ -57,7 +57,12 @@ def labels(completions: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {item["label"]: item for item in completions["items"]}
 
 
-@pytest.mark.parametrize(("file", "find", "replace", "message"), EDITS, ids=[edit[3] for edit in EDITS])
+# Each edit takes two readings of the spec. A key and a function of another file stand for the others.
+@pytest.mark.parametrize(
+    ("file", "find", "replace", "message"),
+    [pytest.param(*edit, marks=[] if number in (1, 3) else pytest.mark.full) for number, edit in enumerate(EDITS)],
+    ids=[edit[3] for edit in EDITS],
+)
 def test_errors_come_and_go_as_you_type(editor: Editor, file: str, find: str, replace: str, message: str) -> None:
     editor.type(file, find, replace)
     editor.wait(file, message)

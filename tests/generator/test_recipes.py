@@ -1,4 +1,8 @@
-"""The recipes of CONTRIBUTING.md for ops, a dtype, a backend and an architecture, each laid over a copy of it all."""
+"""The recipes of CONTRIBUTING.md for ops, a dtype, a backend and an architecture, each laid over a copy of it all.
+
+Each generates the package, and most of them collect its tests anew. By default all ops at once, an integer and a
+backend stand for the others.
+"""
 
 from __future__ import annotations
 
@@ -536,6 +540,7 @@ def add_floats(project: Project) -> None:
     assert edited(project) == ["spec/dtypes.yaml"]
 
 
+@pytest.mark.full
 def test_a_float_is_one_entry_of_the_spec(repository: Project) -> None:
     """Its kernels, its conversions and its rows follow from its bits, also where neither NumPy nor ml_dtypes has it."""
     add_floats(repository)
@@ -594,6 +599,7 @@ def formats(repository: Project) -> Project:
     return repository
 
 
+@pytest.mark.full
 def test_a_format_is_one_entry_of_the_spec(formats: Project) -> None:
     """Its decoder, its rounding, its kernels and its rows follow, in whatever order its quants are."""
     assert len(FORMAT.splitlines()) <= 12
@@ -646,7 +652,8 @@ def covariance(self: Array, rhs: Array, name: str) -> tuple[Array, Array]:
 '''
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("rocm", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("device", ["cpu", "rocm"])
 def test_a_composed_method_is_one_entry(repository: Project, device: str) -> None:
     """Its cells on every backend, its gradients and its docs follow from the parts; the oracle is the test's."""
     (repository.root / "spec/storage/composed.yaml").write_text(COMPOSED, encoding="utf-8")
@@ -664,6 +671,7 @@ def test_a_composed_method_is_one_entry(repository: Project, device: str) -> Non
 DECODERS, LOGITS = "tests/package/decoders.py", "tests/package/test_logits.py"
 
 
+@pytest.mark.full
 def test_an_architecture_is_one_module(repository: Project) -> None:
     """What the decoder of the tests has to learn is the test's."""
     modules = "runtime/models/decoders"
