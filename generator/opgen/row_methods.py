@@ -75,14 +75,21 @@ def _of_op(spec: Spec, functor: Functor, gradient: Functor | None) -> Gradient:
     totals = () if gradient is None else gradient.totals
     dim = [] if functor.last_dim else ["dim"]
     numbers = [] if gradient is None else [*gradient.parameters]
+    sources = _tuple(row_gradient_sources(spec, functor).values())
+    if sources == "(0,)" and not (functor.absent or functor.adds_residual):
+        parts = [f"{own.get(name, name)}.{part}" for name in read for part in ("_storage", "_layout")]
+        storage = f"g._storage.{row_gradient_name(functor)}({', '.join(['g._layout', *parts, *dim, *numbers])})"
+        return Gradient(
+            None, {}, None, None, {"self": Expression(f"g._like({storage})", functor.location)}, functor.location
+        )
     arguments = [
         "g",
         repr(row_gradient_name(functor)),
-        _tuple(row_gradient_sources(spec, functor).values()),
+        sources,
         _tuple(own.get(name, name) for name in read),
-        *dim,
-        *(f"node.takes({functor.operands.index(name)})" for name in totals),
-        *numbers,
+        _tuple(dim),
+        _tuple(f"node.takes({functor.operands.index(name)})" for name in totals),
+        _tuple(numbers),
         f"adds={functor.adds_residual}",
     ]
     call = Expression(f"rules.row_gradients({', '.join(arguments)})", functor.location)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...gradients.functors import ROW_DERIVATIVES
@@ -28,37 +27,38 @@ def row_gradients(
     name: str,
     sources: Sequence[int | Tensor | None],
     others: Sequence[Tensor | None],
-    *arguments: float,
+    dims: Sequence[int],
+    wanted: Sequence[bool],
+    parameters: Sequence[float],
+    *,
     adds: bool,
 ) -> Iterator[Contribution]:
     """Yield the gradients of a row op's operands: results of its gradient op by position, or others as they are.
 
-    The last results are sums over all rows, which the flags among the arguments request. An op that adds a
-    residual adds what the first operand has of its other uses.
+    The last results are sums over all rows, those that are `wanted`. An op that adds a residual adds what the first
+    operand has of its other uses.
     """
-    wanted = [argument for argument in arguments if isinstance(argument, bool)]
-    count = sum(isinstance(source, int) for source in sources) - len(wanted)
     results: list[Tensor | None] = []
 
-    def compute(residual: Tensor | None = None) -> None:
-        tensors = [*others, residual] if adds else others
-        parts = [part for tensor in tensors for part in parts_of(name, "operand", tensor)]
-        results_of = getattr(g._storage, name)(g._layout, *parts, *arguments)
-        storages = iter(results_of if isinstance(results_of, tuple) else (results_of,))
-        results[:] = [g._like(next(storages)) for _ in range(count)]
-        results.extend([_vector(next(storages)) if is_wanted else None for is_wanted in wanted])
-
-    def of_first(source: int, residual: Tensor | None) -> Tensor:
-        compute(residual)
-        first = results[source]
-        assert first is not None
-        return first
+    def compute(residual: Tensor | None = None) -> Any:
+        parts: list[Storage | Layout | None] = []
+        for other in (*others, residual) if adds else others:
+            parts += parts_of(name, "operand", other)
+        storages = getattr(g._storage, name)(g._layout, *parts, *dims, *wanted, *parameters)
+        if not isinstance(storages, tuple):
+            storages = (storages,)
+        first_sum = len(storages) - sum(wanted)
+        results[:] = map(g._like, storages[:first_sum])
+        sums = iter(storages[first_sum:])
+        for is_wanted in wanted:
+            results.append(_vector(next(sums)) if is_wanted else None)
+        return results[0]
 
     for position, source in enumerate(sources):
         if not isinstance(source, int):
             yield source
         elif adds and position == 0:
-            yield partial(of_first, source)
+            yield compute
         else:
             if not results:
                 compute()

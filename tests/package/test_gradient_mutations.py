@@ -122,6 +122,7 @@ NO_DIFFERENCE = {
     ],
     "ops of rows in the spec have vectors along the last dim alone and name no positions: those of test_recipes do": [
         "rows.row_by_ops: tensor.reshape(along) -> tensor",
+        "rows.row_vector: gradient.broadcast_as(rows.shape) -> gradient",
         "rows.row_by_ops: it.function(g, *[known[name] for name in it.takes]).broadcast_as(shape) -> "
         "it.function(g, *[known[name] for name in it.takes])",
         "rows.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device).reshape(along) -> "
@@ -133,8 +134,8 @@ NO_DIFFERENCE = {
         f"spec/storage/row.yaml: {name}.residual: (0, 1) -> (1, 0)" for name in ("rms_norm", "layer_norm")
     ],
     "messages name what is called": [
-        "rows.row_gradients: parts_of(name, 'operand', tensor) -> parts_of('operand', name, tensor)",
-        "rows.row_gradients: parts_of(name, 'operand', tensor) -> parts_of(g, 'operand', tensor)",
+        "rows.row_gradients: parts_of(name, 'operand', other) -> parts_of('operand', name, other)",
+        "rows.row_gradients: parts_of(name, 'operand', other) -> parts_of(g, 'operand', other)",
     ],
     "types do not say that it is there, nor that its elements lie in their order": [
         "rules.both_gradients: DERIVATIVES[of] or {} -> DERIVATIVES[of]",
