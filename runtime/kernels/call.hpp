@@ -181,6 +181,21 @@ class Call {
         return true;
     }
 
+    // Whether a number is a float, or an integer that every float has.
+    static bool is_real(PyObject* number, double& real) {
+        if (type_of(number) == &PyFloat_Type) {
+            real = PyFloat_AsDouble(number);
+            return true;
+        }
+        if (type_of(number) != &PyLong_Type)
+            return false;
+        constexpr long long most = 1 << 24;
+        int overflow = 0;
+        const long long integer = PyLong_AsLongLongAndOverflow(number, &overflow);
+        real = static_cast<double>(integer);
+        return overflow == 0 && -most <= integer && integer <= most;
+    }
+
     // The bits of a number in the compute dtype, or of an integer where there is none; false and an exception where
     // something fails.
     bool bits_of(PyObject* number, uint64_t& bits) const {
@@ -188,8 +203,8 @@ class Call {
             bits = as_number(number);
             return true;
         }
-        if (items_.compute_bytes != 0 && type_of(number) == &PyFloat_Type) {
-            const double wide = PyFloat_AsDouble(number);
+        double wide;
+        if (items_.compute_bytes != 0 && is_real(number, wide)) {
             const float narrow = static_cast<float>(wide);
             const bool is_wide = items_.compute_bytes == sizeof wide;
             memcpy(&bits, is_wide ? static_cast<const void*>(&wide) : &narrow, items_.compute_bytes);

@@ -145,7 +145,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
     static __attribute__((noinline)) State of_odd(SpanSource<T> elements, uint64_t count, uint64_t index) {
         return of_lanes(elements, count, index);
     }
-    // Of a short span: one vector of states, which is joined in no time.
+    // Of a short span, of `Lanes` elements at least: one vector of states, which is joined in no time.
     template <uint32_t Lanes>
     static __attribute__((noinline)) State of_short(const T* source, uint64_t count, uint64_t index) {
         State states[Lanes];
@@ -154,31 +154,19 @@ template <typename Of, typename T, typename Shared> struct Joined {
         for (; i + Lanes <= count; i += Lanes)
             for (uint32_t lane = 0; lane < Lanes; ++lane)
                 states[lane] = joined(states[lane], source[i + lane], index + i + lane);
-        if (i != count && count >= Lanes) {
+        if (i != count)
             join_last<Lanes>(states, source, i, count, index);
-        } else if (i != count) {
-            T last[Lanes] = {};
-            copy_few<Lanes / 2>(last, source, count);
-#if defined(__clang__)
-            for (uint32_t lane = 0; lane < Lanes; ++lane) {
-                const State all = joined(states[lane], last[lane], index + lane);
-                states[lane] = lane < count ? all : states[lane];
-            }
-#else
-            // g++ 12 and 13 end with an internal error where a maximum of i16 is taken under a mask.
-            for (uint32_t lane = 0; lane < count; ++lane)
-                states[lane] = joined(states[lane], last[lane], index + lane);
-#endif
-        }
         return join_lanes<Of, Lanes>(states);
     }
-    // Copies of lengths that compilers know, without a call.
-    template <uint32_t Most> static TALLOW_INLINE void copy_few(T* target, const T* source, uint64_t count) {
-        const bool is_copied = count & Most;
-        if (is_copied)
-            __builtin_memcpy(target, source, Most * sizeof(T));
-        if constexpr (Most > 1)
-            copy_few<Most / 2>(target + (is_copied ? Most : 0), source + (is_copied ? Most : 0), count);
+    // Of no more elements than the lanes of a short span, which join as its lanes do.
+    static TALLOW_INLINE State of_few(const T* source, uint64_t count, uint64_t index) {
+        State states[few_lanes];
+        begin_states<Of>(states, few_lanes);
+#pragma GCC unroll 4
+        for (uint32_t lane = 0; lane < few_lanes; ++lane)
+            if (lane < count)
+                states[lane] = joined(states[lane], source[lane], index + lane);
+        return join_lanes<Of, few_lanes>(states);
     }
     // The elements from `begin` on, fewer than lanes, into the last lanes: those in front of them are read again.
     template <uint32_t Lanes>
@@ -194,6 +182,8 @@ template <typename Of, typename T, typename Shared> struct Joined {
         const T* const source = elements.at(0, piece(count, 0));
         constexpr uint32_t lanes = fold_lanes<State>;
         constexpr uint32_t short_lanes = lanes / (lanes_bytes / line_bytes);
+        if (count <= few_lanes)
+            return of_few(source, count, index);
         if constexpr (lanes > few_lanes)
             if (count < (short_lanes < few_lanes ? few_lanes : short_lanes))
                 return of_short<few_lanes>(source, count, index);

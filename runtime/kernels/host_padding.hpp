@@ -64,7 +64,7 @@ template <typename Word, typename Arguments> class Padding {
         return plane;
     }
 
-    const Word* inside(const Word* whole, uint32_t d, uint64_t at) const {
+    TALLOW_INLINE const Word* inside(const Word* whole, uint32_t d, uint64_t at) const {
         const uint32_t run = (at >= arguments_.ends[d]) + (at >= arguments_.ends[max_rank + d]);
         const int64_t element =
             arguments_.origins[run * max_rank + d] + arguments_.steps[run * max_rank + d] * static_cast<int64_t>(at);
@@ -72,7 +72,7 @@ template <typename Word, typename Arguments> class Padding {
     }
 
     // Writes the positions of a row from one to another.
-    void write(Word* __restrict target, const Word* __restrict source, uint64_t begin, uint64_t end) const {
+    TALLOW_INLINE void write(Word* __restrict target, const Word* __restrict source, uint64_t begin, uint64_t end) const {
         if (source == nullptr) {
             fill(target, value_, end - begin);
             return;
@@ -94,20 +94,39 @@ template <typename Word, typename Arguments> class Padding {
     }
 
     // Most borders have one element or two, of which a vectorised loop only learns that they are few.
-    static void fill(Word* target, Word value, uint64_t length) {
+    static TALLOW_INLINE void fill(Word* target, Word value, uint64_t length) {
         target[0] = target[length - 1] = value;
         if (length > 2)
             for (uint64_t i = 0; i < length; ++i)
                 target[i] = value;
     }
-    static void reverse(Word* target, const Word* last, uint64_t length) {
+    static TALLOW_INLINE void reverse(Word* target, const Word* last, uint64_t length) {
+        constexpr uint64_t lanes = access_bytes / sizeof(Word), many = long_bytes / sizeof(Word);
         target[0] = last[0];
         target[length - 1] = last[1 - static_cast<int64_t>(length)];
-        if (length > 2)
+        if (length >= many)
+            reverse_by<many>(target, last, length);
+        else if (length > lanes)
+            reverse_by<lanes>(target, last, length);
+        else if (length > 2)
             for (uint64_t i = 0; i < length; ++i)
                 target[i] = last[-static_cast<int64_t>(i)];
     }
-    static void copy(Word* target, const Word* source, uint64_t length) {
+    // Whole accesses, as in copy_few.
+    template <uint64_t Lanes> static TALLOW_INLINE void reverse_by(Word* target, const Word* last, uint64_t length) {
+        const auto access = [=](uint64_t i) {
+            Word words[Lanes], reversed[Lanes];
+            __builtin_memcpy(words, last - i - (Lanes - 1), sizeof words);
+            for (uint64_t j = 0; j < Lanes; ++j)
+                reversed[j] = words[Lanes - 1 - j];
+            __builtin_memcpy(target + i, reversed, sizeof reversed);
+        };
+#pragma GCC unroll 1
+        for (uint64_t i = 0; i < length - Lanes; i += Lanes)
+            access(i);
+        access(length - Lanes);
+    }
+    static TALLOW_INLINE void copy(Word* target, const Word* source, uint64_t length) {
         constexpr uint64_t lanes = access_bytes / sizeof(Word), many = long_bytes / sizeof(Word);
         if (length < lanes)
             for (uint64_t i = 0; i < length; ++i)
@@ -120,7 +139,7 @@ template <typename Word, typename Arguments> class Padding {
             __builtin_memcpy(target, source, length * sizeof(Word));
     }
     // Whole accesses, of which the last one may overlap the one in front of it: a call of memcpy takes longer.
-    template <uint64_t Lanes> static void copy_few(Word* target, const Word* source, uint64_t length) {
+    template <uint64_t Lanes> static TALLOW_INLINE void copy_few(Word* target, const Word* source, uint64_t length) {
         for (uint64_t i = 0; i < length - Lanes; i += Lanes)
             __builtin_memcpy(target + i, source + i, Lanes * sizeof(Word));
         __builtin_memcpy(target + length - Lanes, source + length - Lanes, Lanes * sizeof(Word));

@@ -38,6 +38,7 @@ struct PyType_Spec {
 };
 struct Py_buffer;
 extern PyObject PyFloat_Type;
+extern PyObject PyLong_Type;
 extern PyObject _Py_NoneStruct;
 extern PyObject _Py_TrueStruct;
 extern PyObject* PyExc_TypeError;
@@ -54,6 +55,7 @@ PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
 void PyEval_RestoreThread(PyThreadState*);
 PyThreadState* PyEval_SaveThread();
 double PyFloat_AsDouble(PyObject*);
+long long PyLong_AsLongLongAndOverflow(PyObject*, int*);
 unsigned long long PyLong_AsUnsignedLongLong(PyObject*);
 PyObject* PyLong_FromLongLong(long long);
 PyObject* PyLong_FromVoidPtr(void*);

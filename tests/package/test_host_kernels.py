@@ -657,3 +657,10 @@ def test_a_value_that_is_not_finite_spoils_its_column_alone() -> None:
     solved = tl.linalg.solve(tl.Tensor(x), tl.Tensor(values)).numpy()
     assert np.isnan(solved).all(0).nonzero()[0].tolist() == [3, 35]
     assert np.isfinite(np.delete(solved, [3, 35], 1)).all()
+
+
+@pytest.mark.parametrize("number", [0, 2, -3, 2**24, 2**24 + 1, -(2**53) - 1, 2**70 + 1])
+def test_integers_are_rounded_once_to_the_numbers_of_a_kernel(number: int) -> None:
+    for name in ("f32", "f64"):
+        ones = tl.ones((1,), dtype=name)
+        assert ones.affine(number, 0).item() == np.array(number, object).astype(name.replace("f", "float")).item()
