@@ -33,16 +33,16 @@ template <typename T> TALLOW_INLINE float reciprocal_of_number(T y) {
     const float divisor = to_compute(y);
     return 1.0f / unit_of_quotients<T>(divisor) / divisor;
 }
-// x / y of elements of 16 bits and a number of their row, rounded once, by the reciprocal of the number. That is off by
-// 2**-23 of the quotient at most, and a quotient of numbers of n bits is 2**(-2n - 1) of itself and more away from any
-// number of n + 1 bits: so it is rounded to the same. A subnormal quotient may be such a number: with f32's exponents
-// the product is rounded to it, else the residual corrects the product.
-template <typename T> TALLOW_INLINE T divide_by_number(T x, T y, float reciprocal) {
+// A float that is rounded to x / y, of elements of 16 bits and a number of their row, by the reciprocal of the number.
+// That is off by 2**-23 of the quotient at most, and a quotient of numbers of n bits is 2**(-2n - 1) of itself and more
+// away from any number of n + 1 bits: so it is rounded to the same. A subnormal quotient may be such a number: with
+// f32's exponents the product is rounded to it, else the residual corrects the product.
+template <typename T> TALLOW_INLINE float divide_by_number(T x, T y, float reciprocal) {
     const float dividend = to_compute(x), divisor = to_compute(y);
     const float quotient = dividend * unit_of_quotients<T>(divisor) * reciprocal, size = fabs(quotient);
     const float nearer = fma(fma(-quotient, divisor, dividend), reciprocal, quotient);
     const bool is_subnormal = T::bias < 127 && size < bit_cast<float>((128u - T::bias) << 23) && size > 0.0f;
-    return convert<T>(is_subnormal ? nearer : quotient);
+    return is_subnormal ? nearer : quotient;
 }
 
 // The results of elements and, after these, what sums over rows would add up.

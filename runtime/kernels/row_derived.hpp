@@ -22,8 +22,10 @@ constexpr uint32_t kept_values =
     lowest_bits<(1u << Functor::derived) - 1,
                 derived_registers / Vectors / ((N * largest_type<typename Functor::Derived> + 3) / 4)>;
 
-// The derived values of a vector, of which those of the mask `Kept` stay in registers.
-template <typename Functor, typename T, uint32_t N, uint32_t Kept, bool Derives = derived_values<Functor> != 0>
+// The derived values of a vector, of which those of the mask `Kept` stay in registers, and stay packed there if
+// `IsPacked`.
+template <typename Functor, typename T, uint32_t N, uint32_t Kept, bool IsPacked = true,
+          bool Derives = derived_values<Functor> != 0>
 struct DerivedValues {
     using Value = compute_type<T>;
     using Vector = Registers<largest_type<typename Functor::Derived> * N>;
@@ -49,7 +51,7 @@ struct DerivedValues {
     }
     // As `packed`, of what is kept when a stage begins.
     template <uint32_t Stage> TALLOW_INLINE void hide() {
-        if constexpr (Stage > 0) {
+        if constexpr (IsPacked && Stage > 0) {
 #pragma unroll
             for (uint32_t d = 0; d < Functor::derived; ++d)
                 if ((Kept & Functor::template derives<Stage - 1>) >> d & 1)
@@ -58,7 +60,8 @@ struct DerivedValues {
         }
     }
 };
-template <typename Functor, typename T, uint32_t N, uint32_t Kept> struct DerivedValues<Functor, T, N, Kept, false> {
+template <typename Functor, typename T, uint32_t N, uint32_t Kept, bool IsPacked>
+struct DerivedValues<Functor, T, N, Kept, IsPacked, false> {
     using Value = compute_type<T>;
     template <uint32_t Stage>
     TALLOW_INLINE void derive(const RowOf<T, Functor>&, Value (&)[row_elements<Functor>], uint32_t, uint32_t) const {
@@ -70,7 +73,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Kept> struct Derive
 // What a thread with so many vectors of a row in registers has of each.
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Derives = derived_values<Functor> != 0>
 struct DerivedOf {
-    using type = DerivedValues<Functor, T, N, kept_values<Functor, N, Vectors>>;
+    using type = DerivedValues<Functor, T, N, kept_values<Functor, N, Vectors>, stays_packed<Functor, T, N, Vectors>>;
 };
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors> struct DerivedOf<Functor, T, N, Vectors, false> {
     using type = DerivedValues<Functor, T, N, 0>;

@@ -144,6 +144,12 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     static TALLOW_INLINE bool is_kept(uint32_t k) {
         return (kept_operands<Functor, T, N, Vectors> >> k & 1) != 0;
     }
+    TALLOW_INLINE const Vector& kept(uint32_t k, uint32_t v) {
+        if constexpr (stays_packed<Functor, T, N, Vectors>)
+            return packed<Functor, T, N>(k, loaded[k][v]);
+        else
+            return loaded[k][v];
+    }
     TALLOW_INLINE uint32_t index(uint32_t v) const {
         // Opaque, or compilers would keep in scalar registers which elements have the index of their row.
         return ((has_row_index<Functor> ? opaque(own.first) : own.first) + own.behind(v)) * N;
@@ -212,8 +218,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
             if (!is_number_of_row<Functor>(k))
-                vectors[k] =
-                    is_kept(k) ? packed<Functor, T, N>(k, loaded[k][v]) : sources.vector(k, accesses[k][v % Count]);
+                vectors[k] = is_kept(k) ? kept(k, v) : sources.vector(k, accesses[k][v % Count]);
         if constexpr (others != 0)
             pad(vectors, v, own);
     }

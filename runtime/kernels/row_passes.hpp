@@ -23,6 +23,18 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors>
 constexpr uint32_t kept_operands =
     lowest_bits<operands_in_registers<Functor>, row_registers / Vectors / ((N * operand_bytes<Functor, T> + 3) / 4)>;
 
+// Whether what a thread keeps of a row is hidden between passes, see `packed`: numbers that take no more registers than
+// elements, and those of 16 bits of which it has no registers for so many unpacked ones. LLVM would spill scalar
+// registers, in which it keeps which vectors there are.
+#if defined(TALLOW_NVIDIA)
+constexpr uint32_t unpacked_registers = 32;
+#else
+constexpr uint32_t unpacked_registers = 0;
+#endif
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors>
+constexpr bool stays_packed = sizeof(T) == sizeof(compute_type<T>) ||
+                              N * Vectors * bits_set<kept_operands<Functor, T, N, Vectors>> > unpacked_registers;
+
 // How many vectors of each operand a thread that reads them in every pass loads at once: more of single elements, fewer
 // of f64, which fill more registers as they are computed with. Sums are rescaled once for these, in all functors alike:
 // a composed one has the bits of its formulas.
@@ -185,16 +197,6 @@ compute_element(const RowOf<T, Functor>& row, const OperandVector<Functor, T, N>
             has_row_index<Functor> && !is_composed<Functor> && row.index == no_index ? Value{0} : outputs[r];
 }
 
-// N numbers, which were rounded to elements of T.
-template <typename T, uint32_t N, typename Value>
-TALLOW_INLINE RowVector<T, N> narrow_vector(const Value (&numbers)[N]) {
-    RowVector<T, N> vector{};
-#pragma unroll
-    for (uint32_t i = 0; i < N; ++i)
-        put_element(vector, i, narrow<T>(numbers[i]));
-    return vector;
-}
-
 template <typename Value> struct StoreNumber {
     Value value;
     uint64_t result, number;
@@ -247,11 +249,11 @@ template <typename Value, uint32_t N, bool Pairs> struct StoreVector {
         if (!is_valid)
             return;
         if constexpr (Pairs) {
-            elements[0] = narrow<Type>(numbers[0]);
+            elements[0] = convert<Type>(numbers[0]);
             if (is_complete)
-                elements[1] = narrow<Type>(numbers[1]);
+                elements[1] = convert<Type>(numbers[1]);
         } else {
-            store_elements<Type, N>(elements, narrow_vector<Type, N>(numbers));
+            store_elements<Type, N>(elements, round_vector<Type, N>(numbers));
         }
     }
 };
@@ -289,8 +291,6 @@ template <typename Functor, typename T, uint32_t N> struct RowTargets {
                 visit_type(typename Functor::Results{}, r,
                            StoreVector<compute_type<T>, N, are_pairs<T, N>>{results[r], targets[r], index, is_valid,
                                                                             is_complete});
-            else if constexpr (is_composed<Functor>)
-                store_one<T, N>(targets[r], index, narrow_vector<T, N>(results[r]), is_valid, is_complete);
             else
                 store_one<T, N>(targets[r], index, round_vector<T, N>(results[r]), is_valid, is_complete);
         }

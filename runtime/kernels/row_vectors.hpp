@@ -45,11 +45,12 @@ template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> splat(T element)
 }
 
 // N numbers rounded to elements.
-template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> round_vector(const compute_type<T> (&numbers)[N]) {
+template <typename T, uint32_t N, typename Value>
+TALLOW_INLINE RowVector<T, N> round_vector(const Value (&numbers)[N]) {
     RowVector<T, N> vector{};
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
-        if constexpr (sizeof(T) == 2 && N > 1)
+        if constexpr (is_small_float<T> && sizeof(T) == 2 && sizeof(Value) == 4 && N > 1)
             vector.values[i / 2] = round_pair<T>(numbers[i & ~1u], numbers[i | 1u]);
         else
             put_element(vector, i, convert<T>(numbers[i]));

@@ -102,8 +102,10 @@ template <> TALLOW_INLINE f16 round_from<f16>(float value) {
 template <> TALLOW_INLINE bf16 round_from<bf16>(float value) {
 #if defined(TALLOW_HAS_PAIR_CONVERSIONS)
     uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
-    return {static_cast<uint16_t>(pair)};
+    // In the upper half, which is the float that it stands for: to_float takes no instruction.
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(value), "f"(0.0f));
+    __builtin_assume((pair & 0xffffu) == 0);
+    return {static_cast<uint16_t>(pair >> 16)};
 #else
     const uint32_t bits = bit_cast<uint32_t>(value);
     const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from .....dtype import HALF
+from .....dtype import HALF, DType
 from .....kernels.constants import ROW_REDUCTIONS, STRUCTS
 from .....op import BinaryOp, CmpOp
 from ....base.row_facts import RowFacts
@@ -213,12 +213,14 @@ class _Composition:
             parameters=sum(number.words for number in kernel.numbers.values()),
             passes=len(self._passes),
             known=self._known_count,
-            # What derived values are computed of has their registers before them.
+            # What derived values are computed of has their registers before them. An operand that is read once is
+            # loaded with the others, unless sums over rows take the registers.
             in_registers=_bits(
                 not self._is_shared(source)
                 and name not in self._of_row
                 and (
-                    sum(name in each for each in reads) > min(len(self._passes), 1)
+                    not totals
+                    or sum(name in each for each in reads) > min(len(self._passes), 1)
                     or any(name in each for each in derivations)
                 )
                 for name, source in self._sources.items()
@@ -323,8 +325,11 @@ class _Composition:
             derive=_by_pass(blocks),
         )
 
-    def _values(self, needed: set[str], computed: Collection[str] = ()) -> list[str]:
-        """Statements that compute sources and steps, and of derived values those that are given."""
+    def _values(self, needed: set[str], computed: Collection[str] = (), unrounded: Collection[str] = ()) -> list[str]:
+        """Statements that compute sources and steps, and of derived values those that are given.
+
+        Those of `unrounded` are in the compute type.
+        """
         count = len(self._sources)
         lines = [
             self._known_number(name)
@@ -347,7 +352,7 @@ class _Composition:
             if needed.intersection(step.names).issubset(derived):
                 continue
             if step.dim is None or isinstance(step.op, IndexOp):
-                lines.append(self._statement(step))
+                lines.append(self._statement(step, is_rounded=step.name not in unrounded))
                 continue
             if step.is_reduction:
                 lines += self._numbers(step)
@@ -357,15 +362,17 @@ class _Composition:
             call = f"{self._op(step)}::template compute<{step.dtype.cpp}>"
             lines += [*given, f"const auto {step.name}_made = {call}({operands});"]
             lines += [
-                f"const auto {name} = {self._counted(step, name, index)};"
+                f"const auto {name} = {self._counted(step, name, index, is_rounded=name not in unrounded)};"
                 for index, name in enumerate(step.names)
                 if name not in derived
             ]
         return lines
 
-    def _counted(self, step: Step, name: str, index: int) -> str:
+    def _counted(self, step: Step, name: str, index: int, *, is_rounded: bool) -> str:
         """A result of a row op, which is 0 where the index of the row does not count."""
         cpp = step.dtype_of(name).cpp
+        if not is_rounded:
+            cpp = f"compute_type<{cpp}>"
         value = f"convert<{cpp}>({step.name}_made.values[{index}])"
         return value if step.row_position is None else f"row.index == no_index ? convert<{cpp}>(0.0f) : {value}"
 
@@ -400,7 +407,7 @@ class _Composition:
         numbers = [f"const auto {each} = {step.name}_made.values[{k}];" for k, each in enumerate(step.names)]
         return [*given, f"const auto {step.name}_made = {call};", *numbers]
 
-    def _statement(self, step: Step) -> str:
+    def _statement(self, step: Step, *, is_rounded: bool = True) -> str:
         """The statement of a map, or of an op with an index."""
         if step.op is IndexOp.GATHER:
             return self._gathered(step.name, step.operands[0], step.dtype.cpp)
@@ -412,8 +419,9 @@ class _Composition:
         if step.op is BinaryOp.DIV and step.dtype in HALF and step.operands[1] in self._of_row:
             operands, known = self._statements.operands(step), self._reciprocals.get(step.operands[1])
             operands.append(f"reciprocal_of_number({operands[1]})" if known is None else f"row.known[{known}]")
-            return f"const auto {step.name} = divide_by_number({', '.join(operands)});"
-        return self._statements.of_map(step)
+            quotient = f"divide_by_number({', '.join(operands)})"
+            return f"const auto {step.name} = {f'convert<{step.dtype.cpp}>({quotient})' if is_rounded else quotient};"
+        return self._statements.of_map(step, is_rounded=is_rounded)
 
     def _gathered(self, name: str, operand: str, cpp: str) -> str:
         """The statement that computes an operand at the index of the row."""
@@ -480,10 +488,26 @@ class _Composition:
 
     def _computed(self, needed: set[str]) -> list[str]:
         terms = self._statements.terms
-        return self._values(needed) + [
+        return self._values(needed, unrounded=self._rounded_when_stored(needed)) + [
             f"outputs[{index}] = convert<compute_type<T>>(to_compute({terms.get(name, name)}));"
             for index, (name, *_) in enumerate([*of_elements_or_rows(self._kernel), *totals_of(self._kernel)])
         ]
+
+    def _rounded_when_stored(self, needed: set[str]) -> set[str]:
+        """The results of 16 bits that nothing else reads: kernels round these by pairs as they store them."""
+        read = {name for step in self._kernel.steps if needed.intersection(step.names) for name in step.operands}
+        read.update(name for name, *_ in totals_of(self._kernel))
+        return {
+            name
+            for name, *_ in of_elements_or_rows(self._kernel)
+            if name in self._steps and name not in read and not self._is_of_row(name) and self._is_half(name)
+        }
+
+    def _is_half(self, name: str) -> bool:
+        """Return True for a value of 16 bits that is computed in f32, as the row is."""
+        step = self._steps[name]
+        is_single = self._dtype.compute is step.operand_dtype.compute is DType.F32
+        return step.dtype_of(name) in HALF and is_single and not isinstance(step.op, IndexOp) and not step.op.moves
 
     def _joins_text(self) -> Iterable[str]:
         for number, (first, each) in enumerate(zip(self._joined, self._passes, strict=True)):

@@ -107,8 +107,11 @@ class Statements:
         """The operands of a step."""
         return [self.terms.get(name, name) for name in step.operands]
 
-    def of_map(self, step: Step) -> str:
-        """The statement that computes an elementwise op, rounded as a kernel of the op alone rounds it."""
+    def of_map(self, step: Step, *, is_rounded: bool = True) -> str:
+        """The statement that computes an elementwise op, rounded as a kernel of the op alone rounds it.
+
+        One that is not rounded is in the compute type.
+        """
         operands = self.operands(step)
         cpp, of = step.dtype.cpp, step.operand_dtype.cpp
         if step.op is MethodOp.TO_DTYPE and step.dtype is step.operand_dtype:
@@ -117,6 +120,8 @@ class Statements:
             of = WIDTHS[f"b{8 * step.dtype.itemsize}"]
             operands[1:] = [f"bit_cast<{of}>({operand})" for operand in operands[1:]]
         words = ", ".join(self._word(self.positions[name]) for name in step.parameters)
+        if not is_rounded:
+            cpp = f"compute_type<{cpp}>"
         result = of if step.op.moves else cpp
         function = f"ElementFunction<{STRUCTS[step.op.value]}, {result}, {of}>"
         value = f"{function}(ParameterBits<{max(len(step.parameters), 1)}>{{{{{words}}}}})({', '.join(operands)})"
