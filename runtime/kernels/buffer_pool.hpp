@@ -112,7 +112,8 @@ class BufferPool {
     }
     static uint32_t class_of(size_t size) {
         const uint32_t power = power_above(size);
-        return power * size_classes + static_cast<uint32_t>(size / ((size_t(1) << power) / (2 * size_classes))) % size_classes;
+        return power * size_classes +
+               static_cast<uint32_t>(size / ((size_t(1) << power) / (2 * size_classes))) % size_classes;
     }
 
     Free* find(size_t size) const {
@@ -125,12 +126,12 @@ class BufferPool {
         return of_size_[class_of(size)].newest;
     }
 
-    template <Links Free::*links> static void insert(Ends& ends, Free* free) {
+    template <Links Free::* links> static void insert(Ends& ends, Free* free) {
         free->*links = {nullptr, ends.newest};
         (ends.newest == nullptr ? ends.oldest : (ends.newest->*links).newer) = free;
         ends.newest = free;
     }
-    template <Links Free::*links> static void remove(Ends& ends, Free* free) {
+    template <Links Free::* links> static void remove(Ends& ends, Free* free) {
         const auto [newer, older] = free->*links;
         (newer == nullptr ? ends.newest : (newer->*links).older) = older;
         (older == nullptr ? ends.oldest : (older->*links).newer) = newer;

@@ -63,8 +63,8 @@ template <typename T> struct SmallMatrix {
         is_finite = sum == 0;
     }
 
-    // Replaces the matrix by the triangles whose product is its rows in `order`; the lower one has ones on its diagonal.
-    // False where a pivot is 0.
+    // Replaces the matrix by the triangles whose product is its rows in `order`; the lower one has ones on its
+    // diagonal. False where a pivot is 0.
     TALLOW_INLINE bool factor() {
         for (uint32_t k = 0; k < size; ++k) {
             uint32_t largest = k;
@@ -158,7 +158,9 @@ TALLOW_INLINE void determinants(const Arguments& arguments) {
                 static_cast<real_of<T>>(log(abs(product)) + static_cast<double>(power) * 0.6931471805599453);
         } else {
             constexpr int64_t most = 4096;
-            *result = convert<T>(scaled(product, static_cast<int>(power > most ? most : power < -most ? -most : power)));
+            *result = convert<T>(scaled(product, static_cast<int>(power > most    ? most
+                                                                  : power < -most ? -most
+                                                                                  : power)));
         }
     });
 }
@@ -178,7 +180,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void solve_matrices(cons
         const T* const values = pointer_to<const T>(arguments.values) + offset;
         T* const result = pointer_to<T>(arguments.result) + offset;
         for (uint64_t first = 0; first < columns; first += most_matrix_rows) {
-            const auto count = static_cast<uint32_t>(columns - first < most_matrix_rows ? columns - first : most_matrix_rows);
+            const auto count =
+                static_cast<uint32_t>(columns - first < most_matrix_rows ? columns - first : most_matrix_rows);
             Number solved[most_matrix_rows][most_matrix_rows];
             double sums[most_matrix_rows];
             for (uint32_t c = 0; c < count; ++c)

@@ -72,7 +72,8 @@ template <typename Word, typename Arguments> class Padding {
     }
 
     // Writes the positions of a row from one to another.
-    TALLOW_INLINE void write(Word* __restrict target, const Word* __restrict source, uint64_t begin, uint64_t end) const {
+    TALLOW_INLINE void write(Word* __restrict target, const Word* __restrict source, uint64_t begin,
+                             uint64_t end) const {
         if (source == nullptr) {
             fill(target, value_, end - begin);
             return;
