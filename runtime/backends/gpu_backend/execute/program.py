@@ -87,20 +87,9 @@ class GpuDynamicPlan:
         """The name of the op."""
         return self._program.name
 
-    def plan(self, key: Key, count: int) -> Plan:
-        """The plan of later calls with a key and so many elements, which have a function of their own."""
-        own: Plan | None = None
-
-        def run(*operands: Any) -> Results:
-            nonlocal own
-            if own is None:
-                own = compiled(self._device, with_count(self._program, count))
-                if key is not None:
-                    self._device.plans.remember(key, own)
-            result: Results = own(*operands)
-            return result
-
-        return run
+    def plan(self, key: Key, count: int) -> GpuSizedPlan:
+        """The plan of later calls with a key and so many elements."""
+        return GpuSizedPlan(self._device, key, self._program, count)
 
     def _run_first(self, *operands: Any) -> Results:
         self.run = self._run_second
@@ -109,6 +98,31 @@ class GpuDynamicPlan:
     def _run_second(self, *operands: Any) -> Results:
         self.run = run = compiled(self._device, self._program)
         result: Results = run(*operands)
+        return result
+
+
+class GpuSizedPlan:
+    """A plan that runs a dynamic program with one number of elements, for which it compiles a function.
+
+    The function replaces it then.
+    """
+
+    __slots__ = ("_count", "_device", "_function", "_key", "_program")
+
+    def __init__(self, device: GpuBase, key: Key, program: Program, count: int) -> None:
+        self._device = device
+        self._key = key
+        self._program = program
+        self._count = count
+        self._function: Plan | None = None
+
+    def __call__(self, *operands: Any) -> Results:
+        """Run the program with storages and then numbers."""
+        if self._function is None:
+            self._function = compiled(self._device, with_count(self._program, self._count))
+            if self._key is not None:
+                self._device.plans.remember(self._key, self._function)
+        result: Results = self._function(*operands)
         return result
 
 
