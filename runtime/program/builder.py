@@ -24,7 +24,6 @@ from .program import (
     Results,
     Step,
     accessed,
-    results_of,
 )
 from .values import (
     Address,
@@ -246,13 +245,18 @@ class ProgramBuilder:
 
     def program(self, name: str, arguments: Sequence[Argument], result: Results) -> Program:
         """The program of all steps."""
-        result = tuple(result) if isinstance(result, list) else result
-        steps, released = lifetimes(self._steps, self._allocated, self._returned, result)
-        return _new(Program, (name, tuple(arguments), steps, result, released, tuple(self._apart)))
+        if isinstance(result, Buffer):
+            buffers: tuple[Buffer, ...] = (result,)
+        elif result is None or isinstance(result, HostCall):
+            buffers = ()
+        else:
+            buffers = result = tuple(result)
+        steps, released = lifetimes(self._steps, self._allocated, self._returned, buffers)
+        return _new(Program, (name, tuple(arguments), steps, result, released, tuple(self._apart), buffers))
 
 
 def lifetimes(
-    steps: Sequence[Step], allocated: Sequence[Memory], returned: Sequence[Memory], result: Results
+    steps: Sequence[Step], allocated: Sequence[Memory], returned: Sequence[Memory], results: Sequence[Buffer]
 ) -> tuple[tuple[Step, ...], tuple[tuple[Memory, ...], ...]]:
     """The steps with the allocations of memory, and for each one the memory that is released after it.
 
@@ -260,7 +264,7 @@ def lifetimes(
     allocated. `returned` is memory that functions of the host return.
     """
     every = {*allocated, *returned}
-    scratch = every.difference(map(_memory_of, results_of(result)))
+    scratch = every.difference(map(_memory_of, results))
     if not scratch:
         # Most often. All results exist at the end, whenever they are allocated.
         return (*[_new(Allocate, (it,)) for it in allocated], *steps), ((),) * (len(allocated) + len(steps))

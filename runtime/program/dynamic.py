@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Any, Final, NamedTuple, TypeVar
 
 from .builder import GivenStorage
-from .program import Allocate, Copy, Fill, Launch, Program, results_of
+from .program import Allocate, Copy, Fill, Launch, Program
 from .values import Address, Buffer, Draw, DrawPart, KernelArguments, Memory, Operand, Scalar
 
 _Op = TypeVar("_Op", bound=Callable[..., Any])
@@ -113,11 +113,12 @@ def with_count(program: Program, count: int) -> Program:
                 return Fill(known(target), byte, known(nbytes))
         raise TypeError(f"a dynamic program has no {type(step).__name__}")
 
-    results = [Buffer(each.dtype, known(each.count), memory_of(each.memory)) for each in results_of(program.result)]
+    results = [Buffer(each.dtype, known(each.count), memory_of(each.memory)) for each in program.buffers]
     return Program(
         name=program.name,
         arguments=tuple(arguments),
         steps=tuple(map(step_of, program.steps)),
         result=results[0] if isinstance(program.result, Buffer) else tuple(results) or None,
         released=tuple([tuple(map(memory_of, each)) for each in program.released]),
+        buffers=tuple(results),
     )

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ...dtype import Array
 from .code import define
-from .program import Allocate, HostCall, Program, Step, results_of
+from .program import Allocate, HostCall, Program, Step
 from .values import BlocksBuffer, Buffer, Constant, Memory, Parameter
 
 Translate: TypeAlias = Callable[[Exception], Exception]
@@ -87,7 +87,7 @@ class HostCompiler:
         return [f"x{position}" for position in range(len(self._program.arguments))]
 
     def _result(self) -> str:
-        results = results_of(self._program.result)
+        results = self._program.buffers
         if not results:
             return "True"
         names = [self._storage(buffer) for buffer in results]

@@ -139,6 +139,8 @@ class Program(NamedTuple):
     """For each step, the allocated memory that no later step and no result needs."""
     apart: tuple[tuple[Memory, Memory], ...] = ()
     """Foreign memory of arguments that the steps take to be disjoint. Runs where they overlap need another program."""
+    buffers: tuple[Buffer, ...] = ()
+    """The result, or the results, that are buffers."""
 
     @property
     def is_host_call(self) -> bool:
@@ -149,13 +151,6 @@ class Program(NamedTuple):
         return "\n".join(_lines(self))
 
 
-def results_of(result: Results) -> Sequence[Buffer]:
-    """The buffers that a program returns."""
-    if isinstance(result, Buffer):
-        return (result,)
-    return () if result is None or isinstance(result, HostCall) else result
-
-
 def _lines(program: Program) -> list[str]:
     names = _Names()
     arguments = ", ".join(names.argument(argument) for argument in program.arguments)
@@ -163,7 +158,7 @@ def _lines(program: Program) -> list[str]:
     for step, released in zip(program.steps, program.released, strict=True):
         lines.append(f"    {'return ' if step is program.result else ''}{names.step(step)}")
         lines += [f"    free {names.memory(memory)}" for memory in released]
-    if results := results_of(program.result):
+    if results := program.buffers:
         lines.append(f"    return {', '.join(map(names.text, results))}")
     return lines
 

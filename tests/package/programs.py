@@ -26,7 +26,6 @@ from tallow.runtime.program.program import (
     LibraryCall,
     Program,
     Step,
-    results_of,
 )
 from tallow.runtime.program.values import (
     Address,
@@ -167,7 +166,7 @@ class Run:
                 assert memory in self._touched, "memory is released by a step that does not use it"
                 self._live.remove(memory)
         self._touched = set()
-        results = [result.memory for result in results_of(program.result)]
+        results = [result.memory for result in program.buffers]
         self.results = [self.address(memory.address) for memory in results]
         """The addresses of the storages that are returned."""
         assert all(memory.argument is None for memory in results), "a result is memory of an argument"

@@ -11,7 +11,7 @@ import tallow as tl
 from tallow.dtype import DType
 from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan
 from tallow.runtime.program.builder import OpCall
-from tallow.runtime.program.program import HostCall, LibraryCall, Program, accessed, results_of
+from tallow.runtime.program.program import HostCall, LibraryCall, Program, accessed
 from tallow.runtime.program.values import Memory, Operand
 from tallow.runtime.selftest import examples, plan, trial
 
@@ -216,7 +216,7 @@ def needed(program: Program, size: Callable[[int], int]) -> int:
     for number, step in enumerate(program.steps):
         for memory in accessed(step):
             spans.setdefault(memory, [number, number])[1] = number
-    for buffer in results_of(program.result):
+    for buffer in program.buffers:
         spans.setdefault(buffer.memory, [count, count])[1] = count
     allocated = [(size(it.nbytes), *span) for it, span in spans.items() if type(it) is Memory and it.argument is None]
     return max(sum(nbytes for nbytes, first, last in allocated if first <= step <= last) for step in range(count + 1))

@@ -16,7 +16,7 @@ from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.base.error import TallowError
 from tallow.runtime.doctor.support import SupportCell
 from tallow.runtime.program.builder import OpCall
-from tallow.runtime.program.program import HostCall, Program, results_of
+from tallow.runtime.program.program import HostCall, Program
 from tallow.runtime.program.values import Parameter
 from tallow.runtime.selftest import examples, trial
 
@@ -72,7 +72,7 @@ class Checker:
                 return plan(*operands)
             if fallbacks(program):
                 return None
-            results = tuple([self.device.empty(each.dtype, each.length) for each in results_of(program.result)])
+            results = tuple([self.device.empty(each.dtype, each.length) for each in program.buffers])
             return results if isinstance(program.result, tuple) else results[0] if results else True
 
         return run

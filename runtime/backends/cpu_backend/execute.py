@@ -12,7 +12,7 @@ from ....dtype import Array, DType
 from ...core.random import RandomState
 from ...program.builder import program_of_fallback
 from ...program.host import HostCompiler
-from ...program.program import Allocate, Argument, Fill, HostCall, Launch, LibraryCall, Program, Step, results_of
+from ...program.program import Allocate, Argument, Fill, HostCall, Launch, LibraryCall, Program, Step
 from ...program.values import (
     Address,
     BlocksBuffer,
@@ -58,7 +58,7 @@ def _only_call(device: HostDevice, program: Program) -> Plan | None:
         else:
             positions[argument.memory] = len(positions)
     call = KernelCall(device, launch, positions)
-    results, scratch = results_of(program.result), program.released[-1]
+    results, scratch = program.buffers, program.released[-1]
     made = [*[buffer.memory for buffer in results], *scratch]
     if len(scratch) > 1 or call.divided or len(call.new) != len(made) or call.new.keys() != set(made):
         return None
@@ -101,7 +101,7 @@ class _Compiler(HostCompiler):
         self._device = device
         self._draws: dict[Draw, tuple[str, str]] = {}
         # How storages of allocated memory are created.
-        self._buffers: dict[Memory, Buffer] = {buffer.memory: buffer for buffer in results_of(program.result)}
+        self._buffers: dict[Memory, Buffer] = {buffer.memory: buffer for buffer in program.buffers}
 
     def plan(self) -> Plan:
         if len(self._program.steps) > 1:

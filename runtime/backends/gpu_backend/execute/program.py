@@ -24,7 +24,6 @@ from ....program.program import (
     LibraryCall,
     Program,
     Step,
-    results_of,
 )
 from ....program.program import Results as BuiltResults
 from ....program.values import (
@@ -223,7 +222,7 @@ class Run:
             raise
         if type(program.result) is Buffer:
             return self._new(program.result)
-        return tuple(map(self._new, results_of(program.result))) or True
+        return tuple(map(self._new, program.buffers)) or True
 
     def _take(self, step: Step, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
         """Take a step that gives the device something to do: call a function with what the run knows."""
@@ -347,7 +346,7 @@ class _Compiler:
         for step, released in zip(program.steps, program.released, strict=True):
             self._step(step)
             self._lines += [f"del {self._memory.pop(memory)}_memory" for memory in released]
-        results = list(map(self._new, results_of(program.result)))
+        results = list(map(self._new, program.buffers))
         returned = ", ".join(results) if isinstance(program.result, Buffer) else f"({', '.join(results)},)"
         self._lines.append(f"return {returned if results else True}")
         lines = self._lines
