@@ -88,31 +88,31 @@ test-opgen: $(VENV)/tallow.stamp
 	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package $(SITE_TESTS:%=--ignore %)
 
 test-tallow: $(VENV)/tallow.stamp
-	@echo "2 of 7, about 14 min: tallow: every op on the CPU with a quarter of its dtypes, its tensors, files and models, its code for GPUs"
+	@echo "2 of 7, about 12 min: tallow: every op on the CPU with a quarter of its dtypes, its tensors, files and models, its code for GPUs"
 	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,--part 0/4 $(TWO_DEVICES:%=--ignore %))
 
 test-wave64: $(VENV)/tallow.stamp
-	@echo "3 of 7, about 8 min: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
+	@echo "3 of 7, about 6 min: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
 		tests/conformance $(MODELS) $(SELFTEST) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32)))" $(if $(FULL),,--part 0/16)
 
 test-wave32: $(VENV)/tallow.stamp
-	@echo "4 of 7, about 3 min: on rocm with waves of 32, other cells of every op and of every dtype, gradients, SciPy and scikit-learn"
+	@echo "4 of 7, about 2 min: on rocm with waves of 32, other cells of every op and of every dtype, gradients, SciPy and scikit-learn"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) tests/package/test_ecosystem.py \
 		-k "not ($(COMMON))" $(if $(FULL),$(MODELS) $(SELFTEST),--part 1/16)
 
 test-devices: $(VENV)/tallow.stamp
-	@echo "5 of 7, about 95 s: two devices on rocm"
+	@echo "5 of 7, about 70 s: two devices on rocm"
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(PYTEST) $(TWO_DEVICES)
 
 test-metal: $(VENV)/tallow.stamp
-	@echo "6 of 7, about 160 s: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
+	@echo "6 of 7, about 2 min: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(ORACLE) -k "not ($(COMMON))" \
 		$(if $(FULL),,--part 2/16 $(ON_ARRAYS))
 
 test-numpy: $(VENV)/tallow.stamp
-	@echo "7 of 7, about 40 s: the CPU without its kernels, by NumPy alone"
+	@echo "7 of 7, about 30 s: the CPU without its kernels, by NumPy alone"
 	@$(BY_NUMPY) $(PYTEST) tests/conformance/test_cells.py \
 		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 
