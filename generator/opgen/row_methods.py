@@ -75,8 +75,8 @@ def _of_op(spec: Spec, functor: Functor, gradient: Functor | None) -> Gradient:
     totals = () if gradient is None else gradient.totals
     dim = [] if functor.last_dim else ["dim"]
     numbers = [] if gradient is None else [*gradient.parameters]
-    sources = _tuple(row_gradient_sources(spec, functor).values())
-    if sources == "(0,)" and not (functor.absent or functor.adds_residual):
+    sources = [*row_gradient_sources(spec, functor).values()]
+    if sources == [0] and not (functor.absent or functor.adds_residual):
         parts = [f"{own.get(name, name)}.{part}" for name in read for part in ("_storage", "_layout")]
         storage = f"g._storage.{row_gradient_name(functor)}({', '.join(['g._layout', *parts, *dim, *numbers])})"
         return Gradient(
@@ -85,7 +85,7 @@ def _of_op(spec: Spec, functor: Functor, gradient: Functor | None) -> Gradient:
     arguments = [
         "g",
         repr(row_gradient_name(functor)),
-        sources,
+        _tuple(sources),
         _tuple(own.get(name, name) for name in read),
         _tuple(dim),
         _tuple(f"node.takes({functor.operands.index(name)})" for name in totals),

@@ -54,7 +54,7 @@ class Plans(BoundedCache[Key, Plan]):
     def __init__(self) -> None:
         super().__init__(MAX_PLANS)
         self.dynamic: BoundedCache[Hashable, DynamicPlan] = BoundedCache(MAX_PLANS)
-        """What runs dynamic programs, by the keys of their calls."""
+        """The plans of dynamic programs, by the keys of their calls."""
         self.observers: tuple[Observer, ...] = ()
         self._known: BoundedCache[Key, Plan] = self
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class DynamicPlan(Protocol):
     """Runs it with storages, numbers and the number of elements."""
 
     def plan(self, key: Key, count: int) -> Plan:
-        """The plan of later calls with a key and so many elements."""
+        """Return the plan of later calls with a key and `count` elements."""
 
 
 class Planner:
@@ -169,7 +169,7 @@ class Planner:
     def _dynamic(
         self, key: Key, dynamic_key: Hashable, operands: Sequence[Any], count: int, call_of: Callable[[], OpCall]
     ) -> Any:
-        """Make a call of so many elements that has no plan so far by a dynamic program."""
+        """Make a call of `count` elements that has no plan so far by a dynamic program."""
         plans = self.plans
         plan = plans.dynamic.get(dynamic_key)
         if plan is None:
@@ -245,5 +245,5 @@ class Planner:
         """A plan that runs the program of a first call; None where the op refuses."""
 
     def dynamic_plan_of(self, call: OpCall) -> DynamicPlan:
-        """What runs the dynamic program of a call."""
+        """Return the plan of the dynamic program of a call. Devices whose ops build none have no such plans."""
         raise NotImplementedError

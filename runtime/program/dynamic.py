@@ -35,7 +35,7 @@ class DynamicCall(NamedTuple):
     key: Hashable
     """All that decides what the program is."""
     operands: list[Any]
-    """What a run takes: the storages, and then the numbers."""
+    """The arguments of a run: the storages, and then the numbers."""
     elements: int
     """The number of elements."""
 

@@ -65,7 +65,7 @@ def plan_of(device: GpuBase, key: Key, call: OpCall, *, may_refuse: bool) -> Gpu
 
 
 def dynamic_plan_of(device: GpuBase, call: OpCall) -> GpuDynamicPlan:
-    """What runs the dynamic program of a call: see `Planner.dynamic_plan_of`."""
+    """Return the plan of the dynamic program of a call: see `Planner.dynamic_plan_of`."""
     program = call.program(device.facts)
     assert program is not None, "dynamic ops take all calls"
     return GpuDynamicPlan(device, program)
