@@ -1,39 +1,70 @@
 // One step of recurrent layers on the host and its gradient, apart from the products with weights; and all steps of a
-// sequence of a few rows, with their products.
+// sequence, with their products.
 #pragma once
 
 #include "host_few_rows.hpp"
 #include "host_rows.hpp"
+#include "packed_product.hpp"
 #include "recurrent_cells.hpp"
 
 namespace tallow {
 
+// Numbers as a loop of vectors reads and writes them: those that it cannot convert are converted before and behind it.
+template <typename T, bool Near = is_near_float<T>> struct Nearby {
+    using type = widened<T>;
+
+    static TALLOW_INLINE const type* source(uint64_t count, const T* memory, type* buffer) {
+        return computed_span<T>(count, memory, buffer);
+    }
+    static TALLOW_INLINE type* result(T* memory, type* buffer) {
+        return result_span<T>(memory, buffer);
+    }
+    static TALLOW_INLINE void finish(uint64_t count, T* memory, const type* computed) {
+        finish_span<T>(count, memory, computed);
+    }
+};
+template <typename T> struct Nearby<T, true> {
+    using type = T;
+
+    static TALLOW_INLINE const T* source(uint64_t count, const T* memory, T* buffer) {
+        if (!memory)
+            __builtin_memset(buffer, 0, count * sizeof(T));
+        return memory ? memory : buffer;
+    }
+    static TALLOW_INLINE T* result(T* memory, T* buffer) {
+        return memory ? memory : buffer;
+    }
+    static TALLOW_INLINE void finish(uint64_t, T*, const T*) {
+    }
+};
+template <typename T> using nearby = typename Nearby<T>::type;
+
 // Both parts of the gates of consecutive units.
 template <typename Cell, typename T> struct GateSpans {
     using Value = widened<T>;
-    Value buffers[3][Cell::gates][span_part];
-    const Value* x[Cell::gates];
-    const Value* h[Cell::gates];
-    const Value* bias[Cell::gates];
+    nearby<T> buffers[3][Cell::gates][span_part];
+    const nearby<T>* x[Cell::gates];
+    const nearby<T>* h[Cell::gates];
+    const nearby<T>* bias[Cell::gates];
 
     template <typename Arguments>
     TALLOW_INLINE GateSpans(const Arguments& arguments, uint64_t row, uint64_t first, uint64_t count) {
         const uint64_t length = arguments.length;
         for (uint32_t k = 0; k < Cell::gates; ++k) {
             const uint64_t offset = k * length + first;
-            x[k] = computed_span<T>(count,
-                                    optional_pointer<const T>(arguments.gates, row * arguments.gates_stride + offset),
-                                    buffers[0][k]);
-            h[k] = computed_span<T>(count,
-                                    optional_pointer<const T>(arguments.products, row * Cell::gates * length + offset),
-                                    buffers[1][k]);
-            bias[k] = computed_span<T>(count, optional_pointer<const T>(arguments.bias, offset), buffers[2][k]);
+            x[k] = Nearby<T>::source(count,
+                                     optional_pointer<const T>(arguments.gates, row * arguments.gates_stride + offset),
+                                     buffers[0][k]);
+            h[k] = Nearby<T>::source(count,
+                                     optional_pointer<const T>(arguments.products, row * Cell::gates * length + offset),
+                                     buffers[1][k]);
+            bias[k] = Nearby<T>::source(count, optional_pointer<const T>(arguments.bias, offset), buffers[2][k]);
         }
     }
     TALLOW_INLINE void load(uint64_t i, Value (&of_x)[Cell::gates], Value (&of_h)[Cell::gates]) const {
         for (uint32_t k = 0; k < Cell::gates; ++k) {
-            of_x[k] = x[k][i];
-            of_h[k] = h[k][i] + bias[k][i];
+            of_x[k] = to_compute(x[k][i]);
+            of_h[k] = to_compute(h[k][i]) + to_compute(bias[k][i]);
         }
     }
 };
@@ -70,22 +101,22 @@ TALLOW_INLINE void step_units(const Arguments& arguments, uint64_t row, uint64_t
         return;
     }
     const GateSpans<Cell, T> gates(arguments, row, first, count);
-    Value buffers[3][span_part];
-    const Value* const state = computed_span<T>(count, Cell::has_cell ? last_cell : last_hidden, buffers[0]);
-    Value* const new_hidden = result_span<T>(hidden, buffers[1]);
-    Value* const new_cell = result_span<T>(cell, buffers[2]);
+    nearby<T> buffers[3][span_part];
+    const nearby<T>* const state = Nearby<T>::source(count, Cell::has_cell ? last_cell : last_hidden, buffers[0]);
+    nearby<T>* const new_hidden = Nearby<T>::result(hidden, buffers[1]);
+    nearby<T>* const new_cell = Nearby<T>::result(cell, buffers[2]);
     TALLOW_INDEPENDENT
     for (uint64_t i = 0; i < count; ++i) {
         Value x[Cell::gates], h[Cell::gates];
         gates.load(i, x, h);
-        const auto state_after = Cell::step(x, h, state[i]);
-        new_hidden[i] = state_after.hidden;
+        const auto state_after = Cell::step(x, h, to_compute(state[i]));
+        new_hidden[i] = convert<nearby<T>>(state_after.hidden);
         if constexpr (Cell::has_cell)
-            new_cell[i] = state_after.cell;
+            new_cell[i] = convert<nearby<T>>(state_after.cell);
     }
-    finish_span<T>(count, hidden, new_hidden);
+    Nearby<T>::finish(count, hidden, new_hidden);
     if constexpr (Cell::has_cell)
-        finish_span<T>(count, cell, new_cell);
+        Nearby<T>::finish(count, cell, new_cell);
 }
 
 template <typename Cell, typename T, typename Arguments> TALLOW_INLINE void recurrent_step(const Arguments& arguments) {
@@ -94,12 +125,97 @@ template <typename Cell, typename T, typename Arguments> TALLOW_INLINE void recu
     });
 }
 
-// The arguments of the products of a step, and of its cells.
-struct StepProducts {
-    uint64_t result, x, matrix, bias, held, run_parts, rows, outputs, length;
-    int64_t step;
-    uint32_t threads;
+// The products of a state with the weight, of a few rows, as floats.
+template <typename Cell, typename T> struct FewProducts {
+    struct Arguments {
+        uint64_t result, x, matrix, bias, held, run_parts, rows, outputs, length;
+        int64_t step;
+        uint32_t threads;
+    };
+    Arguments arguments;
+    const widened<T>* x = nullptr;
+
+    template <typename Sequence>
+    TALLOW_INLINE explicit FewProducts(const Sequence& sequence)
+        : arguments{0,
+                    0,
+                    sequence.weight,
+                    0,
+                    sequence.held,
+                    sequence.run_parts,
+                    sequence.rows,
+                    Cell::gates * sequence.length,
+                    sequence.length,
+                    static_cast<int64_t>(sequence.length * sizeof(T)),
+                    sequence.threads} {
+    }
+    // The matrix is in a cache after the first step, so half of a part is worth a thread.
+    TALLOW_INLINE uint64_t units() const {
+        const uint64_t most = rows_of_part(arguments) / (2 * Cell::gates) / matrix_group * matrix_group;
+        return most < matrix_group ? matrix_group : most < span_part ? most : span_part;
+    }
+    TALLOW_INLINE void take(uint64_t state, uint64_t result) {
+        arguments.x = state;
+        arguments.result = result;
+        x = computed_rows<T>(arguments);
+    }
+    TALLOW_INLINE void multiply(uint64_t first, uint64_t count) const {
+        for (uint64_t k = 0; k < Cell::gates; ++k) {
+            const uint64_t begin = k * arguments.length + first;
+            multiply_range<T, Elements<T>>(arguments, x, begin, begin + count);
+        }
+    }
 };
+
+#if defined(TALLOW_PAIRS)
+// The same of any number of rows, in tiles: the columns of all gates of 16 units follow one another.
+template <typename Cell> struct PackedProducts {
+    RowTiles state;
+    uint32_t* weight;
+    bf16* result = nullptr;
+    uint32_t threads;
+
+    template <typename Sequence>
+    TALLOW_INLINE explicit PackedProducts(const Sequence& sequence)
+        : state{sequence.rows, sequence.length, pointer_to<uint32_t>(sequence.packed)},
+          weight(state.pairs + state.size()), threads(sequence.threads) {
+        const uint64_t length = sequence.length;
+        const int64_t steps[2] = {static_cast<int64_t>(length), 1};
+        do_parts(sequence, groups(), [&](uint64_t group) {
+            const uint64_t first = group * pair_side;
+            const auto lines = static_cast<uint32_t>(length - first < pair_side ? length - first : pair_side);
+            for (uint64_t k = 0; k < Cell::gates; ++k)
+                take_pairs<0, false>(pointer_to<const bf16>(sequence.weight) + (k * length + first) * length, steps,
+                                     lines, static_cast<uint32_t>(length),
+                                     weight + (group * Cell::gates + k) * pairs_of_lines(length));
+        });
+    }
+    TALLOW_INLINE uint64_t groups() const {
+        return (state.terms + pair_side - 1) / pair_side;
+    }
+    TALLOW_INLINE uint64_t units() const {
+        uint64_t most = 8;
+        while (most > 1 && threads > 1 && groups() < most * threads)
+            most /= 2;
+        return most * pair_side;
+    }
+    TALLOW_INLINE void take(uint64_t from, uint64_t to) {
+        state.take(pointer_to<const bf16>(from));
+        result = pointer_to<bf16>(to);
+    }
+    TALLOW_INLINE void multiply(uint64_t first, uint64_t count) const {
+        const uint64_t begin = first / pair_side * Cell::gates;
+        const uint64_t end = (first + count + pair_side - 1) / pair_side * Cell::gates;
+        multiply_packed(state, weight, begin, end, [&](uint64_t row, uint64_t column, const float* sums) {
+            const uint64_t unit = column / Cell::gates * pair_side;
+            round_sums(state.terms - unit, result + (row * Cell::gates + column % Cell::gates) * state.terms + unit,
+                       sums);
+        });
+    }
+};
+#endif
+
+// The arguments of the cells of a step.
 struct StepCells {
     uint64_t hidden, cell, gates, products, bias, last_hidden, last_cell, lengths, run_parts, gates_stride, position,
         rows, length;
@@ -107,38 +223,22 @@ struct StepCells {
 };
 
 // A part has the products of all gates of some units, and then their cells: a step waits for its threads once.
-template <typename Cell, typename T>
-__attribute__((noinline)) void run_step(const StepProducts& products, const StepCells& cells) {
-    const uint64_t length = cells.length;
-    // The matrix is in a cache after the first step, so half of a part is worth a thread.
-    const uint64_t most = rows_of_part(products) / (2 * Cell::gates) / matrix_group * matrix_group;
-    const uint64_t units = most < matrix_group ? matrix_group : most < span_part ? most : span_part;
-    const widened<T>* const x = computed_rows<T>(products);
-    do_parts(cells, (length + units - 1) / units, [&, x](uint64_t part) {
+template <typename Cell, typename T, typename Products>
+__attribute__((noinline)) void run_step(const Products& products, const StepCells& cells) {
+    const uint64_t length = cells.length, units = products.units();
+    do_parts(cells, (length + units - 1) / units, [&](uint64_t part) {
         const uint64_t first = part * units, count = length - first < units ? length - first : units;
-        for (uint32_t k = 0; k < Cell::gates; ++k)
-            multiply_range<T, Elements<T>>(products, x, k * length + first, k * length + first + count);
+        products.multiply(first, count);
         for (uint64_t row = 0; row < cells.rows; ++row)
             step_units<Cell, T>(cells, row, first, count);
     });
 }
 
-// All steps of a sequence of at most most_rows rows.
-template <typename Cell, typename T, typename Arguments>
-TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
+template <typename Cell, typename T, typename Products, typename Arguments>
+TALLOW_INLINE void run_sequence(const Arguments& arguments) {
     const uint64_t rows = arguments.rows, length = arguments.length, steps = arguments.steps;
     const uint64_t state_bytes = rows * length * sizeof(T);
-    StepProducts products{0,
-                          arguments.initial,
-                          arguments.weight,
-                          0,
-                          arguments.held,
-                          arguments.run_parts,
-                          rows,
-                          Cell::gates * length,
-                          length,
-                          static_cast<int64_t>(length * sizeof(T)),
-                          arguments.threads};
+    Products products(arguments);
     StepCells cells{};
     cells.bias = arguments.bias;
     cells.last_hidden = arguments.initial;
@@ -151,14 +251,26 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
     cells.threads = arguments.threads;
     for (uint64_t i = 0; i < steps; ++i) {
         cells.position = arguments.reverse ? steps - 1 - i : i;
-        products.result = cells.products = arguments.products + cells.position * arguments.product_bytes;
+        cells.products = arguments.products + cells.position * arguments.product_bytes;
         cells.gates = arguments.gates + cells.position * arguments.gates_step * sizeof(T);
         cells.hidden = arguments.states + cells.position * state_bytes;
         cells.cell = Cell::has_cell ? cells.hidden + steps * state_bytes : 0;
+        products.take(cells.last_hidden, cells.products);
         run_step<Cell, T>(products, cells);
-        products.x = cells.last_hidden = cells.hidden;
+        cells.last_hidden = cells.hidden;
         cells.last_cell = cells.cell;
     }
+}
+
+// All steps of a sequence: of at most most_rows rows, or of any number where there is room for tiles.
+template <typename Cell, typename T, typename Arguments>
+TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
+#if defined(TALLOW_PAIRS)
+    if constexpr (is_same<T, bf16>)
+        if (arguments.packed != 0)
+            return run_sequence<Cell, T, PackedProducts<Cell>>(arguments);
+#endif
+    run_sequence<Cell, T, FewProducts<Cell, T>>(arguments);
 }
 
 // As in recurrent.hpp. of_hidden and of_cell may alias direct and direct_cell.

@@ -17,7 +17,7 @@ constexpr uint32_t tile_pairs = pair_side * pair_side;
 
 // Whether this machine has AMX for bf16. Linux lets a process use it that asks, unless a thread has too small a stack
 // for signals.
-inline bool has_pairs() {
+extern "C" __attribute__((visibility("default"), used)) inline bool has_pairs() {
     static const bool has = [] {
         constexpr uint32_t tiles_of_bf16 = 1u << 22 | 1u << 24;
         constexpr long ask_permission = 0x1023;
@@ -29,53 +29,76 @@ inline bool has_pairs() {
     return has;
 }
 
-// The shape of registers of tiles, as LDTILECFG reads it: each of the eight has 16 rows of 64 bytes.
+// The shapes of registers of tiles, as LDTILECFG reads them: rows have 64 bytes. Six have sums or a left side.
 struct alignas(64) TileShapes {
     uint8_t palette = 1;
     uint8_t unused[15] = {};
     uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    uint8_t rows[16] = {};
+
+    constexpr explicit TileShapes(uint8_t left_rows) {
+        for (uint32_t i = 0; i < 8; ++i)
+            rows[i] = i < 6 ? left_rows : uint8_t{pair_side};
+    }
 };
 static_assert(sizeof(TileShapes) == 64);
 
 // Compilers do not use these registers, and need not know that they are overwritten.
-#define TALLOW_LOAD_TILE(number, rows, stride)                                                                         \
-    asm volatile("tileloadd (%0,%1,1), %%tmm" #number ::"r"(rows), "r"(uint64_t{stride} * 4) : "memory")
-#define TALLOW_STORE_TILE(number, rows, stride)                                                                        \
-    asm volatile("tilestored %%tmm" #number ", (%0,%1,1)" ::"r"(rows), "r"(uint64_t{stride} * 4) : "memory")
-#define TALLOW_MULTIPLY_TILES(sums, lhs, rhs) asm volatile("tdpbf16ps %%tmm" #rhs ", %%tmm" #lhs ", %%tmm" #sums ::)
+template <uint32_t Number> TALLOW_INLINE void load_tile(const void* rows, uint64_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(stride * 4), "i"(Number) : "memory");
+}
+template <uint32_t Number> TALLOW_INLINE void store_tile(void* rows, uint64_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(rows), "r"(stride * 4), "i"(Number) : "memory");
+}
+template <uint32_t Sums, uint32_t Lhs, uint32_t Rhs> TALLOW_INLINE void multiply_tiles() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Lhs), "i"(Rhs));
+}
 
-// Adds products of bf16 to two tiles of sums, or to four of `Rows` = 2 rows of tiles. A row of tiles on the left, or a
-// column of them on the right, begins `Stride` pairs behind the one before; its tiles follow one another.
-template <uint32_t Rows, uint32_t Stride>
-TALLOW_INLINE void multiply_tiles_of_pairs(const uint32_t* lhs, const uint32_t* rhs, uint32_t pairs, float* sums,
-                                           uint64_t stride) {
-    float* const below = sums + pair_side * stride;
-    TALLOW_LOAD_TILE(0, sums, stride);
-    TALLOW_LOAD_TILE(1, sums + pair_side, stride);
-    if constexpr (Rows == 2) {
-        TALLOW_LOAD_TILE(2, below, stride);
-        TALLOW_LOAD_TILE(3, below + pair_side, stride);
+// Both sides of a block of tiles, and its sums. A row of tiles on the left begins `lhs_step` pairs behind the one
+// before, a column of them on the right `rhs_step`; its tiles follow one another. Rows of sums are `stride` apart.
+struct TileBlock {
+    const uint32_t* lhs;
+    const uint32_t* rhs;
+    uint64_t lhs_step;
+    uint64_t rhs_step;
+    uint32_t pairs;
+    uint32_t tile_rows;
+    float* sums;
+    uint64_t stride;
+
+    // Of the sums in this register: those of a column follow one another.
+    template <uint32_t Rows, uint32_t Number> TALLOW_INLINE float* place() const {
+        return sums + Number % Rows * tile_rows * stride + Number / Rows * pair_side;
     }
-    const uint32_t* const end = lhs + pairs * pair_side;
-    for (; lhs < end; lhs += tile_pairs, rhs += tile_pairs) {
-        TALLOW_LOAD_TILE(6, rhs, pair_side);
-        TALLOW_LOAD_TILE(4, lhs, pair_side);
-        TALLOW_MULTIPLY_TILES(0, 4, 6);
-        TALLOW_LOAD_TILE(7, rhs + Stride, pair_side);
-        TALLOW_MULTIPLY_TILES(1, 4, 7);
-        if constexpr (Rows == 2) {
-            TALLOW_LOAD_TILE(5, lhs + Stride, pair_side);
-            TALLOW_MULTIPLY_TILES(2, 5, 6);
-            TALLOW_MULTIPLY_TILES(3, 5, 7);
-        }
+    template <uint32_t Rows, uint32_t... Number> TALLOW_INLINE void load_sums(Numbers<Number...>) const {
+        (load_tile<Number>(place<Rows, Number>(), stride), ...);
     }
-    TALLOW_STORE_TILE(0, sums, stride);
-    TALLOW_STORE_TILE(1, sums + pair_side, stride);
-    if constexpr (Rows == 2) {
-        TALLOW_STORE_TILE(2, below, stride);
-        TALLOW_STORE_TILE(3, below + pair_side, stride);
+    template <uint32_t Rows, uint32_t... Number> TALLOW_INLINE void store_sums(Numbers<Number...>) const {
+        (store_tile<Number>(place<Rows, Number>(), stride), ...);
     }
+    template <uint32_t Rows, uint32_t... Column> TALLOW_INLINE void multiply(uint64_t place, Numbers<Column...>) const {
+        load_tile<4>(lhs + place, pair_side);
+        if constexpr (Rows == 2)
+            load_tile<5>(lhs + lhs_step + place, pair_side);
+        (multiply_column<Rows, Column>(rhs + Column * rhs_step + place), ...);
+    }
+    template <uint32_t Rows, uint32_t Column> static TALLOW_INLINE void multiply_column(const uint32_t* tile) {
+        constexpr uint32_t first = Column * Rows, right = 6 + Column % 2;
+        load_tile<right>(tile, pair_side);
+        multiply_tiles<first, 4, right>();
+        if constexpr (Rows == 2)
+            multiply_tiles<first + 1, 5, right>();
+    }
+};
+
+// Adds products of bf16 to at most four tiles of sums, of one or two rows of tiles.
+template <uint32_t Rows, uint32_t Columns> TALLOW_INLINE void multiply_tiles_of_pairs(const TileBlock& block) {
+    using Sums = typename CountUp<Rows * Columns>::type;
+    block.load_sums<Rows>(Sums());
+    const uint64_t end = uint64_t{block.pairs} * pair_side;
+    for (uint64_t place = 0; place < end; place += tile_pairs)
+        block.multiply<Rows>(place, typename CountUp<Columns>::type());
+    block.store_sums<Rows>(Sums());
 }
 
 // The same of any number of rows, and of two columns of tiles at a time. Rows and terms are rounded up to whole tiles.
@@ -85,20 +108,25 @@ TALLOW_INLINE void multiply_pairs(uint32_t rows, uint32_t columns, uint32_t term
     const uint32_t pairs = (terms + 2 * pair_side - 1) / (2 * pair_side) * pair_side;
     for (uint32_t column = 0; column < columns; column += 2 * pair_side)
         for (uint32_t row = 0; row < rows; row += 2 * pair_side) {
-            const uint32_t* const left = lhs + row / pair_side * Stride;
-            const uint32_t* const right = rhs + column / pair_side * Stride;
-            float* const to = sums + row * stride + column;
+            const TileBlock block{lhs + row / pair_side * Stride,
+                                  rhs + column / pair_side * Stride,
+                                  Stride,
+                                  Stride,
+                                  pairs,
+                                  pair_side,
+                                  sums + row * stride + column,
+                                  stride};
             if (rows - row > pair_side)
-                multiply_tiles_of_pairs<2, Stride>(left, right, pairs, to, stride);
+                multiply_tiles_of_pairs<2, 2>(block);
             else
-                multiply_tiles_of_pairs<1, Stride>(left, right, pairs, to, stride);
+                multiply_tiles_of_pairs<1, 2>(block);
         }
 }
 
-// Between its begin and its end a thread may multiply tiles.
+// Between its begin and its end a thread may multiply tiles, which have so many rows on the left.
 struct UsesTiles {
-    TALLOW_INLINE UsesTiles() {
-        static constexpr TileShapes shapes{};
+    TALLOW_INLINE explicit UsesTiles(uint32_t left_rows = pair_side) {
+        const TileShapes shapes(static_cast<uint8_t>(left_rows));
         asm volatile("ldtilecfg %0" ::"m"(shapes));
     }
     TALLOW_INLINE ~UsesTiles() {
@@ -205,6 +233,7 @@ struct PairSides {
     using Value = float;
     static constexpr uint32_t most_terms = 2 * tile_terms;
     static constexpr uint32_t most_rows = 4 * tile_rows;
+    static constexpr uint32_t near_rows = 2 * pair_side;
     static constexpr uint32_t most_columns = 2 * product_columns;
     static constexpr uint32_t row_step = pair_side;
     static constexpr uint32_t column_step = 2 * pair_side;

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import tallow as tl
 from tallow import Device, DType, Tensor
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.gpu_backend.ops import recurrent
 from tallow.runtime.program.program import LibraryCall
 
@@ -296,6 +297,52 @@ def test_errors(device: Device) -> None:
             function()
     with pytest.raises(tl.InvalidIndex):
         tl.lstm(x, own, lengths=Tensor([5, 1, 1], device=device))[0].numpy()
+
+
+@pytest.fixture(params=[True, False], ids=["tiles", "floats"])
+def has_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether the CPU multiplies states of bf16 in tiles."""
+    kernels = HostKernels.open()
+    if kernels is None or not kernels.has_tiles:
+        pytest.skip("the CPU has no tiles")
+    plans = Device.cpu().inner.plans
+    monkeypatch.setitem(vars(kernels), "has_tiles", request.param)
+    plans.clear()
+    yield request.param
+    plans.clear()
+
+
+# Around the rows and the units of a tile.
+@pytest.mark.parametrize("batch", [1, 3, 8, 16, 17, 33, 50])
+@pytest.mark.parametrize("units", [1, 16, 31, 33, 100])
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_layers_of_bf16(kind: str, batch: int, units: int, has_tiles: bool) -> None:
+    rng, count, (steps, directions) = np.random.default_rng(1), 1 if kind == "gru" else 2, (9, 2)
+    random = random_weights(kind, 5, units, 1, directions)
+    own = tensors_of({name: 2 / units**0.5 * each for name, each in random.items()}, Device.cpu(), "bf16")
+    weights = {name: each.to_dtype("f64").numpy() for name, each in own.items()}
+    arrays = [rng.normal(size=(steps, batch, 5)), *(rng.normal(size=(count, directions, batch, units)) / 2)]
+    x, *initial = [Tensor(each, dtype="f64").to_dtype("bf16") for each in arrays]
+    lengths = [int(length) for length in rng.integers(0, steps + 1, batch)]
+    state = tuple(initial) if kind == "lstm" else initial[0]
+    output, last = FUNCTIONS[kind](x, own, state, lengths=lengths)
+    states = [each.to_dtype("f64").numpy() for each in initial]
+    wanted, of_states = expected(kind, x.to_dtype("f64").numpy(), weights, states, lengths)
+    for ours, exact in zip((output, *states_of(last)), (wanted, *of_states), strict=True):
+        np.testing.assert_allclose(ours.to_dtype("f64").numpy(), exact, rtol=0, atol=0.06 * max(1, abs(exact).max()))
+
+
+@pytest.mark.parametrize("batch", [3, 20])
+def test_a_sequence_of_bf16_without_a_number_is_alone(batch: int, has_tiles: bool) -> None:
+    own = tensors_of(random_weights("lstm", 5, 33, 1, 1), Device.cpu(), "bf16")
+    array = np.random.default_rng(1).normal(size=(9, batch, 5))
+    before = tl.lstm(Tensor(array, dtype="f32").to_dtype("bf16"), own)[0].to_dtype("f32").numpy()
+    array[4, 1], array[4, 2] = np.nan, np.inf
+    after = tl.lstm(Tensor(array, dtype="f32").to_dtype("bf16"), own)[0].to_dtype("f32").numpy()
+    assert np.isnan(after[4:, 1]).all()
+    others = [row for row in range(batch) if row not in (1, 2)]
+    np.testing.assert_array_equal(after[:, others], before[:, others])
+    np.testing.assert_array_equal(after[:4], before[:4])
 
 
 METHODS = ("sequence", "sequence_with_products", "sequence_gradient")

@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final, Never, TypeAlias
 
 import numpy as np
@@ -70,6 +70,11 @@ class HostKernels:
     def has(self, family: str, name: str) -> bool:
         """Whether a family has a kernel, or another function, of this name."""
         return (family, name) in self._addresses or hasattr(self._libraries[family], name)
+
+    @cached_property
+    def has_tiles(self) -> bool:
+        """Whether this machine multiplies tiles of bf16: see pair_product.hpp."""
+        return self.has("host_product", "has_pairs") and bool(self._libraries["host_product"].has_pairs() & 1)
 
     def address(self, family: str, name: str) -> int:
         """The address of a kernel, or of another function, of a family."""

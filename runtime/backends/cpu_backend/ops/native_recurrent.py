@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MANY_STEPS: Final = 8
 # Products with fewer rows take as long with either layout.
 _COLUMN_ROWS: Final = 3
+_TILE_PAIRS: Final = 256
 
 
 def cell(
@@ -77,23 +78,31 @@ def _sequence(
     if own is None:
         return None
     steps, rows, units = (*gates.shape[:2], initial.shape[2])
-    if rows > FEW_ROWS or 0 in (steps, rows, units):
-        return shared.sequence(build, own, gates, weight, bias, initial, lengths, reverse, keep_products)
     kind, dtype, work = shared.kind_of(initial), gates.dtype, gates.layout.elem_count
+    has_tiles = dtype is DType.BF16 and steps >= _MANY_STEPS and kernels.has_tiles
+    if (rows > FEW_ROWS and not has_tiles) or 0 in (steps, rows, units):
+        return shared.sequence(build, own, gates, weight, bias, initial, lengths, reverse, keep_products)
     states = build.empty(dtype, kind.states * steps * rows * units)
     products = build.empty(dtype, work if keep_products else work // steps)
     gates = shared.contiguous_rows(own, gates)
-    held = NULL if dtype.compute is dtype else build.empty(DType.F32, rows * units).address
+    held = NULL if dtype.compute is dtype or has_tiles else build.empty(DType.F32, rows * units).address
+    tiles = _tiles(rows, units) + kind.gates * _tiles(units, units)
     packed = host_arguments.recurrent_sequence(
         states=states.address, products=products.address, gates=gates.address, weight=own.contiguous(weight).address,
         bias=address_of(shared.optional_contiguous(own, bias)), initial=own.contiguous(initial).address,
-        lengths=address_of(shared.optional_contiguous(own, lengths)), held=held, run_parts=RUN_PARTS,
+        lengths=address_of(shared.optional_contiguous(own, lengths)), held=held,
+        packed=build.empty(DType.U32, tiles * _TILE_PAIRS).address if has_tiles else NULL, run_parts=RUN_PARTS,
         gates_step=gates.strides[0], gates_stride=gates.strides[1],
         product_bytes=work // steps * gates.itemsize if keep_products else 0, steps=steps, rows=rows, length=units,
         reverse=reverse, threads=THREADS,
     )  # fmt: skip
     build.launch("host_recurrent", f"{kind.name}_sequence_{dtype.value}", 1, packed, work=work)
     return states, products
+
+
+def _tiles(lines: int, terms: int) -> int:
+    """How many tiles of pairs hold so many lines of terms: those of pair_product.hpp."""
+    return -(-lines // 16) * -(-terms // 32)
 
 
 class _Kernels:
