@@ -15,7 +15,7 @@ from ...dtype import DType
 from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 from ..program.builder import Facts, Op, OpCall, builds
-from ..program.dynamic import MAX_COUNT, dynamic_call, dynamic_ops
+from ..program.dynamic import dynamic_call, dynamic_ops
 from ..program.program import Results
 
 P = ParamSpec("P")
@@ -26,6 +26,9 @@ Key: TypeAlias = Hashable
 """All that decides how a call is carried out: the method, and its arguments except numbers. None is that of a call
 without a plan. Looking for a plan fails where an argument is of a wrong class, and the checks then name that; an error
 that has another reason is in the place of the key."""
+
+SizedPlans: TypeAlias = Callable[[Key, int], Plan]
+"""Returns the plan that runs a dynamic program for calls with a key and so many elements."""
 
 MAX_PLANS: Final = 1 << 14
 
@@ -53,8 +56,8 @@ class Plans(BoundedCache[Key, Plan]):
 
     def __init__(self) -> None:
         super().__init__(MAX_PLANS)
-        self.dynamic: BoundedCache[Hashable, DynamicPlan] = BoundedCache(MAX_PLANS)
-        """The plans of dynamic programs, by the keys of their calls."""
+        self.dynamic: BoundedCache[Hashable, SizedPlans] = BoundedCache(MAX_PLANS)
+        """The plans of dynamic programs, by all that decides what these are."""
         self.observers: tuple[Observer, ...] = ()
         self._known: BoundedCache[Key, Plan] = self
         self._lock = threading.Lock()
@@ -121,16 +124,6 @@ class Plans(BoundedCache[Key, Plan]):
             self._known.clear()
 
 
-class DynamicPlan(Protocol):
-    """Something that runs a dynamic program."""
-
-    run: Plan
-    """Runs it with storages, numbers and the number of elements."""
-
-    def plan(self, key: Key, count: int) -> Plan:
-        """Return the plan of later calls with a key and `count` elements."""
-
-
 class Planner:
     """A device as the dispatch sees it: it has programs of calls built, stores plans that run them, and runs these."""
 
@@ -162,21 +155,25 @@ class Planner:
         if function in dynamic_ops and not self.plans.observers:
             dynamic = dynamic_call(function, arguments, options, numbers)
             if dynamic is not None:
-                return self._dynamic(key, *dynamic, lambda: OpCall.of(function, arguments, options, numbers)[0])
+                dynamic_key, operands, count = dynamic
+                plans_of = self.plans.dynamic.get(dynamic_key)
+                if plans_of is None:
+                    call, _ = OpCall.of(function, arguments, options, numbers)
+                    plans_of = self._dynamic(dynamic_key, call, may_refuse)
+                return None if plans_of is None else self._run(key, plans_of(key, count), operands)
         call, operands = OpCall.of(function, arguments, options, numbers)
         return self._first(key, call, operands, may_refuse)
 
-    def _dynamic(
-        self, key: Key, dynamic_key: Hashable, operands: Sequence[Any], count: int, call_of: Callable[[], OpCall]
-    ) -> Any:
-        """Make a call of `count` elements that has no plan so far by a dynamic program."""
-        plans = self.plans
-        plan = plans.dynamic.get(dynamic_key)
-        if plan is None:
-            plan = plans.dynamic.put(dynamic_key, self.dynamic_plan_of(call_of().dynamic()))
-        result = plan.run(*operands, count)
-        if key is not None:
-            plans.remember(key, plan.plan(key, count))
+    def _dynamic(self, dynamic_key: Hashable, call: OpCall, may_refuse: bool) -> SizedPlans | None:
+        """Keep the plans of the dynamic program of a call; None where the op refuses."""
+        plans_of = self.sized_plans_of(call.dynamic(), may_refuse=may_refuse)
+        return None if plans_of is None else self.plans.dynamic.put(dynamic_key, plans_of)
+
+    def _run(self, key: Key, plan: Plan, operands: Sequence[Any], may_refuse: bool = False) -> Any:
+        """Make a call by a plan, which is kept unless it refuses."""
+        result = plan(*operands)
+        if key is not None and not (may_refuse and result is None):
+            self.plans.remember(key, plan)
         return result
 
     def _first(self, key: Key, call: OpCall, operands: Sequence[Any], may_refuse: bool) -> Any:
@@ -185,12 +182,7 @@ class Planner:
         if plans.observers:
             return self._observed(key, call, operands, may_refuse)
         plan = self.plan_of(key, call, may_refuse=may_refuse)
-        if plan is None:
-            return None
-        result = plan(*operands)
-        if key is not None and not (may_refuse and result is None):
-            plans.remember(key, plan)
-        return result
+        return None if plan is None else self._run(key, plan, operands, may_refuse)
 
     def _observed(self, key: Key, call: OpCall, operands: Sequence[Any], may_refuse: bool) -> Any:
         """Make a call in which observers take part."""
@@ -229,12 +221,16 @@ class Planner:
         plan = self.plans.get(key)
         if plan is not None:
             return plan()
-        position = dynamic_ops.get(function)
-        if position is None or self.plans.observers or not 0 < (count := arguments[position].elem_count) < MAX_COUNT:
+        op = dynamic_ops.get(function)
+        if op is None or op.shape is None or self.plans.observers:
+            return self._first(key, OpCall(function, arguments), (), may_refuse=True)
+        count = arguments[op.shape].elem_count
+        if not 0 < count <= op.limit:
             return self._first(key, OpCall(function, arguments), (), may_refuse=True)
         # All but the shape.
-        dynamic_key = key[: position + 1] + key[position + 2 :]
-        return self._dynamic(key, dynamic_key, (), count, lambda: OpCall(function, arguments))
+        dynamic_key = key[: op.shape + 1] + key[op.shape + 2 :]
+        plans_of = self.plans.dynamic.get(dynamic_key) or self._dynamic(dynamic_key, OpCall(function, arguments), True)
+        return None if plans_of is None else self._run(key, plans_of(key, count), ())
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the device that has no program."""
@@ -244,6 +240,6 @@ class Planner:
     def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
         """A plan that runs the program of a first call; None where the op refuses."""
 
-    def dynamic_plan_of(self, call: OpCall) -> DynamicPlan:
-        """Return the plan of the dynamic program of a call. Devices whose ops build none have no such plans."""
-        raise NotImplementedError
+    @abstractmethod
+    def sized_plans_of(self, call: OpCall, *, may_refuse: bool) -> SizedPlans | None:
+        """Plans that run the dynamic program of a call; None where the op refuses."""

@@ -31,6 +31,7 @@ from .values import (
     Buffer,
     CallNumber,
     Constant,
+    Count,
     Draw,
     ErrorRecord,
     KernelArguments,
@@ -38,7 +39,7 @@ from .values import (
     Number,
     Operand,
     Parameter,
-    Scalar,
+    Size,
     computed,
 )
 
@@ -87,7 +88,7 @@ class ProgramBuilder:
     """The program of one call, while its op appends steps to it."""
 
     def __init__(
-        self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset(), count: Parameter | None = None
+        self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset(), count: Count | None = None
     ) -> None:
         """Build for a device. Foreign memory of the arguments at these pairs of positions overlaps.
 
@@ -95,7 +96,7 @@ class ProgramBuilder:
         """
         self.facts = facts
         self._overlapping = overlapping
-        self._count = None if count is None else Scalar(count)
+        self._count = None if count is None else Size(count)
         self._steps: list[Step] = []
         self._allocated: list[Memory] = []
         self._returned: list[Memory] = []
@@ -355,7 +356,7 @@ class OpCall:
     ) -> None:
         self._function = function
         self._options = options
-        self._count: Parameter | None = None
+        self._count: Count | None = None
         self.arguments = arguments
         self.parts = parts
 
@@ -390,7 +391,7 @@ class OpCall:
 
     def dynamic(self) -> Self:
         """The call of any number of elements, which is one more argument."""
-        self._count = Parameter(len(self.arguments))
+        self._count = Count(len(self.arguments))
         self.arguments = *self.arguments, self._count
         return self
 

@@ -8,24 +8,34 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from .builder import GivenStorage
 from .program import Allocate, Copy, Fill, Launch, Program
-from .values import Address, Buffer, Draw, DrawPart, KernelArguments, Memory, Operand, Scalar
+from .values import Address, Buffer, Draw, DrawPart, KernelArguments, Memory, Operand, sized_number
 
 _Op = TypeVar("_Op", bound=Callable[..., Any])
 
 MAX_COUNT: Final = 1 << 48
-"""A dynamic program serves fewer elements, whose bytes and blocks the fields of structs can count."""
-dynamic_ops: Final[dict[Callable[..., Any], int | None]] = {}
-"""The ops that build dynamic programs, with the position of the shape among the arguments of those without operands."""
+"""A dynamic program serves at most so many elements, whose bytes and blocks the fields of structs can count."""
 
 
-def dynamic(op: _Op) -> _Op:
-    """Declare that an op builds dynamic programs.
+class DynamicOp(NamedTuple):
+    """An op that builds dynamic programs."""
+
+    shape: int | None
+    """The position of the shape among the arguments of an op without operands."""
+    limit: int
+    """Its dynamic programs serve at most so many elements."""
+
+
+dynamic_ops: Final[dict[Callable[..., Any], DynamicOp]] = {}
+
+
+def dynamic(op: _Op, limit: int = MAX_COUNT) -> _Op:
+    """Declare that an op builds dynamic programs, or leaves the call to another one whatever the number of elements.
 
     Its program depends on the shape of contiguous operands, or on the shape among its arguments, by the number of
-    elements alone, for which it asks `ProgramBuilder.count`.
+    elements alone, for which it asks `ProgramBuilder.count`. With more elements than the limit it is no dynamic op.
     """
     names = list(signature(op).parameters)
-    dynamic_ops[op] = names.index("shape") - 1 if "shape" in names else None
+    dynamic_ops[op] = DynamicOp(names.index("shape") - 1 if "shape" in names else None, limit)
     return op
 
 
@@ -52,13 +62,13 @@ def dynamic_call(
     count = 0
     end = len(arguments) - numbers
     for argument in arguments[:end]:
-        kind = type(argument)
-        if kind is Operand:
+        if isinstance(argument, Operand):
             storage, layout = argument
-            form = storage.dynamic_form
-            if form is None or not (layout.is_contiguous or form == GivenStorage.NUMBER):
+            form, is_contiguous = storage.dynamic_form, layout.is_contiguous
+            if form is None or not (is_contiguous or form == GivenStorage.NUMBER):
                 return None
-            key += storage.dtype, form, layout.start_offset
+            # A number is one element, whatever the layout repeats.
+            key += storage.dtype, form, layout.start_offset, is_contiguous
             operands.append(storage)
             elements = layout.elem_count
             if elements != (count or elements):
@@ -67,23 +77,18 @@ def dynamic_call(
         else:
             key.append(argument)
     operands += arguments[end:]
-    return DynamicCall(tuple(key), operands, count) if 0 < count < MAX_COUNT else None
+    return DynamicCall(tuple(key), operands, count) if 0 < count <= dynamic_ops[function].limit else None
 
 
 def with_count(program: Program, count: int) -> Program:
     """The program of calls with `count` elements, from a dynamic one, whose last argument is their number."""
-    *arguments, parameter = program.arguments
+    *arguments, _ = program.arguments
     allocated: dict[Memory, Memory] = {}
     draws: dict[Draw, Draw] = {}
 
     def known(value: Any) -> Any:
         """A value with so many elements."""
         kind = type(value)
-        if kind is Scalar:
-            source = count if value.source is parameter else known(value.source)
-            if source is value.source:
-                return value
-            return source if value.function is None else value.function(source, *value.constants)
         if kind is Address:
             return Address(memory_of(value.memory), value.offset)
         if kind is DrawPart:
@@ -91,7 +96,7 @@ def with_count(program: Program, count: int) -> Program:
             if draw not in draws:
                 draws[draw] = Draw(known(draw.blocks))
             return getattr(draws[draw], value.name)
-        return value
+        return sized_number(value, count)
 
     def memory_of(memory: Memory) -> Memory:
         if memory.argument is not None:
@@ -106,7 +111,8 @@ def with_count(program: Program, count: int) -> Program:
                 return Allocate(memory_of(memory))
             case Launch(blocks=blocks, arguments=packed):
                 fields = tuple(map(known, packed.fields))
-                return step._replace(blocks=known(blocks), arguments=KernelArguments(packed.struct, fields))
+                arguments = KernelArguments(packed.struct, fields)
+                return step._replace(blocks=known(blocks), arguments=arguments, work=known(step.work))
             case Copy(target, source, nbytes):
                 return Copy(known(target), known(source), known(nbytes))
             case Fill(target, byte, nbytes):
@@ -118,7 +124,7 @@ def with_count(program: Program, count: int) -> Program:
         name=program.name,
         arguments=tuple(arguments),
         steps=tuple(map(step_of, program.steps)),
-        result=results[0] if isinstance(program.result, Buffer) else tuple(results) or None,
+        result=results[0] if isinstance(program.result, Buffer) else tuple(results) if results else program.result,
         released=tuple([tuple(map(memory_of, each)) for each in program.released]),
         buffers=tuple(results),
     )

@@ -181,6 +181,12 @@ class Parameter:
         return f"n{self.position}"
 
 
+class Count(Parameter):
+    """The number of elements of a call, the last argument of a dynamic program."""
+
+    __slots__ = ()
+
+
 class Scalar(Value):
     """A number that each run computes: `function(source, *constants)`, or the source itself.
 
@@ -197,9 +203,25 @@ class Scalar(Value):
         self.constants = constants
 
 
+class Size(Scalar):
+    """A number of a dynamic program: the number of elements, or what follows from it."""
+
+    __slots__ = ()
+
+    def at(self, count: int) -> int:
+        """The number, of so many elements."""
+        number = self.source.at(count) if isinstance(self.source, Size) else count
+        return number if self.function is None else self.function(number, *self.constants)
+
+
 def computed(function: Callable[..., int], source: Number, *constants: Any) -> Number:
     """`function(source, *constants)`: now, or in each run where the source is a value."""
-    return Scalar(source, function, *constants) if isinstance(source, Scalar) else function(source, *constants)
+    return type(source)(source, function, *constants) if isinstance(source, Scalar) else function(source, *constants)
+
+
+def sized_number(number: Any, count: int) -> Any:
+    """A number of a program, of so many elements where that matters; what is no such number stays."""
+    return number.at(count) if type(number) is Size else number
 
 
 class ErrorRecord(Value):

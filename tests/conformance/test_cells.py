@@ -58,7 +58,7 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     def run(plan: executor.GpuPlan, *operands: Any) -> Any:
         if operands and not slow_path.required:
             copies = {
-                id(operand): plan._device.copy_of(operand)
+                id(operand): plan.device.copy_of(operand)
                 for operand in operands
                 if isinstance(operand, GpuStorage) and operand.number is None
             }

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan, GpuSizedPlan
+from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan
 from tallow.runtime.backends.plan import Key, Plan, Plans
 
 from . import matrix
@@ -114,8 +114,7 @@ class Remembered(Plans):
 
     def remember(self, key: Key, plan: Plan) -> None:
         """Note the key, unless what is compiled takes the place of what compiled it."""
-        compile_first = GpuPlan, GpuSizedPlan
-        if isinstance(plan, compile_first) or not isinstance(self.get(key), compile_first):
+        if isinstance(plan, GpuPlan) or not isinstance(self.get(key), GpuPlan):
             self.keys_of_plans.append(key)
         super().remember(key, plan)
 

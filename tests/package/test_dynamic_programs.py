@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tallow import DType, Layout
+from tallow.kernels import host_launches as host_emitted
 from tallow.kernels import launches as emitted
 from tallow.op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
+from tallow.runtime.backends.cpu_backend.kernel_call import BRIEF
+from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_memory
 from tallow.runtime.backends.gpu_backend.ops import copy, elementwise, memory
 from tallow.runtime.core.shape import Shape
-from tallow.runtime.program.builder import Facts, OpCall
+from tallow.runtime.program.builder import Facts, OpCall, ProgramBuilder
 from tallow.runtime.program.dynamic import dynamic_call, dynamic_ops, with_count
 from tallow.runtime.program.values import Operand
 
@@ -55,22 +59,43 @@ CALLS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "randn": lambda n: (emitted.rand_normal_f64, 0.0, 1.0, Shape((n,)), BF16),
     "rand_integers": lambda n: (emitted.rand_integers, -3, 5, Shape((n,))),
 }  # fmt: skip
-NUMBERS = {"parameter": 1, "const_set": 1}
+HOST = SimpleNamespace(has=lambda *_: True)
+"""Kernels of the CPU of every name."""
+CALLS |= {
+    "host unary": lambda n: (native.elementwise, HOST, UnaryOp.EXP, of(BF16, n, 3)),
+    "host parameter": lambda n: (native.elementwise, HOST, MethodOp.ELU, of(F32, n), 0.5),
+    "host cast": lambda n: (native.elementwise, HOST, MethodOp.TO_DTYPE, of(F32, n), DType.F16),
+    "host binary": lambda n: (native.elementwise, HOST, BinaryOp.ADD, of(F32, n), of(F32, n, 1)),
+    "host number": lambda n: (
+        native.elementwise, HOST, BinaryOp.SUB, Operand(Stored(F32, 1), Layout(Shape((n,)), (0,))), of(F32, n),
+    ),
+    "host gradients": lambda n: (
+        native.joint, HOST, BinaryGradientsOp.MUL_GRADIENTS, of(F32, n), of(F32, n), of(F32, n),
+    ),
+    "host fill": lambda n: (native_copy.fill, HOST, of(BF16, n), 2.5),
+    "host zeros": lambda n: (native_memory.zeros, HOST, Shape((n,)), BF16),
+    "host empty": lambda n: (native_memory.empty, HOST, Shape((n,)), BF16),
+    "host rand": lambda n: (host_emitted.rand_uniform_f64, HOST, 0.0, 1.0, Shape((n,)), F32),
+    "host randn": lambda n: (host_emitted.rand_normal_f64, HOST, 0.0, 1.0, Shape((n,)), BF16),
+    "host rand_integers": lambda n: (host_emitted.rand_integers, HOST, -3, 5, Shape((n,))),
+}  # fmt: skip
+NUMBERS = {"parameter": 1, "const_set": 1, "host parameter": 1, "host fill": 1}
 
 
 def call_of(name: str, count: int) -> OpCall:
     op, *arguments = CALLS[name](count)
-    options = {"result": arguments.pop()} if op is elementwise.cast else {}
+    options = {"result": arguments.pop()} if isinstance(arguments[-1], DType) and "cast" in name else {}
     return OpCall.of(op, tuple(arguments), options, NUMBERS.get(name, 0))[0]
 
 
 @pytest.mark.parametrize("facts", [FACTS, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_dynamic_program_is_that_of_each_number_of_elements(name: str, facts: Facts) -> None:
-    for built_for in (1, 1 << 23):
+    limit = dynamic_ops[CALLS[name](1)[0]].limit
+    for built_for in (2, min(1 << 23, limit)):
         program = call_of(name, built_for).dynamic().program(facts)
         assert program is not None
-        for count in COUNTS:
+        for count in [count for count in COUNTS if count <= limit and (count > 1 or name != "host number")]:
             expected = call_of(name, count).program(facts)
             assert expected is not None
             assert described(with_count(program, count)) == described(expected)
@@ -78,9 +103,7 @@ def test_a_dynamic_program_is_that_of_each_number_of_elements(name: str, facts: 
 
 
 def test_every_dynamic_op_is_tested() -> None:
-    assert {CALLS[name](1)[0] for name in CALLS} == {op for op in dynamic_ops if "gpu_backend" in op.__module__} | {
-        getattr(emitted, name) for name in ("rand_uniform_f64", "rand_normal_f64", "rand_integers")
-    }
+    assert {call(1)[0] for call in CALLS.values()} == dynamic_ops.keys()
 
 
 def test_a_dynamic_program_is_printed() -> None:
@@ -120,6 +143,9 @@ def test_calls_that_differ_in_their_number_of_elements_have_one_key() -> None:
         dynamic_call(elementwise.unary, (MethodOp.ELU, contiguous(6, 1), 0.5), {"result": None}, 1),
         dynamic_call(elementwise.unary, (MethodOp.ELU, contiguous(6, form=-1), 0.5), {"result": None}, 1),
         dynamic_call(elementwise.unary, (MethodOp.ELU, x, 0.5), {"result": F32}, 1),
+        # One element, and the same one repeated, of which it is written once.
+        dynamic_call(copy.const_set, (contiguous(1, form=-1),), {}, 0),
+        dynamic_call(copy.const_set, (Operand(contiguous(1, form=-1).storage, Layout(Shape((3,)), (0,))),), {}, 0),
     ]
     keys = {first.key, *[other.key for other in others if other is not None]}
     assert len(keys) == 1 + len(others)
@@ -137,3 +163,8 @@ def test_calls_that_differ_in_their_number_of_elements_have_one_key() -> None:
 )
 def test_other_calls_have_programs_of_their_own(operands: tuple[Operand, ...]) -> None:
     assert dynamic_call(elementwise.unary, operands, {}, 0) is None
+
+
+def test_more_elements_than_the_limit_have_programs_of_their_own() -> None:
+    assert dynamic_ops[native_memory.zeros].limit == BRIEF
+    assert native_memory.zeros(ProgramBuilder(FACTS), HOST, Shape((BRIEF + 1,)), F32) is None  # type: ignore[arg-type]

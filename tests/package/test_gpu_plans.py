@@ -57,8 +57,16 @@ def test_one_program_serves_any_number_of_elements(gpu, plans):
                 device.set_seed(count)
                 values.append(call(count, device).numpy())
             assert np.allclose(*values, rtol=1e-5)
-    names = ["arange", "binary", "unary", "unary", "binary", "zeros", "const_set", "rand_uniform_f64"]
+    # A number and one element have a program of their own.
+    names = ["arange", "binary", "unary", "binary", "unary", "binary", "zeros", "const_set", "rand_uniform_f64"]
     assert [plan.name for plan in plans.dynamic.values()] == names
+
+
+def test_a_number_that_a_layout_repeats_is_written_once_whatever_was_written_before(gpu, plans):
+    for count in (1, 5, 100_000):
+        number = tl.Device(gpu).storage_from_slice([2.0], DType.F32)
+        number.const_set(3.0, tl.Layout((count,), (0,)))
+        assert number.to_numpy() == 3
 
 
 def test_an_error_in_a_plan_shows_its_line_and_its_op(gpu, plans, monkeypatch):

@@ -193,3 +193,39 @@ def test_every_op_of_kernels_builds_a_program() -> None:
     ]
     assert len(functions) > 50
     assert [function.__name__ for function in functions if not builds(function)] == []
+
+
+def test_one_program_serves_any_number_of_elements() -> None:
+    cpu, plans = tl.Device.cpu(), DEVICE.plans
+    calls: list[Callable[[int], tl.Tensor]] = [
+        lambda count: tl.arange(count, dtype="f32").gelu(),
+        lambda count: tl.arange(count, dtype="bf16").elu(count),
+        lambda count: tl.arange(count, dtype="f32") - 0.5,
+        lambda count: tl.arange(count + 3, dtype="f64")[3:] * tl.arange(count, dtype="f64"),
+        lambda count: tl.arange(count, dtype="i32").to_dtype("f16"),
+        lambda count: tl.zeros((count,), dtype="i16"),
+        lambda count: tl.full((count,), count),
+        lambda count: tl.rand((count,)),
+        lambda count: tl.randn((count,), dtype="f64"),
+        lambda count: tl.Tensor([2.0]).broadcast_as((count,)).copy().fill_(3),
+    ]
+    counts = (3, 3, 8, 5, 5, 5, 70_000, 1, 0, 3)
+    for call in calls:
+        expected = []
+        for count in counts:
+            plans.clear()
+            cpu.set_seed(count)
+            expected.append(call(count).numpy())
+        plans.clear()
+        for count, alone in zip(counts, expected, strict=True):
+            cpu.set_seed(count)
+            assert call(count).numpy().tobytes() == alone.tobytes()
+        # One element alone is a number, which has programs of its own.
+        assert len(plans.dynamic) < len(set(counts) - {0})
+
+
+def test_what_a_layout_repeats_is_written_once_whatever_was_written_before() -> None:
+    for count in (1, 5, 100_000):
+        storage = tl.Device.cpu().storage(np.zeros(1, "f4"))
+        storage.const_set(3.0, tl.Layout((count,), (0,)))
+        assert storage.to_numpy() == 3

@@ -13,10 +13,11 @@ from ...core.layout import Layout
 from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
 from ...program.builder import NO_FACTS, OpCall
+from ...program.dynamic import with_count
 from ...program.host import HostCompiler
 from ...program.program import Program
 from ..backend import Part
-from ..plan import Key, Plan
+from ..plan import Key, Plan, SizedPlans
 from . import strided, transfer
 from .library_device import LibraryDevice
 
@@ -95,6 +96,15 @@ class ArrayDevice(LibraryDevice):
         with self.translating():
             program = call.program(self.facts, may_refuse=may_refuse)
         return None if program is None else self.compiled(program)
+
+    def sized_plans_of(self, call: OpCall, *, may_refuse: bool) -> SizedPlans | None:
+        with self.translating():
+            program = call.program(self.facts, may_refuse=may_refuse)
+        return None if program is None else self.sized(program)
+
+    def sized(self, program: Program) -> SizedPlans:
+        """Return what gives the plans of a dynamic program."""
+        return lambda _, count: self.compiled(with_count(program, count))
 
     def compiled(self, program: Program, mark: Callable[[], None] | None = None) -> Plan:
         """Return the function that runs a program; it calls `mark` before each step if there are several."""

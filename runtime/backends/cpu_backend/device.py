@@ -19,7 +19,7 @@ from ...program.program import Program
 from ..array_backend.device import ArrayDevice
 from ..array_backend.imported import Imported
 from ..backend import Part
-from ..plan import Plan
+from ..plan import Plan, SizedPlans
 from . import blas, execute, host_libraries
 from .host_device import HostDevice
 from .kernels import HostKernels
@@ -78,6 +78,9 @@ class CpuDevice(ArrayDevice, HostDevice):
 
     def compiled(self, program: Program, mark: Callable[[], None] | None = None) -> Plan:
         return execute.compiled(self, program, mark)
+
+    def sized(self, program: Program) -> SizedPlans:
+        return execute.sized(self, program) or super().sized(program)
 
     @property
     def fused_op(self) -> Sequence[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -18,15 +18,16 @@ from ...program.values import (
     BlocksBuffer,
     Buffer,
     Constant,
+    Count,
     Draw,
     DrawPart,
     Memory,
     Parameter,
     Scalar,
     Value,
-    known,
+    sized_number,
 )
-from ..plan import Plan
+from ..plan import Plan, SizedPlans
 from .host_device import HostDevice
 from .kernel_call import KernelCall
 from .storage import CpuStorage
@@ -34,46 +35,71 @@ from .storage import CpuStorage
 
 def compiled(device: HostDevice, program: Program, mark: Callable[[], None] | None = None) -> Plan:
     """A function of storages and numbers that runs a program. In front of each of several steps it calls `mark`."""
-    plan = _only_call(device, program)
-    if plan is not None:
-        return plan
+    call = _OnlyCall.of(device, program)
+    if call is not None:
+        return call.plan()
     plan = _Compiler(device, program, mark).plan()
     # NumPy warns of nothing that is part of the meaning, such as 1 / 0.
     return np.errstate(all="ignore")(plan) if any(type(step) is HostCall for step in program.steps) else plan
 
 
-def _only_call(device: HostDevice, program: Program) -> Plan | None:
-    """Return the call of the only launch, if it takes the program's operands and returns the program's results."""
-    *others, launch = program.steps or (None,)
-    if type(launch) is not Launch:
-        return None
-    for step in others:
-        if type(step) is not Allocate:
+def sized(device: HostDevice, program: Program) -> SizedPlans | None:
+    """Return what gives the plans of a dynamic program, if these are calls of its only launch."""
+    call = _OnlyCall.of(device, program)
+    return None if call is None else lambda _, count: call.plan(count)
+
+
+class _OnlyCall(NamedTuple):
+    """The only launch of a program, as a call that takes its operands and returns its results."""
+
+    device: HostDevice
+    call: KernelCall
+    results: tuple[Buffer, ...]
+    scratch: list[Buffer]
+    makes_tuple: bool
+    draws: Iterable[Draw]
+
+    @classmethod
+    def of(cls, device: HostDevice, program: Program) -> Self | None:
+        """The call of a program; None where more than the call is to be done."""
+        *others, launch = program.steps or (None,)
+        if type(launch) is not Launch:
             return None
-    positions: dict[Memory, int] = {}
-    parameters: list[Any] = []
-    for argument in program.arguments:
-        if isinstance(argument, Parameter):
-            parameters.append(argument)
-        else:
-            positions[argument.memory] = len(positions)
-    call = KernelCall(device, launch, positions)
-    results, scratch = program.buffers, program.released[-1]
-    made = [*[buffer.memory for buffer in results], *scratch]
-    if len(scratch) > 1 or call.divided or len(call.new) != len(made) or call.new.keys() != set(made):
-        return None
-    draws = {number.draw: None for number in call.numbers if type(number) is DrawPart} if call.numbers else {}
-    for draw in draws:
-        parameters += draw.seed, draw.block
-    plan, numbers = call.plan(results, [_scratch(each) for each in scratch], type(program.result) is not Buffer)
-    # Other numbers are computed in front of the call.
-    return _drawing(device, plan, draws) if numbers == parameters else None
+        for step in others:
+            if type(step) is not Allocate:
+                return None
+        positions: dict[Memory, int] = {}
+        parameters: list[Any] = []
+        for argument in program.arguments:
+            if not isinstance(argument, Parameter):
+                positions[argument.memory] = len(positions)
+            elif type(argument) is not Count:
+                parameters.append(argument)
+        call = KernelCall(device, launch, positions)
+        results, scratch = program.buffers, program.released[-1]
+        made = [*[buffer.memory for buffer in results], *scratch]
+        if len(scratch) > 1 or call.divided or len(call.new) != len(made) or call.new.keys() != set(made):
+            return None
+        draws = {number.draw: None for number in call.numbers if type(number) is DrawPart} if call.numbers else {}
+        for draw in draws:
+            parameters += draw.seed, draw.block
+        # Other numbers are computed in front of the call.
+        if call.taken != parameters:
+            return None
+        return cls(
+            device, call, results, [_scratch(each) for each in scratch], type(program.result) is not Buffer, draws
+        )
+
+    def plan(self, count: int = 0) -> Plan:
+        """The plan; of a dynamic program, that of calls with `count` elements."""
+        plan = self.call.plan(self.results, self.scratch, self.makes_tuple, count)
+        return _drawing(self.device, plan, self.draws, count) if self.draws else plan
 
 
-def _drawing(device: HostDevice, plan: Plan, draws: Iterable[Draw]) -> Plan:
+def _drawing(device: HostDevice, plan: Plan, draws: Iterable[Draw], count: int = 0) -> Plan:
     """A plan that draws what a plan takes after its operands: the seed and the first block of each draw."""
     for draw in draws:
-        plan = _draw(plan, device.random, known(draw.blocks))
+        plan = _draw(plan, device.random, sized_number(draw.blocks, count))
     return plan
 
 
@@ -146,8 +172,8 @@ class _Compiler(HostCompiler):
             call = KernelCall(self._device, step, {}, self._storages)
         scratch = [memory for memory in call.new if memory in released][:1]
         made = [memory for memory in call.new if memory not in scratch]
-        plan, numbers = call.plan(list(map(self._buffer, made)), list(map(_scratch, scratch)), len(made) > 1)
-        operands = [*(self._storages[memory] for memory in call.positions), *map(self._text, numbers)]
+        plan = call.plan(list(map(self._buffer, made)), list(map(_scratch, scratch)), len(made) > 1)
+        operands = [*(self._storages[memory] for memory in call.positions), *map(self._text, call.taken)]
         text = f"{self._constant(plan)}({', '.join(operands)})"
         if made:
             text = f"{', '.join(map(self._name, made))} = {text}"

@@ -20,7 +20,7 @@ from ....kernels.host_arguments import (
 from ...core.layout import Layout
 from ...helpers.host_memory import out_of_memory
 from ...program.program import Launch
-from ...program.values import Address, Buffer, Constant, Memory, Scalar, Value, known
+from ...program.values import Address, Buffer, Constant, Memory, Scalar, Size, Value, sized_number
 from ..plan import Plan, kind_of
 from .host_device import HostDevice
 from .kernels import address_of_array
@@ -47,8 +47,9 @@ class KernelCall:
         self._wrong: list[WrongIndexItems] = []
         self._tables: list[Any] = []
         self._number_items: list[NumberItems] = []
+        self._sizes: list[tuple[int, Size]] = []
         self.numbers: list[Value] = []
-        """The numbers, in the order in which the call takes them."""
+        """The numbers of a run, in the order of their fields."""
         self.positions = positions
         """The memory of the storages that the call takes."""
         self.new: dict[Memory, int] = {}
@@ -85,34 +86,43 @@ class KernelCall:
                 fields[number] = 1
             elif kind is Function:
                 fields[number] = kernels.address(value.family, value.name)
+            elif kind is Size:
+                self._sizes.append((number, value))
             elif kind is IndexRecord:
                 self._wrong.append(WrongIndexItems(place, value.fail))
             else:
                 self._number_items.append(NumberItems(place))
                 self.numbers.append(value)
+        self._compute, self.taken = _as_taken(self.numbers) if self.numbers else (None, [])
+        """The compute dtype of the numbers that the call takes, and these."""
 
-    def plan(self, results: Sequence[Buffer], scratch: Sequence[Buffer], as_tuple: bool) -> tuple[Plan, list[Any]]:
-        """The function that makes the call and returns storages of results, and the numbers that it takes."""
-        kernels, launch = self._device.kernels, self._launch
+    def plan(self, results: Sequence[Buffer], scratch: Sequence[Buffer], makes_tuple: bool, count: int = 0) -> Plan:
+        """The function that makes the call and returns storages of results.
+
+        In a dynamic program, it is that of calls with `count` elements.
+        """
+        kernels, launch, fields, compute = self._device.kernels, self._launch, [*self._fields], self._compute
         assert kernels is not None, "the kernels are there"
-        compute, numbers = _as_taken(self.numbers) if self.numbers else (None, [])
+        for number, size in self._sizes:
+            fields[number] = size.at(count)
         # The call converts these itself, and others by `bits_of`.
         is_own = compute is not None and compute.is_float and compute.compute is compute
-        plan = kernels.call(CallItems(
+        made = tuple([self._items(each, count) for each in results])
+        plan: Plan = kernels.call(CallItems(
             shared=kernels.shared, kernel=kernels.address(launch.family, launch.kernel),
-            arguments=launch.arguments.struct.pack(*self._fields), threads_place=self._threads,
-            is_brief=max([known(launch.work), *[result.length for result in results]]) <= BRIEF,
-            makes_tuple=as_tuple, device=self._device, compute=compute,
+            arguments=launch.arguments.struct.pack(*fields), threads_place=self._threads,
+            is_brief=max([sized_number(launch.work, count), *[each.length for each in made]]) <= BRIEF,
+            makes_tuple=makes_tuple, device=self._device, compute=compute,
             compute_bytes=compute.itemsize if is_own and compute is not None else 0,
-            results=tuple(map(self._items, results)), scratch=tuple(map(self._items, scratch)),
+            results=made, scratch=tuple([self._items(each, count) for each in scratch]),
             sources=tuple(self._sources), unaliased=tuple(self._unaliased), stored=len(self.positions),
             numbers=tuple(self._number_items), wrong=tuple(self._wrong), kept=self._tables,
         ))  # fmt: skip
-        return plan, numbers
+        return plan
 
-    def _items(self, buffer: Buffer) -> ResultItems:
-        dtype, length, nbytes = buffer.dtype, buffer.length, buffer.nbytes
-        return ResultItems(self.new[buffer.memory], nbytes, length, dtype, kind_of(dtype, length))
+    def _items(self, buffer: Buffer, count: int) -> ResultItems:
+        dtype, length = buffer.dtype, sized_number(buffer.count, count)
+        return ResultItems(self.new[buffer.memory], length * dtype.itemsize, length, dtype, kind_of(dtype, length))
 
 
 def _as_taken(numbers: list[Any]) -> tuple[DType | None, list[Any]]:

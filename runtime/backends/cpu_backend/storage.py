@@ -65,6 +65,10 @@ class CpuStorage(ArrayStorage):
         self.kind = kind_of(dtype, length)
 
     @property
+    def dynamic_form(self) -> int:
+        return self.NUMBER if self.length == 1 else 0
+
+    @property
     def data(self) -> Array:
         """The elements."""
         memory = self._memory

@@ -18,7 +18,7 @@ from ...program.builder import Facts
 from ..backend import BackendStorage, Part
 from .driver import capture, fork, slow_path
 from .driver.grid import MAX_ROWS_OF_X
-from .execute.program import dynamic_plan_of, plan_of
+from .execute.program import plan_of, sized_plans_of
 from .gpu_base import GpuBase, Opened
 from .memory.storage import GpuStorage, QGpuStorage
 
@@ -138,7 +138,7 @@ class GpuDevice(GpuBase):
         return self.blocks_class(self, dtype, length, storage.memory)
 
     plan_of = plan_of
-    dynamic_plan_of = dynamic_plan_of
+    sized_plans_of = sized_plans_of
 
     def profiler(self, label: str, listener: Listener) -> GpuProfiler:
         from .execute.profiler import GpuProfiler

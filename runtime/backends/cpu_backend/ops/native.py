@@ -12,7 +12,8 @@ from .....limits import MAX_RANK
 from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
 from ....core.layout import collapse
 from ....program.builder import ProgramBuilder
-from ....program.values import NULL, Address, Buffer, Operand, Parameter, Pointer, dense, filled
+from ....program.dynamic import dynamic
+from ....program.values import NULL, Address, Buffer, Number, Operand, Parameter, Pointer, dense, filled
 from ..values import THREADS, Function, number_bits
 
 if TYPE_CHECKING:
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 # No array of C++ is empty.
 _PARAMETERS: Final = max(host_arguments.PARAMETERS.get("span", 0), 1)
 _ZEROS: Final = (0,) * MAX_RANK
+_LINE: Final = (1, *_ZEROS[1:])
 MOVE: Final = None
 """Instead of a kernel's name: the elements of the one operand are only moved."""
 
 
+@dynamic
 def elementwise(
     build: ProgramBuilder,
     kernels: HostKernels,
@@ -48,11 +51,13 @@ def elementwise(
             return None
     if shape.elem_count == 0:
         return None
-    made = build.empty(result or op.result_of(source), shape.elem_count)
-    launch_map(build, kernel, [dense(made, shape)], operands, numbers)
+    count = build.count(shape.elem_count)
+    made = build.empty(result or op.result_of(source), count)
+    launch_map(build, kernel, [dense(made, shape)], operands, numbers, count=count)
     return made
 
 
+@dynamic
 def joint(
     build: ProgramBuilder,
     kernels: HostKernels,
@@ -66,8 +71,9 @@ def joint(
     kernel = op.kernel(dtype, operands[0].dtype)
     if not kernels.has("span", kernel) or shape.elem_count == 0:
         return None
-    results = build.empty(dtype, shape.elem_count), build.empty(dtype, shape.elem_count)
-    launch_map(build, kernel, [dense(each, shape) for each in results], operands, numbers)
+    count = build.count(shape.elem_count)
+    results = build.empty(dtype, count), build.empty(dtype, count)
+    launch_map(build, kernel, [dense(each, shape) for each in results], operands, numbers, count=count)
     return results
 
 
@@ -78,11 +84,13 @@ def launch_map(
     operands: Sequence[Operand],
     numbers: Sequence[complex | Parameter] = (),
     source: Pointer | None = None,
+    count: Number | None = None,
 ) -> None:
     """Write to the targets what an elementwise kernel computes of operands and numbers.
 
-    `source` is the address of the last operand, where that is another one. Numbers are in the compute dtype of that
-    operand, of complex numbers in that of their parts; without an operand they are elements.
+    `count` is the number of elements, where a dynamic program has a value for it. `source` is the address of the last
+    operand, where that is another one. Numbers are in the compute dtype of that operand, of complex numbers in that of
+    their parts; without an operand they are elements.
     """
     first, every = targets[0], [*targets, *operands]
     layout, compute = first.layout, operands[-1].dtype.compute.real if operands else first.dtype
@@ -93,19 +101,29 @@ def launch_map(
         itemsize = storage.dtype.itemsize
         addresses.append(Address(storage.memory, own.start_offset * itemsize))
         itemsizes.append(itemsize)
-        strides += own.strides[::-1]
-        strides += _ZEROS[len(own.strides) :]
+        if own.is_contiguous:
+            strides += _LINE
+        elif not any(own.strides):
+            strides += _ZEROS
+    if count is None:
+        count = layout.elem_count
+    dims: tuple[Number, ...] = (count,)
+    # An operand whose elements neither follow each other nor are one needs the dims.
+    if len(strides) < len(every) * MAX_RANK:
+        dims, strides = layout.shape[::-1], []
+        for _, own in every:
+            strides += own.strides[::-1]
+            strides += _ZEROS[len(own.strides) :]
     if source is not None:
         addresses[-1] = source
     packed = host_arguments.map_operands(
         kernel=NULL if kernel is MOVE else Function("span", kernel),
         addresses=filled(addresses, MOST_OPERANDS, NULL), threads=THREADS, operands=len(every),
-        results=len(targets), rank=len(layout.shape),
-        itemsizes=filled(itemsizes, MOST_OPERANDS, 0), count=layout.elem_count,
-        dims=filled(layout.shape[::-1], MAX_RANK, 0), strides=filled(strides, MOST_OPERANDS * MAX_RANK, 0),
+        results=len(targets), rank=len(dims), itemsizes=filled(itemsizes, MOST_OPERANDS, 0), count=count,
+        dims=filled(dims, MAX_RANK, 0), strides=filled(strides, MOST_OPERANDS * MAX_RANK, 0),
         parameters=filled([number_bits(number, compute) for number in numbers], _PARAMETERS, 0),
     )  # fmt: skip
-    build.launch("span", "map_operands", 1, packed, work=layout.elem_count)
+    build.launch("span", "map_operands", 1, packed, work=count)
 
 
 def runs_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int, int] | None:

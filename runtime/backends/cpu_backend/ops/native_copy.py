@@ -20,6 +20,7 @@ from ....core.layout import Layout, collapse
 from ....core.padding import packed_runs, padded_dims
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
+from ....program.dynamic import dynamic
 from ....program.values import NULL, Address, Buffer, Constant, Operand, Parameter, StorageOrBuffer, filled
 from ..values import THREADS, Snapshot, number_bits
 from .native import MOVE, copied, launch_map, runs_of
@@ -33,12 +34,17 @@ Written: TypeAlias = tuple[()] | None
 _MOST_BYTES: Final = 8
 
 
+@dynamic
 def fill(build: ProgramBuilder, kernels: HostKernels, target: Operand, value: complex | Parameter) -> Written:
     """As `copy.const_set`."""
     layout, kernel = target.layout, f"fill_b{8 * target.itemsize}"
     if not kernels.has("span", kernel):
         return None
-    if layout.elem_count:
+    if not layout.elem_count:
+        return ()
+    if layout.is_contiguous:
+        launch_map(build, kernel, [target], [], [value], count=build.count(layout.elem_count))
+    else:
         # What a stride of 0 repeats is written once.
         shape = Shape(size if stride else 1 for size, stride in zip(layout.shape, layout.strides, strict=True))
         distinct = Operand(target.storage, Layout(shape, layout.strides, layout.start_offset))

@@ -6,9 +6,9 @@ from .....dtype import DType
 from ....core.random import drawn_blocks
 from ....core.random import uniform_range as uniform_range
 from ....program.builder import ProgramBuilder
-from ....program.values import Draw
+from ....program.values import Draw, Number, computed
 
 
-def draw(build: ProgramBuilder, count: int, dtype: DType) -> Draw:
+def draw(build: ProgramBuilder, count: Number, dtype: DType) -> Draw:
     """Return the random blocks of `count` numbers."""
-    return build.draw(drawn_blocks(count, dtype))
+    return build.draw(computed(drawn_blocks, count, dtype))

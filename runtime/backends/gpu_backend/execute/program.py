@@ -1,17 +1,14 @@
-"""Runs programs on a GPU: step by step the first time, then as a Python function that is compiled for the program."""
+"""Plans of a GPU, which run programs: step by step the first time, then as compiled functions."""
 
 from __future__ import annotations
 
-import itertools
-import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .....dtype import DType
 from ....program.builder import OpCall, program_of_fallback
-from ....program.code import define
 from ....program.dynamic import with_count
 from ....program.program import (
     Allocate,
@@ -19,7 +16,6 @@ from ....program.program import (
     Copy,
     ExpectError,
     Fill,
-    HostCall,
     Launch,
     LibraryCall,
     Program,
@@ -39,11 +35,11 @@ from ....program.values import (
     Parameter,
     Scalar,
     Value,
-    computed,
 )
-from ...plan import Key, Plan, kind_of
+from ...plan import Key, Plan
 from ..driver.grid import MAX_BLOCKS
 from ..memory.storage import GpuStorage
+from .compiler import compiled
 
 if TYPE_CHECKING:
     from ..gpu_base import GpuBase, Reserved
@@ -61,108 +57,109 @@ _CONSTANTS: Final = frozenset((bool, float, int, str, type(None), DType))
 def plan_of(device: GpuBase, key: Key, call: OpCall, *, may_refuse: bool) -> GpuPlan | None:
     """The plan of a call on a GPU: see `Planner.plan_of`."""
     program = call.program(device.facts, may_refuse=may_refuse)
-    return None if program is None else GpuPlan(device, key, call, program)
+    if program is None:
+        return None
+    if not program.apart:
+        return GpuPlan(device, key, partial(_run, device, program), partial(_compiled, device, program))
+    # Only other overlaps of foreign memory make another program of the call.
+    otherwise = partial(_run_overlapping, device, call, program)
+
+    def first(*operands: Any) -> Results:
+        return otherwise(*operands) if overlapping(program, operands) else _run(device, program, *operands)
+
+    return GpuPlan(device, key, first, partial(_compiled, device, program, otherwise))
 
 
-def dynamic_plan_of(device: GpuBase, call: OpCall) -> GpuDynamicPlan:
-    """Return the plan of the dynamic program of a call: see `Planner.dynamic_plan_of`."""
-    program = call.program(device.facts)
-    assert program is not None, "dynamic ops take all calls"
-    return GpuDynamicPlan(device, program)
+def sized_plans_of(device: GpuBase, call: OpCall, *, may_refuse: bool) -> GpuSizedPlans | None:
+    """The plans of the dynamic program of a call: see `Planner.sized_plans_of`."""
+    program = call.program(device.facts, may_refuse=may_refuse)
+    return None if program is None else GpuSizedPlans(device, program)
 
 
-class GpuDynamicPlan:
-    """Runs a dynamic program, which is compiled when a second number of elements comes."""
+class GpuPlan:
+    """A plan that runs the program of a call step by step, and has it compiled when the call comes again.
 
-    __slots__ = ("_device", "_program", "run")
+    The compiled function replaces it then: most calls that come twice come again. Calls that come once, of which
+    some applications make many, are not worth compiling.
+    """
+
+    __slots__ = ("_compile", "_first", "_function", "_key", "device")
+
+    def __init__(self, device: GpuBase, key: Key, first: Plan, compile: Callable[[], Plan]) -> None:
+        self.device = device
+        self._key = key
+        self._first: Plan | None = first
+        self._compile = compile
+        self._function: Plan | None = None
+
+    def __call__(self, *operands: Any) -> Results:
+        """Run the program with storages and then numbers."""
+        first, function = self._first, self._function
+        if first is not None:
+            self._first, function = None, first
+        elif function is None:
+            self._function = function = self._compile()
+            if self._key is not None:
+                self.device.plans.remember(self._key, function)
+        result: Results = function(*operands)
+        return result
+
+
+class GpuSizedPlans:
+    """Gives the plans of a dynamic program.
+
+    The first run of each runs the dynamic program, which is compiled when a second number of elements comes.
+    """
+
+    __slots__ = ("_device", "_program", "_run")
 
     def __init__(self, device: GpuBase, program: Program) -> None:
         self._device = device
         self._program = program
-        self.run: Plan = self._run_first
+        self._run: Plan = self._run_first
 
     @property
     def name(self) -> str:
         """The name of the op."""
         return self._program.name
 
-    def plan(self, key: Key, count: int) -> GpuSizedPlan:
-        """The plan of later calls with a key and so many elements."""
-        return GpuSizedPlan(self._device, key, self._program, count)
+    def __call__(self, key: Key, count: int) -> GpuPlan:
+        """The plan of calls with a key and so many elements."""
+        return GpuPlan(self._device, key, lambda *operands: self._run(*operands, count), lambda: self._compiled(count))
+
+    def _compiled(self, count: int) -> Plan:
+        return _compiled(self._device, with_count(self._program, count))
 
     def _run_first(self, *operands: Any) -> Results:
-        self.run = self._run_second
-        return Run(self._device, with_count(self._program, operands[-1]), operands).run()
+        self._run = self._run_second
+        return _run(self._device, with_count(self._program, operands[-1]), *operands)
 
     def _run_second(self, *operands: Any) -> Results:
-        self.run = run = compiled(self._device, self._program)
+        self._run = run = _compiled(self._device, self._program)
         result: Results = run(*operands)
         return result
 
 
-class GpuSizedPlan:
-    """A plan that runs a dynamic program with one number of elements, for which it compiles a function.
-
-    The function replaces it then.
-    """
-
-    __slots__ = ("_count", "_device", "_function", "_key", "_program")
-
-    def __init__(self, device: GpuBase, key: Key, program: Program, count: int) -> None:
-        self._device = device
-        self._key = key
-        self._program = program
-        self._count = count
-        self._function: Plan | None = None
-
-    def __call__(self, *operands: Any) -> Results:
-        """Run the program with storages and then numbers."""
-        if self._function is None:
-            self._function = compiled(self._device, with_count(self._program, self._count))
-            if self._key is not None:
-                self._device.plans.remember(self._key, self._function)
-        result: Results = self._function(*operands)
-        return result
+def _compiled(device: GpuBase, program: Program, otherwise: Plan | None = None) -> Plan:
+    return compiled(device, program, partial(_run_fallback, device, program.arguments), otherwise)
 
 
-class GpuPlan:
-    """A plan that runs the program of a call step by step, and compiles it when the call comes again.
+def _run(device: GpuBase, program: Program, *operands: Any) -> Results:
+    return Run(device, program, operands).run()
 
-    The compiled function replaces it then: most calls that come twice come again. Calls that come once, of which
-    some applications make many, are not worth compiling.
-    """
 
-    __slots__ = ("_call", "_device", "_function", "_key", "_program", "_was_run")
+def _run_overlapping(device: GpuBase, call: OpCall, program: Program, *operands: Any) -> Results:
+    """Run the program for operands whose foreign memory overlaps, which is built for each call."""
+    other = call.program(device.facts, overlapping(program, operands))
+    assert other is not None, "the op has taken this call before"
+    return _run(device, other, *operands)
 
-    def __init__(self, device: GpuBase, key: Key, call: OpCall, program: Program) -> None:
-        self._device = device
-        self._key = key
-        # Only other overlaps of foreign memory make another program of the call.
-        self._call = call if program.apart else None
-        self._program = program
-        self._was_run = False
-        self._function: Plan | None = None
 
-    def __call__(self, *operands: Any) -> Results:
-        """Run the program with storages and then numbers."""
-        if not self._was_run:
-            self._was_run = True
-            if self._program.apart and overlapping(self._program, operands):
-                return self._run_overlapping(*operands)
-            return Run(self._device, self._program, operands).run()
-        if self._function is None:
-            self._function = compiled(self._device, self._program, self._run_overlapping)
-            if self._key is not None:
-                self._device.plans.remember(self._key, self._function)
-        result: Results = self._function(*operands)
-        return result
-
-    def _run_overlapping(self, *operands: Any) -> Results:
-        """Run the program for operands whose foreign memory overlaps, which is built for each call."""
-        assert self._call is not None, "memory of the arguments is foreign"
-        program = self._call.program(self._device.facts, overlapping(self._program, operands))
-        assert program is not None, "the op has taken this call before"
-        return Run(self._device, program, operands).run()
+def _run_fallback(
+    device: GpuBase, arguments: Sequence[Argument], fallback: partial[BuiltResults], *operands: Any
+) -> Results:
+    """Run what a fallback builds for the arguments of a program."""
+    return _run(device, program_of_fallback(device.facts, arguments, fallback), *operands)
 
 
 class Run:
@@ -308,193 +305,6 @@ class Run:
         return storage
 
 
-def compiled(device: GpuBase, program: Program, otherwise: Plan | None = None) -> Plan:
-    """A function that runs a program, whose kernels were launched before.
-
-    `otherwise` runs it where foreign memory that its steps take to be disjoint overlaps.
-    """
-    return _Compiler(device, program, otherwise).function()
-
-
-class _Compiler:
-    """Writes the text of the function that runs a program."""
-
-    def __init__(self, device: GpuBase, program: Program, otherwise: Plan | None) -> None:
-        self._device = device
-        self._program = program
-        self._otherwise = otherwise
-        self._count = itertools.count()
-        self._memory: dict[Memory, str] = {}
-        self._values: dict[Value, str] = {}
-        self._draws: dict[Draw, str] = {}
-        # What the function begins with, in this order, and what it does then.
-        self._first: dict[str, None] = {}
-        self._lines: list[str] = []
-        self._names: dict[str, Any] = {
-            "new": object.__new__,
-            "Slice": device.slice_class,
-            "Storage": device.storage_class,
-            "allocator": device.allocator,
-            "index_errors": device.index_errors,
-            "reserve": device.reserve,
-        }
-
-    def function(self) -> Plan:
-        program = self._program
-        for pair in program.apart:
-            self._require_apart(*pair)
-        for step, released in zip(program.steps, program.released, strict=True):
-            self._step(step)
-            self._lines += [f"del {self._memory.pop(memory)}_memory" for memory in released]
-        results = list(map(self._new, program.buffers))
-        returned = ", ".join(results) if isinstance(program.result, Buffer) else f"({', '.join(results)},)"
-        self._lines.append(f"return {returned if results else True}")
-        lines = self._lines
-        if self._draws:
-            cancelled = "; ".join(f"{name}.cancel()" for name in self._draws.values())
-            lines = ["try:", *[f"    {line}" for line in lines], f"except BaseException: {cancelled}; raise"]
-        body = "".join(f"\n    {line}" for line in (*self._first, *lines))
-        text = f"def {program.name}({', '.join(self._parameters())}):{body}\n"
-        return define(text, program.name, self._names)
-
-    def _parameters(self) -> list[str]:
-        return [f"x{position}" for position in range(len(self._program.arguments))]
-
-    def _step(self, step: Any) -> None:
-        match step:
-            case Allocate(memory):
-                name = self._memory[memory] = f"m{next(self._count)}"
-                self._lines.append(f"{name}_memory = Slice(allocator, {self._text(memory.size)})")
-                self._lines.append(f"{name} = {name}_memory.address")
-            case Launch(family, kernel, blocks, arguments, shared_bytes):
-                # The first run may have launched others, where memory of its operands overlapped.
-                function = self._device.kernels.function(family, kernel, arguments.struct.size, shared_bytes)
-                launch = self._constant(function)
-                count = self._text(computed(min, blocks, MAX_BLOCKS))
-                self._lines.append(f"{launch}({count}, {self._packed(arguments)})")
-            case LibraryCall(function, arguments, fallback):
-                call = self._call(function, arguments)
-                if fallback is not None:
-                    # What lacks memory most often: the fallback gets that of the program.
-                    release = "".join(f"del {name}_memory; " for name in self._memory.values())
-                    run = self._constant(partial(_run_fallback, self._device, self._program.arguments, fallback))
-                    call = f"if {call} is False: {release}return {run}({', '.join(self._parameters())})"
-                self._lines.append(call)
-            case Copy(target, source, nbytes):
-                self._lines.append(self._call(self._device.driver.copy, (target, source, nbytes)))
-            case Fill(target, byte, nbytes):
-                self._lines.append(self._call(self._device.driver.fill_bytes, (target, byte, nbytes)))
-            case ExpectError():
-                self._lines.append("index_errors.expect()")
-            case HostCall(function, arguments, options):
-                self._lines.append(self._call(function, arguments, **options))
-
-    def _call(self, function: Callable[..., Any], arguments: Sequence[Any], /, **options: Any) -> str:
-        named = [f"{name}={self._constant(value)}" for name, value in options.items()]
-        return f"{self._constant(function)}({', '.join([*map(self._text, arguments), *named])})"
-
-    def _packed(self, arguments: KernelArguments) -> str:
-        form, fields = arguments.parts()
-        return f"{self._constant(_packer(form))}({', '.join(map(self._text, fields))})"
-
-    def _text(self, value: Any) -> str:
-        """The expression of a value, or of a tuple that has some in it."""
-        match value:
-            case Buffer() | BlocksBuffer():
-                return self._storage(value)
-            case Parameter():
-                return f"x{value.position}"
-            case Address(memory=memory, offset=offset):
-                name = self._base(memory)
-                return f"{name} + {self._constant(offset)}" if offset else name
-            case Value():
-                return self._value(value)
-            case tuple() if _has_values(value):
-                kind_name = "" if type(value) is tuple else self._constant(type(value))
-                comma = "," if not kind_name and len(value) == 1 else ""
-                return f"{kind_name}({', '.join(map(self._text, value))}{comma})"
-        return self._constant(value)
-
-    def _base(self, memory: Memory) -> str:
-        """The name of the address of memory."""
-        if memory.argument is None:
-            return self._memory[memory]
-        name = f"x{memory.argument}_memory"
-        self._first[f"{name} = x{memory.argument}.memory.address"] = None
-        return name
-
-    def _value(self, value: Value) -> str:
-        name = self._values.get(value)
-        if name is None:
-            match value:
-                case ErrorRecord():
-                    name = "errors"
-                    expression = "index_errors.address"
-                case CallNumber():
-                    name = f"call{next(self._count)}"
-                    expression = "index_errors.next_call()"
-                case DrawPart(draw=draw, name=part):
-                    if draw not in self._draws:
-                        self._draws[draw] = f"draw{next(self._count)}"
-                        self._first[f"{self._draws[draw]} = reserve({self._text(draw.blocks)})"] = None
-                    name = f"{self._draws[draw]}_{part}"
-                    expression = f"{self._draws[draw]}.{part}"
-                case Scalar(source=source, function=function, constants=constants):
-                    name = f"n{next(self._count)}"
-                    expression = self._source(source)
-                    if function is not None:
-                        expression = (
-                            f"{self._constant(function)}({', '.join([expression, *map(self._constant, constants)])})"
-                        )
-                case _:
-                    raise TypeError(f"a run on a GPU has no {type(value).__name__}")
-            self._first[f"{name} = {expression}"] = None
-            self._values[value] = name
-        return name
-
-    def _source(self, source: Parameter | int | Scalar) -> str:
-        if isinstance(source, Scalar):
-            return self._value(source)
-        return f"x{source.position}" if isinstance(source, Parameter) else f"x{source}.bits"
-
-    def _storage(self, buffer: Buffer | BlocksBuffer) -> str:
-        """The name of the storage of a buffer: that of an argument, else a new one."""
-        argument = buffer.memory.argument
-        if argument is not None and buffer is self._program.arguments[argument]:
-            return f"x{argument}"
-        return self._new(buffer)
-
-    def _new(self, buffer: Any) -> str:
-        """The name of a new storage of a buffer."""
-        memory = buffer.memory
-        owner = f"{self._memory[memory]}_memory" if memory.argument is None else f"x{memory.argument}.memory"
-        skew = 1 + memory.skew if memory.is_foreign else 0
-        dtype, length = self._constant(buffer.dtype), self._text(buffer.count)
-        if isinstance(buffer.count, int):
-            kind = self._constant(kind_of(buffer.dtype, buffer.count, skew))
-        else:
-            kind = f"{self._constant(kind_of)}({dtype}, {length}, {skew})"
-        fields = {"device": self._constant(self._device), "dtype": dtype, "length": length, "kind": kind}
-        name = f"r{next(self._count)}"
-        self._lines.append(f"{name} = new(Storage)")
-        self._lines += [f"{name}.{field} = {value}" for field, value in fields.items()]
-        self._lines.append(f"{name}.memory = {owner}")
-        return name
-
-    def _require_apart(self, one: Memory, other: Memory) -> None:
-        """Leave operands whose memory overlaps to another plan."""
-        first, second = self._base(one), self._base(other)
-        ends = [f"{name} + {self._constant(memory.nbytes)}" for name, memory in ((first, one), (second, other))]
-        otherwise = f"{self._constant(self._otherwise)}({', '.join(self._parameters())})"
-        self._first[f"if {first} < {ends[1]} and {second} < {ends[0]}: return {otherwise}"] = None
-
-    def _constant(self, value: object) -> str:
-        """The name of what is the same in all runs."""
-        name = f"c{next(self._count)}"
-        self._names[name] = value
-        return name
-
-
 def overlapping(program: Program, operands: Sequence[Any]) -> frozenset[tuple[int, int]]:
     """The positions of the pairs of operands whose foreign memory overlaps."""
     foreign = [
@@ -507,22 +317,3 @@ def overlapping(program: Program, operands: Sequence[Any]) -> frozenset[tuple[in
         for (first, one), (second, other) in combinations(foreign, 2)
         if one.address < other.address + other.nbytes and other.address < one.address + one.nbytes
     )
-
-
-def _has_values(parts: tuple[Any, ...]) -> bool:
-    return any(
-        isinstance(part, Value | Buffer | BlocksBuffer | Parameter) or (isinstance(part, tuple) and _has_values(part))
-        for part in parts
-    )
-
-
-@lru_cache(maxsize=1024)
-def _packer(form: str) -> Callable[..., bytes]:
-    return struct.Struct(form).pack
-
-
-def _run_fallback(
-    device: GpuBase, arguments: Sequence[Argument], fallback: partial[BuiltResults], *operands: Any
-) -> Results:
-    """Run what a fallback builds for the arguments of a program."""
-    return Run(device, program_of_fallback(device.facts, arguments, fallback), operands).run()
