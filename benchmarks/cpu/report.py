@@ -36,11 +36,11 @@ Some ops are slower than those of PyTorch or NumPy, for these reasons:
 
 - Without oneDNN, large products of f32 are those of NumPy's BLAS. MKL, which PyTorch uses, is up to a fifth faster on
   Intel's processors.
-- Products and attention of bf16 of more than 8 rows, or 4 queries, and LSTMs and GRUs of 8 steps and more use AMX where
-  the processor has it, which takes numbers below 2^-126 for zero, as oneDNN's products of more than 8 rows may. To
-  pack both sides into tiles takes half the time, on one thread, of a product of 256 rows, columns and terms. conv2d of
-  bf16, and all of these on other processors, are products of floats. oneDNN computes products, convolutions and
-  their gradients instead, but not attention.
+- Products and attention of bf16 of more than 8 rows, or 4 queries, convolutions of more than 8 channels of results,
+  and LSTMs and GRUs of 8 steps and more use AMX where the processor has it, which takes numbers below 2^-126 for zero,
+  as oneDNN's products of more than 8 rows may. To pack both sides into tiles takes half the time, on one thread, of a
+  product of 256 rows, columns and terms. The gradients of conv2d in bf16, and all of these on other processors, are
+  products of floats. oneDNN computes products, convolutions and their gradients instead, but not attention.
 - sort and topk also return positions, and NumPy's sort does not.
 - scatter_add and index_add check all indexes before they write. They add in the order of the indexes.
 - Sums and products of f32 accumulate doubles, also in the sums of columns, where NumPy adds floats. An AMD EPYC

@@ -1,7 +1,7 @@
 // Convolutions on the host, as products of a matrix of weights and what lies under each weight.
 #pragma once
 
-#include "tile_product.hpp"
+#include "pair_product.hpp"
 
 namespace tallow {
 
@@ -53,6 +53,51 @@ TALLOW_INLINE void take_lines(const Arguments& arguments, const T* plane, uint64
                   target + line * arguments.line_length);
 }
 
+#if defined(TALLOW_PAIRS)
+// As multiply_tile, with pairs of bf16: floats that bf16 became are paired for two columns of tiles at a time.
+inline void multiply_tile_of_pairs(Tile<float>& tile, const bf16* weights, uint64_t step, uint32_t rows,
+                                   uint32_t columns, uint32_t terms, uint32_t stride) {
+    constexpr uint32_t line_stride = lines_stride(tile_terms), strip = 2 * pair_side;
+    static_assert(tile_terms % (2 * pair_side) == 0);
+    alignas(64) uint32_t lhs[convolution_rows / pair_side * line_stride];
+    alignas(64) uint32_t rhs[strip / pair_side * line_stride];
+    const UsesTiles tiles;
+    const int64_t steps[2] = {static_cast<int64_t>(step), 1};
+    take_pairs<line_stride, true>(weights, steps, rows, terms, lhs);
+    const auto load = [&](uint32_t term, uint32_t column) {
+        Pairs bits = {};
+        if (term < terms)
+            __builtin_memcpy(&bits, tile.rhs + tile.places[term] + column, sizeof bits);
+        return bits;
+    };
+    const uint32_t pairs = (terms + 2 * pair_side - 1) / (2 * pair_side) * pair_side;
+    for (uint32_t column = 0; column < columns; column += strip) {
+        for (uint32_t pair = 0; pair < pairs; ++pair)
+            for (uint32_t half = 0; half < strip / pair_side; ++half) {
+                const uint32_t place = column + half * pair_side;
+                const Pairs both = load(2 * pair, place) >> 16 | (load(2 * pair + 1, place) & 0xffff0000u);
+                __builtin_memcpy(rhs + half * line_stride + pair * pair_side, &both, sizeof both);
+            }
+        multiply_pairs<line_stride>(rows, strip, terms, lhs, rhs, tile.sums + column, stride);
+    }
+}
+#endif
+
+// Adds to the sums of a tile the products of so many weights of each row, which begin `step` apart, and what lies under
+// them.
+template <typename T>
+TALLOW_INLINE void multiply_lines(Tile<compute_type<T>>& tile, const T* weights, uint64_t step, uint32_t rows,
+                                  uint32_t columns, uint32_t terms, uint32_t stride) {
+#if defined(TALLOW_PAIRS)
+    if constexpr (is_same<T, bf16>)
+        if (has_pairs() && rows > max_rows_of_floats)
+            return multiply_tile_of_pairs(tile, weights, step, rows, columns, terms, stride);
+#endif
+    for (uint32_t i = 0; i < rows; ++i)
+        widen_span(terms, tile.lhs + i * tile.lhs_stride, weights + i * step);
+    multiply_tile(tile, rows, columns, terms, tile.sums, stride);
+}
+
 // The host says which lines of a plane the weights of a channel multiply, and at which place in them each begins. Lines
 // are as long as a tile of the result, with room for the weights beside one another, so no element is taken twice.
 template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& arguments) {
@@ -96,8 +141,6 @@ template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Argu
             for (uint64_t first = 0; first < together * arguments.weights; first += tile_terms) {
                 const uint64_t rest = together * arguments.weights - first;
                 const auto terms = static_cast<uint32_t>(rest < tile_terms ? rest : tile_terms);
-                for (uint32_t i = 0; i < rows; ++i)
-                    widen_span(terms, tile.lhs + i * tile.lhs_stride, weights + (row + i) * all_weights + first);
                 uint64_t lines = first / arguments.weights * arguments.lines * arguments.line_length;
                 for (uint64_t i = 0, weight = first % arguments.weights; i < terms; ++i) {
                     tile.places[i] = static_cast<uint32_t>(lines + static_cast<uint64_t>(weight_places[weight]));
@@ -106,7 +149,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Argu
                         lines += arguments.lines * arguments.line_length;
                     }
                 }
-                multiply_tile(tile, rows, columns, terms, tile.sums, stride);
+                multiply_lines(tile, weights + row * all_weights + first, all_weights, rows, columns, terms, stride);
             }
         }
         for (uint32_t i = 0; i < rows; ++i)

@@ -174,9 +174,6 @@ TALLOW_INLINE void multiply_sides(const Arguments& arguments) {
     });
 }
 
-// AMX takes subnormal numbers for 0. Products of no more rows are of floats, whatever the layouts are.
-constexpr uint32_t max_rows_of_floats = 8;
-
 template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(const Arguments& arguments) {
 #if defined(TALLOW_PAIRS)
     if constexpr (is_same<T, bf16>)

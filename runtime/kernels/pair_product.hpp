@@ -15,6 +15,9 @@ namespace tallow {
 constexpr uint32_t pair_side = 16;
 constexpr uint32_t tile_pairs = pair_side * pair_side;
 
+// AMX takes subnormal numbers for 0. Products of no more rows are of floats, whatever the layouts are.
+constexpr uint32_t max_rows_of_floats = 8;
+
 // Whether this machine has AMX for bf16. Linux lets a process use it that asks, unless a thread has too small a stack
 // for signals.
 extern "C" __attribute__((visibility("default"), used)) inline bool has_pairs() {
