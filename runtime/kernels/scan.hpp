@@ -14,6 +14,62 @@ template <typename T, uint32_t N> TALLOW_INLINE T in_order(const T (&values)[N],
     return reverse ? values[N - 1 - i] : values[i];
 }
 
+// What the elements so far come to. A thread joins some of its own, from `begin` on, before it adds them.
+template <typename Scan, bool IsSum = Scan::adds_floats> struct Carry {
+    using State = typename Scan::State;
+    State state = Scan::identity();
+    TALLOW_INLINE State value() const {
+        return state;
+    }
+    TALLOW_INLINE void add(State next) {
+        state = Scan::combine(state, next);
+    }
+    // States of several numbers take long to join: each is joined once.
+    TALLOW_INLINE State begin() const {
+        return state;
+    }
+    TALLOW_INLINE State with(State own) const {
+        return own;
+    }
+    TALLOW_INLINE void add_own(State own) {
+        state = own;
+    }
+};
+
+template <typename R> TALLOW_INLINE R zero_if_nan(R x) {
+    return x == x ? x : R(0);
+}
+template <typename R> TALLOW_INLINE Complex<R> zero_if_nan(Complex<R> z) {
+    return {zero_if_nan(z.real), zero_if_nan(z.imag)};
+}
+
+// Sums of floats carry what their additions round off, so that errors do not grow with the length of a line.
+template <typename Scan> struct Carry<Scan, true> {
+    using State = typename Scan::State;
+    State sum = Scan::identity();
+    State lost = Scan::identity();
+    // Differences from infinite sums are NaN, but nothing is lost there.
+    TALLOW_INLINE State value() const {
+        return sum + zero_if_nan(lost);
+    }
+    // Knuth's addition of two floats.
+    TALLOW_INLINE void add(State next) {
+        const State before = sum;
+        sum = before + next;
+        const State added = sum - before;
+        lost = lost + ((before - (sum - added)) + (next - added));
+    }
+    TALLOW_INLINE State begin() const {
+        return Scan::identity();
+    }
+    TALLOW_INLINE State with(State own) const {
+        return value() + own;
+    }
+    TALLOW_INLINE void add_own(State own) {
+        add(own);
+    }
+};
+
 // How many elements a thread takes at once: 16 bytes. States of several numbers take too many registers where they are
 // of doubles, or of many elements.
 template <typename State, uint32_t Bytes>
@@ -23,7 +79,7 @@ constexpr uint32_t scanned_length = access_bytes / Bytes / (has_parts<State> && 
 // same ones, from the last to the first: `chunk` is one of the split in memory.
 template <bool Stores, typename Scan, typename T, typename Arguments>
 TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, bool reverse, uint64_t row, uint64_t chunk,
-                                              uint32_t lane, typename Scan::State carry) {
+                                              uint32_t lane, Carry<Scan> carry) {
     using State = typename Scan::State;
     constexpr uint32_t length = scanned_length<State, Scan::max_bytes>;
     const uint32_t team = arguments.team;
@@ -55,8 +111,8 @@ TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, bool r
             states[i] = own;
         }
         State total;
-        const State before = Scan::combine(carry, joined_before_in_team<Scan>(own, team, total));
-        carry = Scan::combine(carry, total);
+        const State before = Scan::combine(carry.value(), joined_before_in_team<Scan>(own, team, total));
+        carry.add(total);
         if constexpr (Stores) {
             typename Scan::Result results[length];
             [[maybe_unused]] uint32_t positions[length];
@@ -87,7 +143,7 @@ TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, bool r
             }
         }
     }
-    return carry;
+    return carry.value();
 }
 
 // A team of threads for each split of a row.
@@ -104,20 +160,22 @@ TALLOW_INLINE void scan_rows_in(const Arguments& arguments, bool reverse) {
         const uint64_t row = part / splits;
         const uint64_t split = part - row * splits;
         State* const totals = pointer_to<State>(arguments.totals) + row * splits;
-        State carry = Scan::identity();
+        Carry<Scan> carry;
         if (Stores && splits > 1) {
-            State own = Scan::identity();
+            State own = Scan::identity(), total;
             // Side by side, so that the parts are joined in order.
             const uint64_t each = (split + team - 1) / team;
             const uint64_t end = (lane + 1) * each < split ? (lane + 1) * each : split;
             if (row < arguments.rows)
                 for (uint64_t i = lane * each; i < end; ++i)
                     own = Scan::combine(own, totals[i]);
-            joined_before_in_team<Scan>(own, team, carry);
+            joined_before_in_team<Scan>(own, team, total);
+            carry.add_own(total);
         }
-        carry = scan_split<Stores, Scan, T>(arguments, reverse, row, reverse ? splits - 1 - split : split, lane, carry);
+        const State total =
+            scan_split<Stores, Scan, T>(arguments, reverse, row, reverse ? splits - 1 - split : split, lane, carry);
         if (!Stores && lane == 0 && row < arguments.rows)
-            totals[split] = carry;
+            totals[split] = total;
     }
 }
 template <bool Stores, typename Scan, typename T, typename Arguments>
@@ -134,13 +192,51 @@ TALLOW_INLINE void scan_rows(const Arguments& arguments) {
 // The elements of a line that a thread loads before it joins them.
 constexpr uint32_t columns_in_flight = 4;
 
+// Where a thread is in a line, of which `inner` lie side by side: in memory, and in the order of the scan.
+template <typename Scan, typename T> struct Column {
+    using Result = typename Scan::Result;
+    const T* source;
+    Result* result;
+    uint32_t* positions;
+    int64_t step;
+    uint64_t done;
+    uint64_t at;
+
+    // Joins the next elements to the carry, of which all are loaded first.
+    template <bool Stores, uint32_t Count>
+    TALLOW_INLINE void scan(Carry<Scan>& carry, bool reverse, bool exclusive) {
+        T loaded[Count];
+#pragma unroll
+        for (uint32_t k = 0; k < Count; ++k, source += step)
+            loaded[k] = *source;
+        auto own = carry.begin();
+#pragma unroll
+        for (uint32_t k = 0; k < Count; ++k, ++done, at += reverse ? -1 : 1) {
+            auto state = own;
+            own = Scan::combine(own, Scan::element(loaded[k], static_cast<uint32_t>(at)));
+            if constexpr (Stores) {
+                state = carry.with(exclusive ? state : own);
+                *result = Scan::result(state, loaded[k], done + !exclusive);
+                result += step;
+                if constexpr (Scan::has_positions) {
+                    *positions = state.position;
+                    positions += step;
+                }
+            }
+        }
+        carry.add_own(own);
+    }
+};
+
 // A thread for each split of a line, of which `inner` lie side by side.
 template <bool Stores, typename Scan, typename T, typename Arguments>
 TALLOW_INLINE void scan_columns(const Arguments& arguments) {
     using State = typename Scan::State;
+    constexpr uint32_t together = columns_in_flight;
     const uint64_t inner = arguments.inner;
     const uint64_t splits = arguments.splits;
     const uint64_t parts = arguments.rows * inner * splits;
+    const bool reverse = arguments.reverse, exclusive = arguments.exclusive;
     for (uint64_t part = uint64_t{block_index()} * block_size + thread_index(); part < parts;
          part += uint64_t{grid_blocks()} * block_size) {
         const uint64_t of_row = part / inner;
@@ -148,42 +244,42 @@ TALLOW_INLINE void scan_columns(const Arguments& arguments) {
         const uint64_t row = of_row / splits;
         const uint64_t split = of_row - row * splits;
         State* const totals = pointer_to<State>(arguments.totals) + row * splits * inner + column;
-        State carry = Scan::identity();
-        if constexpr (Stores)
-            for (uint64_t i = 0; i < split; ++i)
-                carry = Scan::combine(carry, totals[i * inner]);
+        Carry<Scan> carry;
+        if constexpr (Stores) {
+            const State* total = totals;
+            uint64_t left = split;
+            for (; left >= together; left -= together) {
+                State loaded[together];
+#pragma unroll
+                for (uint32_t k = 0; k < together; ++k, total += inner)
+                    loaded[k] = *total;
+                State own = carry.begin();
+#pragma unroll
+                for (uint32_t k = 0; k < together; ++k)
+                    own = Scan::combine(own, loaded[k]);
+                carry.add_own(own);
+            }
+#pragma unroll 1
+            for (; left > 0; --left, total += inner)
+                carry.add(*total);
+        }
         const uint64_t begin = split * arguments.chunk;
         const uint64_t end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
-        const uint64_t offset = row * arguments.length * inner + column;
-        const T* const source = pointer_to<const T>(arguments.source) + offset;
         // In reverse the first element is the last in memory.
-        const uint64_t last = arguments.reverse ? arguments.length - 1 : 0;
-        for (uint64_t first = begin; first < end; first += columns_in_flight) {
-            T loaded[columns_in_flight];
-#pragma unroll
-            for (uint32_t k = 0; k < columns_in_flight; ++k) {
-                const uint64_t i = first + k < end ? first + k : first;
-                loaded[k] = source[(arguments.reverse ? last - i : i) * inner];
-            }
-#pragma unroll
-            for (uint32_t k = 0; k < columns_in_flight; ++k) {
-                if (first + k < end) {
-                    const uint64_t i = first + k;
-                    const uint64_t at = arguments.reverse ? last - i : i;
-                    const State before = carry;
-                    carry = Scan::combine(carry, Scan::element(loaded[k], static_cast<uint32_t>(at)));
-                    if constexpr (Stores) {
-                        const State state = arguments.exclusive ? before : carry;
-                        pointer_to<typename Scan::Result>(arguments.result)[offset + at * inner] =
-                            Scan::result(state, loaded[k], i + !arguments.exclusive);
-                        if constexpr (Scan::has_positions)
-                            pointer_to<uint32_t>(arguments.positions)[offset + at * inner] = state.position;
-                    }
-                }
-            }
-        }
+        const uint64_t at = reverse ? arguments.length - 1 - begin : begin;
+        const uint64_t offset = (row * arguments.length + at) * inner + column;
+        const auto step = static_cast<int64_t>(inner);
+        Column<Scan, T> line{pointer_to<const T>(arguments.source) + offset,
+                             pointer_to<typename Scan::Result>(arguments.result) + offset,
+                             pointer_to<uint32_t>(arguments.positions) + (Scan::has_positions ? offset : 0),
+                             reverse ? -step : step, begin, at};
+        while (line.done + together <= end)
+            line.template scan<Stores, together>(carry, reverse, exclusive);
+#pragma unroll 1
+        while (line.done < end)
+            line.template scan<Stores, 1>(carry, reverse, exclusive);
         if constexpr (!Stores)
-            totals[split * inner] = carry;
+            totals[split * inner] = carry.value();
     }
 }
 
