@@ -160,7 +160,7 @@ class Planner:
                 if plans_of is None:
                     call, _ = OpCall.of(function, arguments, options, numbers)
                     plans_of = self._dynamic(dynamic_key, call, may_refuse)
-                return None if plans_of is None else self._run(key, plans_of(key, count), operands)
+                return None if plans_of is None else self._sized(key, plans_of(key, count), operands)
         call, operands = OpCall.of(function, arguments, options, numbers)
         return self._first(key, call, operands, may_refuse)
 
@@ -169,10 +169,10 @@ class Planner:
         plans_of = self.sized_plans_of(call.dynamic(), may_refuse=may_refuse)
         return None if plans_of is None else self.plans.dynamic.put(dynamic_key, plans_of)
 
-    def _run(self, key: Key, plan: Plan, operands: Sequence[Any], may_refuse: bool = False) -> Any:
-        """Make a call by a plan, which is kept unless it refuses."""
+    def _sized(self, key: Key, plan: Plan, operands: Sequence[Any]) -> Any:
+        """Make a call that has no plan so far by that of a dynamic program."""
         result = plan(*operands)
-        if key is not None and not (may_refuse and result is None):
+        if key is not None:
             self.plans.remember(key, plan)
         return result
 
@@ -182,7 +182,12 @@ class Planner:
         if plans.observers:
             return self._observed(key, call, operands, may_refuse)
         plan = self.plan_of(key, call, may_refuse=may_refuse)
-        return None if plan is None else self._run(key, plan, operands, may_refuse)
+        if plan is None:
+            return None
+        result = plan(*operands)
+        if key is not None and not (may_refuse and result is None):
+            plans.remember(key, plan)
+        return result
 
     def _observed(self, key: Key, call: OpCall, operands: Sequence[Any], may_refuse: bool) -> Any:
         """Make a call in which observers take part."""
@@ -230,7 +235,7 @@ class Planner:
         # All but the shape.
         dynamic_key = key[: op.shape + 1] + key[op.shape + 2 :]
         plans_of = self.plans.dynamic.get(dynamic_key) or self._dynamic(dynamic_key, OpCall(function, arguments), True)
-        return None if plans_of is None else self._run(key, plans_of(key, count), ())
+        return None if plans_of is None else self._sized(key, plans_of(key, count), ())
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the device that has no program."""

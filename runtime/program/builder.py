@@ -80,6 +80,8 @@ _FEW: Final = 1024
 _MOST_BYTES: Final = (1 << 63) - 1
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 _memory_of: Final = attrgetter("memory")
+# Most arguments that are no operands.
+_WITHOUT_STORAGES: Final = frozenset((bool, int, float, type(None), DType))
 NO_FACTS: Final = Facts("cpu", 1, 1, 0, lambda _: False)
 """The facts of a device that ops need to know nothing of."""
 
@@ -372,7 +374,9 @@ class OpCall:
         program_arguments: list[Argument] = []
         operands: list[Any] = []
         first_number = len(parts) - numbers
-        for position, part in enumerate(arguments):
+        for position, part in enumerate(arguments[:first_number]):
+            if type(part) in _WITHOUT_STORAGES:
+                continue
             is_tuple = isinstance(part, tuple)
             operand = part[0] if is_tuple and part else part
             if isinstance(operand, GivenStorage):
@@ -383,10 +387,11 @@ class OpCall:
                 parts[position] = _new(type(part), (buffer, *part[1:])) if is_tuple else buffer
                 program_arguments.append(buffer)
                 operands.append(operand)
-            elif position >= first_number:
-                parameter = parts[position] = Parameter(len(operands))
-                program_arguments.append(parameter)
-                operands.append(part)
+        if numbers:
+            parameters = [Parameter(position) for position in range(len(operands), len(operands) + numbers)]
+            parts[first_number:] = parameters
+            program_arguments += parameters
+            operands += arguments[first_number:]
         return cls(function, parts, options, program_arguments), operands
 
     def dynamic(self) -> Self:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Self
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -49,6 +50,9 @@ def sized(device: HostDevice, program: Program) -> SizedPlans | None:
     return None if call is None else lambda _, count: call.plan(count)
 
 
+_memory_of: Final = attrgetter("memory")
+
+
 class _OnlyCall(NamedTuple):
     """The only launch of a program, as a call that takes its operands and returns its results."""
 
@@ -77,12 +81,16 @@ class _OnlyCall(NamedTuple):
                 parameters.append(argument)
         call = KernelCall(device, launch, positions)
         results, scratch = program.buffers, program.released[-1]
-        made = [*[buffer.memory for buffer in results], *scratch]
-        if len(scratch) > 1 or call.divided or len(call.new) != len(made) or call.new.keys() != set(made):
+        made = [*map(_memory_of, results), *scratch]
+        if [*call.new] != made and (len(call.new) != len(made) or call.new.keys() != set(made)):
             return None
-        draws = {number.draw: None for number in call.numbers if type(number) is DrawPart} if call.numbers else {}
-        for draw in draws:
-            parameters += draw.seed, draw.block
+        if len(scratch) > 1 or call.divided:
+            return None
+        draws: dict[Draw, None] = {}
+        if call.numbers:
+            draws = {number.draw: None for number in call.numbers if type(number) is DrawPart}
+            for draw in draws:
+                parameters += draw.seed, draw.block
         # Other numbers are computed in front of the call.
         if call.taken != parameters:
             return None

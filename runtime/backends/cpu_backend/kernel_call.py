@@ -42,12 +42,12 @@ class KernelCall:
         self._launch = launch
         self._fields = fields = list(launch.arguments.fields)
         self._threads = 0
-        self._sources: list[SourceItems] = []
-        self._unaliased: list[UnaliasedItems] = []
-        self._wrong: list[WrongIndexItems] = []
-        self._tables: list[Any] = []
-        self._number_items: list[NumberItems] = []
-        self._sizes: list[tuple[int, Size]] = []
+        self._sources: tuple[SourceItems, ...] = ()
+        self._unaliased: tuple[UnaliasedItems, ...] = ()
+        self._wrong: tuple[WrongIndexItems, ...] = ()
+        self._tables: tuple[Any, ...] = ()
+        self._number_items: tuple[NumberItems, ...] = ()
+        self._sizes: tuple[tuple[int, Size], ...] = ()
         self.numbers: list[Value] = []
         """The numbers of a run, in the order of their fields."""
         self.positions = positions
@@ -59,15 +59,16 @@ class KernelCall:
         kernels = device.kernels
         assert kernels is not None, "the kernels are there"
         offsets = launch.arguments.struct.offsets
-        values: Sequence[tuple[int, Any]] = launch.arguments.values
-        for number, value in values:
+        for number, value in launch.arguments.struct.values(fields):
             # Patterns of classes would take longer.
-            kind, place = type(value), offsets[number]
-            fields[number] = 0
+            kind = type(value)
+            if kind is int:
+                continue
+            fields[number], place = 0, offsets[number]
             if kind is Address or kind is Snapshot:
                 memory = value.memory
                 if type(memory) is Constant:
-                    self._tables.append(memory.array)
+                    self._tables += (memory.array,)
                     fields[number] = address_of_array(memory.array) + value.offset
                     continue
                 position = positions.get(memory)
@@ -79,19 +80,19 @@ class KernelCall:
                     self.new[memory] = place
                     continue
                 if kind is Snapshot:
-                    self._unaliased.append(_unaliased(value, len(self._sources), positions))
-                self._sources.append(SourceItems(place, value.offset, position))
+                    self._unaliased += (_unaliased(value, len(self._sources), positions),)
+                self._sources += (SourceItems(place, value.offset, position),)
             elif kind is Threads:
                 self._threads = place
                 fields[number] = 1
             elif kind is Function:
                 fields[number] = kernels.address(value.family, value.name)
             elif kind is Size:
-                self._sizes.append((number, value))
+                self._sizes += ((number, value),)
             elif kind is IndexRecord:
-                self._wrong.append(WrongIndexItems(place, value.fail))
+                self._wrong += (WrongIndexItems(place, value.fail),)
             else:
-                self._number_items.append(NumberItems(place))
+                self._number_items += (NumberItems(place),)
                 self.numbers.append(value)
         self._compute, self.taken = _as_taken(self.numbers) if self.numbers else (None, [])
         """The compute dtype of the numbers that the call takes, and these."""
@@ -114,9 +115,9 @@ class KernelCall:
             is_brief=max([sized_number(launch.work, count), *[each.length for each in made]]) <= BRIEF,
             makes_tuple=makes_tuple, device=self._device, compute=compute,
             compute_bytes=compute.itemsize if is_own and compute is not None else 0,
-            results=made, scratch=tuple([self._items(each, count) for each in scratch]),
-            sources=tuple(self._sources), unaliased=tuple(self._unaliased), stored=len(self.positions),
-            numbers=tuple(self._number_items), wrong=tuple(self._wrong), kept=self._tables,
+            results=made, scratch=tuple([self._items(each, count) for each in scratch]) if scratch else (),
+            sources=self._sources, unaliased=self._unaliased, stored=len(self.positions),
+            numbers=self._number_items, wrong=self._wrong, kept=self._tables,
         ))  # fmt: skip
         return plan
 

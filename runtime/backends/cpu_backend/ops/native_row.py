@@ -12,9 +12,10 @@ from .....kernels import host_arguments
 from .....kernels.constants import ROWS
 from .....op import MethodOp
 from ....base.row_facts import RowFacts
+from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.row_variants import variant_for
-from ....program.values import NULL, Buffer, Operand, Parameter, address_of, filled
+from ....program.values import NULL, Buffer, Operand, Parameter, Pointer, address_of, filled
 from ..values import RUN_PARTS, THREADS, number_bits
 from . import native_index
 from .native import contiguous, copied
@@ -174,39 +175,41 @@ def _launch(
     """Launch a kernel of rows along a dim; `others` are the fields that not all ops have."""
     x = operands[0]
     assert x is not None
-    shape, count, length = x.shape, x.layout.elem_count, x.shape[dim]
-    given = [None if each is None else _broadcast(build, each, shape, dim) for each in operands]
-    strides = [_Strides(0, 0, 0) if each is None else _strides_around(each, dim) for each in given]
+    shape, inner = x.shape, math.prod(x.shape[dim + 1 :])
+    addresses, strides = zip(*[_in_rows(build, each, shape, dim) for each in operands], strict=True)
+    outer_strides, length_strides, inner_strides = zip(*strides, strict=True)
     packed = host_arguments.row_formula(
         results=filled([address_of(output) for output in outputs], _RESULTS, NULL),
-        operands=filled([address_of(each) for each in given], _OPERANDS, NULL), run_parts=RUN_PARTS,
+        operands=filled(addresses, _OPERANDS, NULL), run_parts=RUN_PARTS,
         parameters=filled([number_bits(number, x.dtype.compute) for number in parameters], _PARAMETERS, 0),
-        rows=math.prod(shape[:dim]) * math.prod(shape[dim + 1 :]), length=length, inner=math.prod(shape[dim + 1 :]),
-        outer_strides=filled([each.outer for each in strides if each], _OPERANDS, 0),
-        length_strides=filled([each.length for each in strides if each], _OPERANDS, 0),
-        inner_strides=filled([each.inner for each in strides if each], _OPERANDS, 0),
-        threads=THREADS, **{**_NO_NUMBERS, **others},
+        rows=math.prod(shape[:dim]) * inner, length=shape[dim], inner=inner,
+        outer_strides=filled(outer_strides, _OPERANDS, 0), length_strides=filled(length_strides, _OPERANDS, 0),
+        inner_strides=filled(inner_strides, _OPERANDS, 0), threads=THREADS, **{**_NO_NUMBERS, **others},
     )  # fmt: skip
-    build.launch(kernel.family, kernel.name, 1, packed, work=count)
+    build.launch(kernel.family, kernel.name, 1, packed, work=x.layout.elem_count)
 
 
 def _up_to_group(count: int) -> int:
     return -(-count // _GROUP) * _GROUP
 
 
-def _broadcast(build: ProgramBuilder, x: Operand, shape: Sequence[int], dim: int) -> Operand:
-    """An operand in a shape, of which it may be a vector along a dim, with evenly spaced dims around it."""
+def _in_rows(build: ProgramBuilder, x: Operand | None, shape: Shape, dim: int) -> tuple[Pointer, _Strides]:
+    """The address and the strides of an operand, which may be left out, or be a vector along the dim.
+
+    It is copied where the dims before or after the dim do not collapse.
+    """
+    if x is None:
+        return NULL, _Strides(0, 0, 0)
     if len(x.shape) != len(shape):
-        strides = [x.strides[0] if axis == dim else 0 for axis in range(len(shape))]
-        return x.relaid(shape, strides)
-    return x if _strides_around(x, dim) else copied(build, x)
-
-
-def _strides_around(x: Operand, dim: int) -> _Strides | None:
-    """Return the strides around a dim, or None where the dims before or after it do not collapse."""
-    outer = _collapsed(x.shape[:dim], x.strides[:dim])
-    inner = _collapsed(x.shape[dim + 1 :], x.strides[dim + 1 :])
-    return None if outer is None or inner is None else _Strides(outer, x.strides[dim], inner)
+        return x.address, _Strides(0, x.strides[0], 0)
+    if not x.layout.is_contiguous:
+        outer = _collapsed(shape[:dim], x.strides[:dim])
+        inner = _collapsed(shape[dim + 1 :], x.strides[dim + 1 :])
+        if outer is not None and inner is not None:
+            return x.address, _Strides(outer, x.strides[dim], inner)
+        x = copied(build, x)
+    step = math.prod(shape[dim + 1 :])
+    return x.address, _Strides(step * shape[dim], step, 1)
 
 
 def _collapsed(shape: Sequence[int], strides: Sequence[int]) -> int | None:

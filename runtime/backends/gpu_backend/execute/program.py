@@ -85,23 +85,24 @@ class GpuPlan:
 
     __slots__ = ("_compile", "_first", "_function", "_key", "device")
 
-    def __init__(self, device: GpuBase, key: Key, first: Plan, compile: Callable[[], Plan]) -> None:
+    def __init__(self, device: GpuBase, key: Key, first: Callable[..., Results], compile: Callable[[], Plan]) -> None:
         self.device = device
         self._key = key
-        self._first: Plan | None = first
+        self._first: Callable[..., Results] | None = first
         self._compile = compile
         self._function: Plan | None = None
 
     def __call__(self, *operands: Any) -> Results:
         """Run the program with storages and then numbers."""
-        first, function = self._first, self._function
+        first = self._first
         if first is not None:
-            self._first, function = None, first
-        elif function is None:
-            self._function = function = self._compile()
+            self._first = None
+            return first(*operands)
+        if self._function is None:
+            self._function = self._compile()
             if self._key is not None:
-                self.device.plans.remember(self._key, function)
-        result: Results = function(*operands)
+                self.device.plans.remember(self._key, self._function)
+        result: Results = self._function(*operands)
         return result
 
 
