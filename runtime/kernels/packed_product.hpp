@@ -34,9 +34,7 @@ struct RowTiles {
 
 template <uint32_t Rows, uint32_t Columns>
 __attribute__((noinline)) void multiply_packed_tiles(const TileBlock& block) {
-    for (uint32_t row = 0; row < Rows * block.tile_rows; ++row)
-        __builtin_memset(block.sums + row * block.stride, 0, Columns * pair_side * sizeof(float));
-    multiply_tiles_of_pairs<Rows, Columns>(block);
+    multiply_tiles_of_pairs<Rows, Columns, false>(block);
 }
 
 // Calls finish(row, column, sums) for the 16 sums of each row in each column of tiles from `begin` to `end`.

@@ -50,6 +50,9 @@ static_assert(sizeof(TileShapes) == 64);
 template <uint32_t Number> TALLOW_INLINE void load_tile(const void* rows, uint64_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(stride * 4), "i"(Number) : "memory");
 }
+template <uint32_t Number> TALLOW_INLINE void clear_tile() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(Number));
+}
 template <uint32_t Number> TALLOW_INLINE void store_tile(void* rows, uint64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(rows), "r"(stride * 4), "i"(Number) : "memory");
 }
@@ -76,6 +79,9 @@ struct TileBlock {
     template <uint32_t Rows, uint32_t... Number> TALLOW_INLINE void load_sums(Numbers<Number...>) const {
         (load_tile<Number>(place<Rows, Number>(), stride), ...);
     }
+    template <uint32_t... Number> static TALLOW_INLINE void clear_sums(Numbers<Number...>) {
+        (clear_tile<Number>(), ...);
+    }
     template <uint32_t Rows, uint32_t... Number> TALLOW_INLINE void store_sums(Numbers<Number...>) const {
         (store_tile<Number>(place<Rows, Number>(), stride), ...);
     }
@@ -94,10 +100,14 @@ struct TileBlock {
     }
 };
 
-// Adds products of bf16 to at most four tiles of sums, of one or two rows of tiles.
-template <uint32_t Rows, uint32_t Columns> TALLOW_INLINE void multiply_tiles_of_pairs(const TileBlock& block) {
+// Writes sums of products of bf16, or adds them to those that are there: at most four tiles, in one or two rows.
+template <uint32_t Rows, uint32_t Columns, bool Adds>
+TALLOW_INLINE void multiply_tiles_of_pairs(const TileBlock& block) {
     using Sums = typename CountUp<Rows * Columns>::type;
-    block.load_sums<Rows>(Sums());
+    if constexpr (Adds)
+        block.load_sums<Rows>(Sums());
+    else
+        block.clear_sums(Sums());
     const uint64_t end = uint64_t{block.pairs} * pair_side;
     for (uint64_t place = 0; place < end; place += tile_pairs)
         block.multiply<Rows>(place, typename CountUp<Columns>::type());
@@ -120,9 +130,9 @@ TALLOW_INLINE void multiply_pairs(uint32_t rows, uint32_t columns, uint32_t term
                                   sums + row * stride + column,
                                   stride};
             if (rows - row > pair_side)
-                multiply_tiles_of_pairs<2, 2>(block);
+                multiply_tiles_of_pairs<2, 2, true>(block);
             else
-                multiply_tiles_of_pairs<1, 2>(block);
+                multiply_tiles_of_pairs<1, 2, true>(block);
         }
 }
 
