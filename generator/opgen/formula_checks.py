@@ -103,6 +103,10 @@ def _primitive_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
             {"float": kinds},
             spec.primitives,
         )
+    of_complex: dict[str, Kind] = {**dict.fromkeys(primitive.parameters, "complex"), INCOMING: "complex"}
+    for formula in primitive.complex_gradient.values():
+        what = f"'complex_gradient' of primitive '{primitive.name}'"
+        yield Scope(what, formula.with_parts(primitive.let), {"float": of_complex}, spec.primitives)
 
 
 def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: Problems) -> None:

@@ -17,6 +17,9 @@ from opgen.sources import Sources
 RULES = PurePosixPath("runtime/gradient/rules.py")
 # What a method makes besides its result, which has no gradients.
 OTHERS = "others"
+# The results of a method of several, and the gradients of these; None of one that was left out, or has no gradient.
+RESULTS = "results"
+GRADIENTS = "gradients"
 # What knows whether a tensor still shows the storage of which the method is called.
 HANDLE = "handle"
 # Other names in expressions, besides operands and arguments: the makers of gradients and layouts, and the
@@ -25,8 +28,8 @@ _KNOWN = (RULES_NAME, "node", "BinaryOp", "MethodOp", "Layout", "list", "len", "
 
 
 def differentiable(spec: Spec, method: Method) -> tuple[Operand, ...]:
-    """The operands of a method that may have gradients: those of floats, in the order of the signature."""
-    floats = {*spec.groups["float"]}
+    """The operands that may have gradients, those of floats and complex numbers, in the order of the signature."""
+    floats = {*spec.groups["float"], *spec.groups["complex"]}
     operands: list[Operand] = []
     if spec.package.without_gradients:
         return ()
@@ -107,7 +110,7 @@ def _problems(
     for key, expression in gradient.expressions():
         known = [*arguments, *_KNOWN, *(() if key in gradient.instead else (INCOMING, RESULT, HANDLE))]
         if signature.returns == "tuple[Storage, ...]":
-            known.append(OTHERS)
+            known += [OTHERS, RESULTS, GRADIENTS]
         if writes(method) and key not in gradient.instead:
             # What was there before is overwritten, and there is no other result.
             known = [name for name in known if name not in ("self", RESULT)]

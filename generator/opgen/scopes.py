@@ -141,7 +141,8 @@ def _dtype_kinds(spec: Spec, functor: Functor) -> tuple[Kind, ...]:
     return tuple(kind for kind, is_there in every if is_there)
 
 
-def _has_complex(spec: Spec, functor: Functor) -> bool:
+def has_complex(spec: Spec, functor: Functor) -> bool:
+    """Whether an op has complex numbers."""
     return not {*spec.groups["complex"]}.isdisjoint(spec.resolve(functor.dtypes))
 
 
@@ -175,7 +176,7 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
             {kind: _operands(functor, kind) for kind in _dtype_kinds(spec, functor)},
             primitives,
             not functor.keeps_kind,
-            _has_complex(spec, functor),
+            has_complex(spec, functor),
         )
     elif isinstance(reduction, Monoid):
         by_key.update(_of_monoid(spec, functor, reduction, primitives))
@@ -307,7 +308,7 @@ def _of_monoid(spec: Spec, functor: Functor, monoid: Monoid, known: Primitives) 
         if formula is not None:
             primitives = _with_reductions(spec, functor, known) if key == "element" else known
             is_element = key == "element" and functor.result is not None
-            yield key, Scope(f"'{key}' of {op}", formula, kinds, primitives, is_element, _has_complex(spec, functor))
+            yield key, Scope(f"'{key}' of {op}", formula, kinds, primitives, is_element, has_complex(spec, functor))
 
 
 def _kind(spec: Spec, dtype: str) -> Kind:

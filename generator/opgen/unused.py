@@ -94,7 +94,8 @@ def _functor_problems(spec: Spec, functor: Functor) -> Iterator[Problem]:
 
 def _primitive_problems(primitive: Primitive) -> Iterator[Problem]:
     of = f"primitive '{primitive.name}'"
-    yield from _unused_lets(primitive.let, primitive.gradient.values(), of)
+    formulas = (*primitive.gradient.values(), *primitive.complex_gradient.values())
+    yield from _unused_lets(primitive.let, formulas, of)
     default = {
         "array": primitive.call if primitive.name in OPERATORS else f"np.{primitive.call}",
         "kernel": primitive.call,

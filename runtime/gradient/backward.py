@@ -38,6 +38,11 @@ def backward(
         if count != 1:
             reason = f"the gradient of {count} elements is required"
             raise ShapeMismatch(op, (tensor.shape,), f"{reason}; write x.sum().backward(), or x.backward(gradient)")
+        if tensor.dtype.is_complex:
+            reason = "a complex number has no direction in which it grows"
+            raise GradientError(
+                op, f"{reason}; write x.abs().backward() or x.real().backward(), or x.backward(gradient)"
+            )
         gradient = Tensor._new(one_of(tensor), tensor._layout.dense)
         if live_batches:
             gradient = copy_per_example(gradient, tensor)

@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...dtype import DType
-from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, ROW_GRADIENTS, Derivative, Op
+from ...gradients.functors import (
+    COMPLEX_DERIVATIVES,
+    DERIVATIVES,
+    JOINT_DERIVATIVES,
+    ROW_GRADIENTS,
+    Derivative,
+    Op,
+)
 from ...gradients.second import SECOND_DERIVATIVES
 from ...op import BinaryOp, MethodOp, ReduceOp
 from ...storage import Storage
@@ -18,7 +25,7 @@ from ..core.result_shapes import reduced
 from ..core.shape import Shape
 from ..tensor import Tensor
 from .node import Contributions, Node, Rule, require_writable, rewritten, tracked, unwrap
-from .products import product_of_others
+from .products import conjugated, product_of_others
 from .recording import mode
 from .rules import overwritten, view_of, widened, zeros
 
@@ -28,15 +35,36 @@ NO_PARAMETERS: Final[Mapping[str, float]] = {}
 class _Functor(Rule):
     """The gradients of an op, each with what it needs."""
 
-    __slots__ = ("_derivatives", "_joint", "_only", "_operands", "keeps_result", "keeps_x", "needs_site", "saves")
+    __slots__ = (
+        "_complex",
+        "_derivatives",
+        "_joint",
+        "_only",
+        "_op",
+        "_operands",
+        "keeps_result",
+        "keeps_x",
+        "needs_site",
+        "saves",
+    )
 
     def __init__(self, op: Op, derivatives: Mapping[str, Derivative | None]) -> None:
         super().__init__(op.value, self._gradients)
+        self._op = op
+        of_complex = COMPLEX_DERIVATIVES.get(op)
+        self._complex = None if of_complex is None else [*of_complex.values()]
+        """The gradients of complex numbers, by operand; None where they have no gradients of their own."""
         self._operands = {name: position for position, name in enumerate(derivatives)}
         self._derivatives = [(position, it) for position, it in enumerate(derivatives.values()) if it is not None]
         self._joint = JOINT_DERIVATIVES.get(op)
         self._only = self._derivatives[0] if len(derivatives) == 1 and self._derivatives else None
         needs = [() if it is None else it.takes for it in derivatives.values()]
+        if self._complex is not None:
+            # A result that only complex numbers need is computed again.
+            also = [() if it is None else it.takes for it in self._complex]
+            needs = [
+                (*own, *[name for name in more if name != "result"]) for own, more in zip(needs, also, strict=True)
+            ]
         self.keeps_x, self.keeps_result = "x" in needs[0], "result" in needs[0]
         """Whether the gradient of the first operand needs its elements, and the result's."""
         self.needs_site = self.keeps_x or self.keeps_result
@@ -62,7 +90,7 @@ class _Functor(Rule):
         shape = node.inputs[1].shape
         if g._layout.shape != shape:
             g = g.reshape(shape)
-        if self._only is None:
+        if self._only is None or (self._complex is not None and _is_of_complex(node)):
             return self.contributions(node, g, shape, node.saved[-1])
         # Of one operand, without a generator: that would double the time.
         position, (takes, function) = self._only
@@ -73,7 +101,14 @@ class _Functor(Rule):
     ) -> Iterator[tuple[int, Tensor | None]]:
         """Yield the gradients of the operands by position; `shape` is that of the result."""
         inputs = node.inputs
-        if self._joint is not None:
+        if self._complex is not None and _is_of_complex(node):
+            for position, derivative in enumerate(self._complex):
+                source = inputs[2 * position]
+                if source is not None and derivative is not None:
+                    known = [conjugated(self._part(node, name, shape, parameters)) for name in derivative.takes]
+                    yield position, derivative.function(g, *known).to_dtype(source.dtype)
+            return
+        if self._joint is not None and not node.dtype.is_complex:
             (first, _), (second, _) = self._derivatives
             if inputs[2 * first] is not None and inputs[2 * second] is not None:
                 takes, function = self._joint
@@ -89,7 +124,19 @@ class _Functor(Rule):
         position = self._operands.get(name)
         if position is not None:
             return node.operand(position)
-        return node.result_as(shape) if name == "result" else parameters[name]
+        if name != "result":
+            return parameters[name]
+        return node.result_as(shape) if node.result is not None else self._computed_again(node)
+
+    def _computed_again(self, node: Node) -> Tensor:
+        x = node.operand(0)
+        op: Any = self._op
+        return x._binary(op, node.operand(1)) if isinstance(op, BinaryOp) else x._unary(op)
+
+
+def _is_of_complex(node: Node) -> bool:
+    source = node.inputs[0]
+    return node.dtype.is_complex or (source is not None and source.dtype.is_complex)
 
 
 class _Cast(_Functor):
@@ -99,6 +146,8 @@ class _Cast(_Functor):
 
     def _gradients(self, node: Node, g: Tensor) -> Contributions:
         source, layout = node.inputs
+        if g.dtype.is_complex and not source.dtype.is_complex:
+            g = g.real()
         return ((0, g.reshape(layout.shape).to_dtype(source.dtype)),)
 
 
@@ -147,11 +196,12 @@ def _rows(layout: Layout, dims: Collection[int], count: int) -> Layout | None:
 class _Reduction(_Functor):
     """The gradients of a reduction, of short floats in f32: counts and products may leave the dtype."""
 
-    __slots__ = ("_op", "_row_op")
+    __slots__ = ("_row_op",)
+
+    _op: ReduceOp | MethodOp
 
     def __init__(self, op: ReduceOp | MethodOp, derivatives: Mapping[str, Derivative | None]) -> None:
         super().__init__(op, derivatives)
-        self._op = op
         self._row_op = ROW_GRADIENTS.get(op)
         """The op of rows that computes the gradient, for some dtypes; None if there is none."""
 
@@ -201,15 +251,16 @@ class _Reduction(_Functor):
 
 
 class _Product(_Reduction):
-    """The gradient of a product, which is recorded without quotients: these have no slope where an element is 0."""
+    """The gradient of a product. It is computed without quotients, which have no slope where an element is 0, for
+    complex numbers and where it is recorded."""
 
     __slots__ = ()
 
     def _gradients(self, node: Node, g: Tensor) -> Contributions:
-        if not mode().keeps_graph:
+        if not mode().keeps_graph and not node.dtype.is_complex:
             yield from super()._gradients(node, g)
             return
-        x, dims = node.operand(0), node.saved[1]
+        x, dims = conjugated(node.operand(0)), node.saved[1]
         if x.elem_count:
             others = product_of_others(widened(x), dims)
             yield 0, (widened(g.reshape(_extent(x._layout, dims).shape)) * others).to_dtype(g.dtype)
@@ -220,11 +271,9 @@ class _Product(_Reduction):
 class _Write(_Functor):
     """The gradients of an op whose result is written to the first operand, of which there is a copy if they need it."""
 
-    __slots__ = ("_op",)
+    __slots__ = ()
 
-    def __init__(self, op: BinaryOp, derivatives: Mapping[str, Derivative | None]) -> None:
-        super().__init__(op, derivatives)
-        self._op = op
+    _op: BinaryOp
 
     def _saves_for(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
         x, y, result, _ = super()._saves_for(needs)
@@ -255,8 +304,9 @@ def _class_of(op: Op) -> type[_Functor]:
 
 _FUNCTORS: Final[Mapping[Op, _Functor]] = {
     op: _class_of(op)(op, derivatives)
-    for op, derivatives in (*DERIVATIVES.items(), *SECOND_DERIVATIVES.items())
-    if derivatives is not None
+    for op, of_floats in (*DERIVATIVES.items(), *SECOND_DERIVATIVES.items())
+    # Some ops are of complex numbers alone.
+    if (derivatives := of_floats or COMPLEX_DERIVATIVES.get(op)) is not None
 }
 _WRITES: Final[Mapping[Op, _Write]] = {
     op: _Write(op, derivatives)

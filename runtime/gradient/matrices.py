@@ -10,7 +10,7 @@ from ... import results
 from ..base.error import GradientError, InvalidArgument
 from ..core.layout import Layout
 from ..tensor import Tensor
-from .products import product_of_others
+from .products import conjugated, product_of_others
 from .recording import mode
 
 # Up to here cofactors that are recorded are determinants of minors, whose number grows with the square.
@@ -37,7 +37,7 @@ def cofactors(x: Tensor, result: Tensor) -> Tensor:
 
 
 def _cofactors_by_svd(x: Tensor) -> Tensor:
-    """The cofactors of x = U S V: U C V det(U V), where C are those of S."""
+    """The cofactors of x = U S V: U* C V* det(U V), where C are those of S and U* is the conjugate of U."""
     types = [each for each in results.svd(x, True, False) if each is not None]
     left, values, right = [
         Tensor._new(storage, Layout.contiguous(each.shape))
@@ -45,7 +45,7 @@ def _cofactors_by_svd(x: Tensor) -> Tensor:
     ]
     sign = Tensor._new((left @ right)._storage.det(x._layout.dense), Layout.contiguous(results.det(x).shape)).sign()
     others = product_of_others(values, [-1]) * sign.unsqueeze(-1)
-    return (left * others.unsqueeze(-2)) @ right
+    return (conjugated(left) * others.unsqueeze(-2)) @ conjugated(right)
 
 
 def _minors(x: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Rule:
     depth: int
     """See `call_sites.Hint`; counted from `record`."""
 
-    def __init__(self, name: str, gradients: Callable[[Node, Tensor], Contributions]) -> None:
+    def __init__(self, name: str, gradients: Callable[[Node, Any], Contributions]) -> None:
         self.name = name
         """The method or the op that is called."""
         self.gradients = gradients
@@ -64,7 +64,7 @@ class Rule:
         self.depth = 1
 
 
-def rule(function: Callable[[Node, Tensor], Contributions]) -> Rule:
+def rule(function: Callable[[Node, Any], Contributions]) -> Rule:
     """Make a rule of a function that has the name of what is called."""
     return Rule(function.__name__.removeprefix("_"), function)
 
@@ -409,6 +409,28 @@ def result_of(call: Node, position: int, layout: Layout) -> Tensor:
     return Tensor._new(_recorded_part(call, position, value) if mode().keeps_graph else value, layout)
 
 
+def results_of(
+    call: Node, parts: Parts, shapes: Sequence[Sequence[int] | None]
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Return the gradients of the results of a call, None of one without, and the results.
+
+    A shape is None where the call left the result out.
+    """
+    gradients: list[Tensor | None] = []
+    results: list[Tensor | None] = []
+    position = 0
+    for shape in shapes:
+        if shape is None:
+            gradients.append(None)
+            results.append(None)
+            continue
+        gradient = parts.get(position)
+        gradients.append(None if gradient is None else gradient.reshape(shape))
+        results.append(result_of(call, position, Layout.contiguous(shape)))
+        position += 1
+    return gradients, results
+
+
 def _recorded_part(call: Node, position: int, value: Storage) -> Storage:
     node = Node.of(value, Rule(call.name, _part))
     node.inputs, node.saved = (call, None), (None, position)
@@ -420,9 +442,9 @@ def _part(node: Node, g: Tensor) -> Contributions:
 
 
 def without_gradients(op: str, results: Iterable[Storage]) -> Iterator[Storage]:
-    """Results besides the first one of a recorded call: `backward` refuses those of floats."""
+    """Results besides the first one of a recorded call: `backward` refuses those that are not integers."""
     for result in results:
-        yield record(result, _refused, (), (op,), None, False) if result.inner.dtype.is_float else result
+        yield record(result, _refused, (), (op,), None, False) if result.inner.dtype.is_inexact else result
 
 
 @rule
@@ -438,14 +460,6 @@ def require_writable(op: str, node: Node | None) -> None:
             op,
             "a Var is not written to while calls are recorded, since its gradient would be lost;"
             " write in `with tallow.no_grad():`, or call its set_",
-        )
-
-
-def require_real(op: str, result: Storage) -> None:
-    """Raise GradientError if a recorded call returned complex numbers."""
-    if result.inner.dtype.is_complex and mode().records:
-        raise GradientError(
-            op, "complex numbers have no gradients; detach the tensor, or compute with real and imaginary parts"
         )
 
 

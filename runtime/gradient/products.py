@@ -1,11 +1,24 @@
-"""Products of elements but one, for gradients of products: without quotients, which have no slope at zeros."""
+"""What gradients of products take: the other factors, of complex numbers conjugated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ..tensor import Tensor
 from ..tensor.shape.joining import cat
+
+T = TypeVar("T")
+
+
+def conjugated(x: T) -> T:
+    """Return the complex conjugate of a tensor of complex numbers, and anything else as it is."""
+    return x.conj() if isinstance(x, Tensor) and x.dtype.is_complex else x
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """Return transposed matrices, of complex numbers conjugated."""
+    return conjugated(x.mT)
 
 
 def before(x: Tensor, dim: int) -> Tensor:

@@ -33,6 +33,15 @@ from .convolutions import convolution as convolution
 from .convolutions import convolution_input as convolution_input
 from .convolutions import convolution_weight as convolution_weight
 from .convolutions import fused_convolution as fused_convolution
+from .decompositions import cholesky as cholesky
+from .decompositions import eig as eig
+from .decompositions import eigh as eigh
+from .decompositions import qr as qr
+from .decompositions import slogdet as slogdet
+from .decompositions import svd as svd
+from .fourier import fft as fft
+from .fourier import irfft as irfft
+from .fourier import rfft as rfft
 from .matrices import cofactors, solved
 from .node import (
     Contributions,
@@ -47,6 +56,7 @@ from .node import (
 from .normalization import normalize_channels as normalize_channels
 from .normalization import normalize_groups as normalize_groups
 from .normalization import normalize_groups_gradient as normalize_groups_gradient
+from .products import adjoint, conjugated
 from .recording import mode
 from .recurrent import cell as cell
 from .recurrent import gru_cell_gradient as gru_cell_gradient
@@ -99,6 +109,7 @@ def overwritten(gradient: Tensor, layout: Layout, inside: Tensor | None = None) 
 def product_left(g: Tensor, rhs: Tensor, layout: Layout) -> Tensor:
     """That of the left operand, which `layout` shows, of a product."""
     m, k, n = layout.shape[-2], *rhs.shape[-2:]
+    rhs = conjugated(rhs)
     if _is_repeated(layout):
         count = math.prod(layout.shape[:-2])
         columns = g.reshape(count, m, n).transpose(0, 1).reshape(m, count * n)
@@ -109,6 +120,7 @@ def product_left(g: Tensor, rhs: Tensor, layout: Layout) -> Tensor:
 def product_right(g: Tensor, lhs: Tensor, layout: Layout) -> Tensor:
     """That of the right operand, which `layout` shows, of a product."""
     k, n = layout.shape[-2:]
+    lhs = conjugated(lhs)
     if _is_repeated(layout):
         # As one product, which needs no memory for each of the matrices.
         rows = math.prod(lhs.shape[:-1])
@@ -272,23 +284,15 @@ def at_positions(g: Tensor, positions: Storage, layout: Layout, dim: int) -> Ten
     return sums.scatter_add(Tensor._new(positions, g._layout.dense), widened(g), dim).to_dtype(g.dtype)
 
 
-def cholesky(g: Tensor, result: Tensor) -> Tensor:
-    """Return the gradient of symmetric matrices that were factored: symmetric as well (Murray 2016)."""
-    product = (result.mT @ g).tril()
-    halved = product - product * 0.5 * Tensor.eye(g.shape[-1], device=g.device)
-    one_side = solved(result.mT, solved(result.mT, halved).mT)
-    return (one_side + one_side.mT) * 0.5
-
-
 def det(g: Tensor, x: Tensor, result: Tensor) -> Tensor:
     """That of matrices, singular ones too: the cofactors."""
-    return g.unsqueeze(-1).unsqueeze(-1) * cofactors(x, result)
+    return g.unsqueeze(-1).unsqueeze(-1) * cofactors(conjugated(x), conjugated(result))
 
 
 def solve(g: Tensor, x: Tensor, result: Tensor) -> tuple[Tensor, Tensor]:
     """Those of matrices and of the values that they make of the result."""
-    of_values = solved(x.mT, g)
-    return -(of_values @ result.mT), of_values
+    of_values = solved(adjoint(x), g)
+    return -(of_values @ adjoint(result)), of_values
 
 
 def ratio_of_sums(x: tuple[Storage, Layout], divisor: tuple[Storage, Layout]) -> tuple[Storage, ...]:
@@ -465,7 +469,7 @@ def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout
     plain = [(unwrap(other)[0], view) for other, view in others]
     call = partial(getattr(value, f"inplace_op{1 + len(others)}"), layout)
     # A plain storage refuses what is no op.
-    if not mode().records or not value.inner.dtype.is_float or not isinstance(op, UserOp):
+    if not mode().records or not value.inner.dtype.is_inexact or not isinstance(op, UserOp):
         call(*[part for pair in plain for part in pair], op)
         return
     require_writable(op.name, node)

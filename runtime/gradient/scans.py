@@ -13,6 +13,7 @@ from ...gradients.functors import SCAN_RULES, SUM_OF_PREFIXES
 from ...op import MethodOp
 from ..tensor import Tensor
 from ..tensor.shape.joining import cat
+from .products import conjugated
 
 _DERIVATIVES: Final = ("finish", "direct", "before", "own")
 
@@ -20,7 +21,7 @@ _DERIVATIVES: Final = ("finish", "direct", "before", "own")
 def scan_gradient(g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool) -> Tensor:
     """The gradient of the elements `x` of a scan, of which `g` is that of the results."""
     dtype = g.dtype
-    g, x = (each.to_dtype(dtype.compute) for each in (g, x))
+    g, x = (each.to_dtype(dtype.compute) for each in (g, conjugated(x)))
     return _Scan(op, x, dim, reverse, exclusive).gradient(g).to_dtype(dtype)
 
 

@@ -22,7 +22,7 @@ P = ParamSpec("P")
 
 
 class Var(Tensor):
-    """A tensor that gets gradients: a copy of a tensor of floats, in row-major order or as it is channels last.
+    """A tensor that gets gradients: a copy of a tensor, in row-major order or as it is channels last.
 
     Ops on it, or on what came of it, are recorded, so that `loss.backward()` gives the gradients of a result; what they
     give is an ordinary `Tensor`. Outside of `no_grad` a variable is written to by `set_` alone.
@@ -30,6 +30,9 @@ class Var(Tensor):
         w = tl.Var(tl.randn((3, 2)))
         grads = (x @ w).sqr().mean().backward()
         w.set_(w - 0.1 * grads[w])
+
+    The gradient of a complex variable is the derivative by its real parts plus 1j times that by its imaginary parts,
+    the direction in which the result grows fastest.
 
     `GradientError` for a dtype of integers.
 
@@ -46,14 +49,9 @@ class Var(Tensor):
 
     def __init__(self, tensor: Tensor) -> None:
         require_tensors("Var", tensor=tensor)
-        if not tensor.dtype.is_float:
-            reason = f"a Var is of floats, and {tensor.dtype.value} has no gradients"
-            fix = (
-                "give real() and imag() a Var each"
-                if tensor.dtype.is_complex
-                else "convert the tensor with to_dtype first"
-            )
-            raise GradientError("Var", f"{reason}; {fix}")
+        if not tensor.dtype.is_inexact:
+            reason = f"a Var is of floats or complex numbers, and {tensor.dtype.value} has no gradients"
+            raise GradientError("Var", f"{reason}; convert the tensor with to_dtype first")
         around = live_batches and levels()
         self._layout = layout_of(tensor.shape, tensor._layout.is_channels_last and not around)
         value = tracked(_value_of(tensor, self._layout, around))
@@ -169,8 +167,9 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
 
         loss, (of_w, of_b) = tl.value_and_grad(loss_of)(w, b)
 
-    The function gives a tensor of one element. The gradients are those of all arguments that are tensors of floats, in
-    their order, those passed by keyword last; of one on which the result does not depend the gradient is zeros.
+    The function gives a tensor of one element. The gradients are those of all arguments that are tensors of floats or
+    complex numbers, in their order, those passed by keyword last; of one on which the result does not depend the
+    gradient is zeros.
 
     One such function may call another one. The result and the gradients are recorded if an argument came of a variable,
     or if the function uses other variables than its arguments; in a block of `no_grad` they never are.
@@ -190,7 +189,7 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
         variables: list[Var] = []
 
         def variable(argument: Any) -> Any:
-            if not isinstance(argument, Tensor) or not argument.dtype.is_float:
+            if not isinstance(argument, Tensor) or not argument.dtype.is_inexact:
                 return argument
             sources.append(argument)
             variables.append(Var(argument))

@@ -176,7 +176,7 @@ class TensorBase(KernelOperand):
         tensor._layout = layout._preserved or layout.preserved
         return tensor
 
-    def _binary(self, op: BinaryOp, other: Self | Array | float, reflected: bool = False) -> Self:
+    def _binary(self, op: BinaryOp, other: Self | Array | complex, reflected: bool = False) -> Self:
         lhs, layout = self._storage, self._layout
         if isinstance(other, TensorBase):
             rhs, other_layout = other._storage, other._layout
@@ -289,7 +289,7 @@ class TensorBase(KernelOperand):
         is_short = not dtype.is_inexact and dtype.itemsize < DType.I64.itemsize
         return self.to_dtype(DType.I64) if is_short else self
 
-    def _cmp(self, op: CmpOp, other: Self | Array | float) -> Self:
+    def _cmp(self, op: CmpOp, other: Self | Array | complex) -> Self:
         lhs, layout = self._storage, self._layout
         if isinstance(other, TensorBase):
             rhs, other_layout = other._storage, other._layout
@@ -386,7 +386,7 @@ class TensorBase(KernelOperand):
         tensor._layout = result
         return tensor
 
-    def _operand(self, op: str, other: Self | Array | float, name: str = "other", dtype: DType | None = None) -> Self:
+    def _operand(self, op: str, other: Self | Array | complex, name: str = "other", dtype: DType | None = None) -> Self:
         """Return a tensor as it is, a number as one of rank 0 in a dtype, this tensor's, an array as one in its own.
 
         The new tensors are on the device of this one.

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..base.error import BatchingError, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, describe
 from ..core import argument
+from ..gradient.products import conjugated
 from ..gradient.recording import mode, recorded
 from ..gradient.variable import FunctionCall, Var
 from ..tensor import Tensor
@@ -48,7 +49,8 @@ def jvp(
     with recorded():
         for slope, tangent in zip(call.gradients(seed, create_graph=True), along, strict=True):
             if slope.is_recorded:
-                part = (slope * tangent.to_dtype(slope.dtype)).sum()
+                part = (slope * conjugated(tangent.to_dtype(slope.dtype))).sum()
+                part = part.real() if part.dtype.is_complex else part
                 total = part if total is None else total + part
     grads = None if total is None else total.backward(create_graph=is_recorded).get(seed)
     result, (product,) = call.finished([call.result.detach().zeros_like() if grads is None else grads])
@@ -72,6 +74,7 @@ def jacobian(function: Callable[..., Tensor], argnums: int | tuple[int, ...] = 0
     def call(*arguments: Any, **named: Any) -> Any:
         it = _call("jacobian", function, arguments, named, numbers)
         _require_recorded("jacobian", it)
+        _require_real("jacobian", it)
         found = it.finished(_rows(it))[1]
         return found[0] if isinstance(argnums, int) else found
 
@@ -95,6 +98,7 @@ def hessian(function: Callable[..., Tensor], argnums: int | tuple[int, ...] = 0)
         def of_arguments(*arguments: Any, **named: Any) -> Tensor:
             call = _call("hessian", function, arguments, named, numbers)
             _require_recorded("hessian", call)
+            _require_real("hessian", call)
             return call.finished(call.gradients(create_graph=True))[1][place]
 
         return of_arguments
@@ -106,6 +110,13 @@ def hessian(function: Callable[..., Tensor], argnums: int | tuple[int, ...] = 0)
         return rows[0][0] if isinstance(argnums, int) else rows
 
     return call
+
+
+def _require_real(op: str, call: FunctionCall) -> None:
+    """Raise GradientError for complex arguments and results: the derivative by a part of a number may differ."""
+    for tensor in (*call.variables, call.result):
+        if tensor.dtype.is_complex:
+            raise GradientError(op, "arguments and results are real; make it of real() and imag()")
 
 
 def _require_function(op: str, function: object) -> None:

@@ -157,7 +157,7 @@ def test_what_is_no_python_has_a_formula(text: str, formula: str) -> None:
 
 
 def test_what_has_no_formula_says_what_a_formula_is() -> None:
-    for text in ("[x]", "(x, y)", "f'{x}'", "'a'", "None", "1j", "x[0]", "exp(*x)", "await x", "x @ y", "x in y"):
+    for text in ("[x]", "(x, y)", "f'{x}'", "'a'", "None", "2j", "x[0]", "exp(*x)", "await x", "x @ y", "x in y"):
         with pytest.raises(FormulaError, match="cannot stand; write names, numbers, primitives and"):
             parse(text)
     for text in ("x; y", "x :", "for x in y", "#", "x +"):

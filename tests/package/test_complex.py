@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tallow as tl
-from tallow import Device, DType, GradientError, InvalidArgument, Tensor, UnsupportedDType
+from tallow import Device, DType, InvalidArgument, Tensor, UnsupportedDType
 
 from .arrays import COMPLEX, same
 
@@ -80,20 +79,6 @@ def test_real_tensors_have_no_complex_elements() -> None:
     with pytest.raises(InvalidArgument, match="f32 lacks; use a complex dtype"):
         x = Tensor([1.0])
         x.storage.const_set(1j, x.layout)
-
-
-def test_gradients_are_refused() -> None:
-    w = tl.Var(Tensor([1.0, 2.0]))
-    for call in (
-        lambda: w * 1j,
-        lambda: w * Tensor([1j]),
-        lambda: w.to_dtype("complex64"),
-        lambda: tl.Var(Tensor([1j])),
-    ):
-        with pytest.raises(GradientError, match=r"complex|gradients"):
-            call()
-    with tl.no_grad():
-        assert (w * 1j).dtype is DType.COMPLEX64
 
 
 def test_tolerances(numbers: Tensor) -> None:

@@ -138,7 +138,7 @@ def test_what_has_no_gradient_says_so(device: Device) -> None:
     for plain in (w.argmax(), Tensor([1.0], device=device), w.detach()[0]):
         with pytest.raises(GradientError, match=r"does not depend on a Var .* make its operands with tallow\.Var"):
             plain.backward()
-    with pytest.raises(GradientError, match="Var: a Var is of floats, and i64 has no gradients; convert"):
+    with pytest.raises(GradientError, match="Var: a Var is of floats or complex numbers, and i64 has"):
         Var(Tensor([1, 2], device=device))
 
 
@@ -184,7 +184,7 @@ def test_no_call_holds_its_operand(device: Device) -> None:
     gc.disable()
     try:
         for op in (*UnaryOp, *BinaryOp):
-            if op.rule is not None:
+            if op.rule is not None and w.dtype in op.dtypes:
                 # As before the first call of the op.
                 op.rule.depth = Rule("", list).depth
                 x = w * 1.0

@@ -72,7 +72,6 @@ NO_DIFFERENCE = {
         "rules.product_left: _ones(layout) -> _ones(g)",
         "rules.attention: (queries, keys, values) -> (queries, values, keys)",
         "rules.attention: (queries, keys, values, mask) -> (queries, values, keys, mask)",
-        "rules.cholesky: g.shape[-1] -> g.shape[-2]",
         "rules.det: g.unsqueeze(-1).unsqueeze(-1) -> g.unsqueeze(-1).unsqueeze(-2)",
     ],
     "where both strides are 1, either order is that of the elements": [

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from opgen.aliases import constant, last_part
 from opgen.expression import parse_expression
-from opgen.formula.nodes import LITERALS, FormulaError, Kind, Name, Node, Number
+from opgen.formula.nodes import IMAGINARY, INCOMING, LITERALS, FormulaError, Kind, Name, Node, Number
 from opgen.formula.parsing import suggestion
 from opgen.formula.primitives import Primitives
 from opgen.formula.printing import text_of
@@ -25,6 +25,10 @@ def kind_of(node: Node, kinds: Mapping[str, Kind], primitives: Primitives) -> Ki
                 return kinds[text]
             if text in LITERALS:
                 return "float"
+            if text == IMAGINARY:
+                if kinds.get(INCOMING) != "complex":
+                    raise FormulaError(f"'{text}' can stand in 'complex_gradient' alone", offset)
+                return "complex"
             raise FormulaError(f"unknown name '{text}'{_meant(text, kinds, primitives)}", offset)
     primitive = primitives.get(node.primitive)
     if primitive is None:

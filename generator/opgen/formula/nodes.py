@@ -14,6 +14,8 @@ INCOMING: Final = "g"
 RESULT: Final = "result"
 """The name of the result in gradients."""
 LITERALS: Final = ("inf", "nan")
+# The imaginary unit, which gradients of complex numbers may have.
+IMAGINARY: Final = "1j"
 """The literals of floats besides numbers."""
 WHERE: Final = "where"
 BOTH: Final = "both"
@@ -157,7 +159,7 @@ def names(node: Node) -> tuple[str, ...]:
     """The names that a formula has, in their order: operands and parameters, not primitives."""
     if isinstance(node, Call):
         return node.names
-    return (node.text,) if isinstance(node, Name) and node.text not in LITERALS else ()
+    return (node.text,) if isinstance(node, Name) and node.text not in (*LITERALS, IMAGINARY) else ()
 
 
 def size(node: Node) -> int:

@@ -6,7 +6,18 @@ from functools import cache
 from typing import Final
 
 from opgen.expression import ExpressionError, parse_expression
-from opgen.formula.nodes import INCOMING, NEGATE, OPERATOR_OF, OPERATORS, Call, FormulaError, Name, Node, Number
+from opgen.formula.nodes import (
+    IMAGINARY,
+    INCOMING,
+    NEGATE,
+    OPERATOR_OF,
+    OPERATORS,
+    Call,
+    FormulaError,
+    Name,
+    Node,
+    Number,
+)
 from opgen.loader import is_representable
 from opgen.rewriting import corrected, rewritten
 
@@ -39,6 +50,8 @@ def _node(tree: ast.expr) -> Node:
     match tree:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and is_representable(value):
             return Number(value, offset)
+        case ast.Constant(value=1j):
+            return Name(IMAGINARY, offset)
         case ast.Name(id=name):
             return Name(name, offset)
         case ast.Attribute(value=ast.Name(id=name), attr=part):

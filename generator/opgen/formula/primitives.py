@@ -13,7 +13,7 @@ from opgen.formula.derivatives import gradients
 from opgen.formula.formula import Formula, too_long
 from opgen.formula.nodes import OPERATORS, WHERE, Kind, Node, Number, calls, names
 from opgen.formula.parsing import pattern
-from opgen.notes import Choice, Entry, Mark, defines, like, names_of
+from opgen.notes import Choice, Entry, Example, Mark, defines, like, names_of
 from opgen.notes import Name as Name_
 from opgen.problem import Location
 
@@ -141,6 +141,14 @@ class Primitive:
         "By operand, the formula of its gradient, over the operands and `g`, the gradient of the result. An operand "
         "whose gradient is 0 nearly everywhere has 0.",
     ]
+    complex_gradient: Annotated[
+        Mapping[str, Formula],
+        Mark.OPTIONAL,
+        Example("x: g * conj(x) / abs(x)"),
+        "By operand, the formula of its gradient of complex numbers, where it is not `gradient`: the derivative by the "
+        "real part plus 1j times that by the imaginary part. Operands and the result are conjugated in it, so that the "
+        "formulas of complex differentiable functions are those of real ones. It may have the imaginary unit, 1j.",
+    ]
     location: Location = field(compare=False)
 
     @property
@@ -183,7 +191,7 @@ class Primitive:
     def formulas(self) -> tuple[Formula, ...]:
         """All that is written of it as formulas."""
         own = () if self.formula is None else (self.formula,)
-        return (*own, *self.gradient.values(), *self.let.values())
+        return (*own, *self.gradient.values(), *self.complex_gradient.values(), *self.let.values())
 
     def diagnostics(self, what: str) -> Diagnostics:
         """Note operands that it does not have."""
@@ -196,15 +204,16 @@ class Primitive:
             for key, written in (("array", self.array), ("kernel", self.kernel)):
                 if written is not None and len(written.texts) > 1:
                     yield key, f"'{key}' of {what} says again what 'integer' says; write the expression of floats alone"
-        yield from too_long(self.gradient, self.let, what)
-        for operand in self.gradient:
-            if self.result is not None:
-                yield ("gradient", operand, None), f"truth values such as {what} have no gradient; remove it"
-            elif operand not in self.parameters or operand == self.condition:
-                yield (
-                    ("gradient", operand, None),
-                    f"'gradient' of {what} has an unknown operand '{operand}'; write one of {known}",
-                )
+        yield from too_long({**self.gradient, **self.complex_gradient}, self.let, what)
+        for key, gradient in (("gradient", self.gradient), ("complex_gradient", self.complex_gradient)):
+            for operand in gradient:
+                if self.result is not None:
+                    yield (key, operand, None), f"truth values such as {what} have no gradient; remove it"
+                elif operand not in self.parameters or operand == self.condition:
+                    message = f"'{key}' of {what} has an unknown operand '{operand}'; write one of {known}"
+                    yield (key, operand, None), message
+        if self.complex_gradient and self.complex == "none":
+            yield "complex_gradient", f"{what} is not of complex numbers; remove 'complex_gradient'"
 
 
 def built_in(
@@ -236,6 +245,7 @@ def built_in(
         let={},
         formula=None,
         gradient={"x": Formula(Number(0), location)} if has_gradient else {},
+        complex_gradient={},
         location=location,
     )
 
@@ -275,6 +285,10 @@ class Primitives(dict[str, Primitive]):
             self._reached[name] = frozenset(reached)
         return self._reached[name]
 
+    def of_complex(self) -> "Primitives":
+        """The primitives with the gradients of complex numbers."""
+        return _of_complex(*self.values())
+
     def gradients(self, node: Node, wanted: Iterable[str]) -> Mapping[str, Node]:
         """The gradients of what a formula names: see `gradients`."""
         key = node, tuple(wanted)
@@ -286,6 +300,11 @@ class Primitives(dict[str, Primitive]):
 @memoize(lambda *primitives: primitives)
 def _chosen(*primitives: Primitive) -> Primitives:
     return Primitives({primitive.name: primitive for primitive in primitives})
+
+
+@memoize(lambda *primitives: primitives, size=4)
+def _of_complex(*primitives: Primitive) -> Primitives:
+    return Primitives({it.name: replace(it, gradient={**it.gradient, **it.complex_gradient}) for it in primitives})
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from opgen.formula.nodes import (
     ADD,
     DIVIDE,
+    IMAGINARY,
     INCOMING,
     LITERALS,
     MULTIPLY,
@@ -86,7 +87,7 @@ class Cases:
     """
 
     def __init__(self, numbers: Collection[str], words: Words) -> None:
-        self._numbers = {*numbers, *LITERALS}
+        self._numbers = {*numbers, *LITERALS, IMAGINARY}
         self._words = words
 
     def apart(self, node: Node, case: _Case | None = None, *, is_steep: bool = False) -> Node:

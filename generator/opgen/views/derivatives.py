@@ -37,14 +37,14 @@ from opgen.gradient_ops import (
     second_gradients,
 )
 from opgen.model.functors import Functor
-from opgen.model.kinds import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW
+from opgen.model.kinds import ANY_RESULT, GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW
 from opgen.model.reductions import Monoid, Position
 from opgen.model.spec import Spec
 from opgen.monoids import COUNT, ITSELF, is_plain_sum
 from opgen.op_search import Ops, by_size, is_step, op_of
 from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable
 from opgen.scan_gradients import NUMBER, explained, scan_gradients
-from opgen.scopes import decisive, derivatives, is_differentiable, tensor_methods, written_out
+from opgen.scopes import decisive, derivatives, has_complex, is_differentiable, tensor_methods, written_out
 from opgen.views.cases import Cases, Words, is_gentle
 from opgen.views.dispatch_names import op_classes
 from opgen.views.python import quoted
@@ -53,6 +53,8 @@ from opgen.views.python import quoted
 _ROW_JOINS = {SUM: "ReduceOp.SUM", MAX: "ReduceOp.MAX", MIN: "ReduceOp.MIN"}
 # Python's functions of numbers that are primitives.
 _OF_NUMBERS = {"maximum": "max", "minimum": "min"}
+# Rules conjugate operands by it.
+_CONJUGATE = "conj"
 
 
 def gradients_functors(spec: Spec) -> View:
@@ -89,6 +91,11 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
             for functor in functors
             if is_differentiable(spec, functor)
         ],
+        complex=View(
+            table="COMPLEX_DERIVATIVES",
+            gradients=[] if are_gradients else [*filter(None, (_complex(spec, it, words) for it in functors))],
+            others=[],
+        ),
         joint=[_joint(functor, joint[functor.name]) for functor in functors if functor.name in joint],
         others=[functor.member for functor in functors if not is_differentiable(spec, functor)],
         rows=[
@@ -105,6 +112,33 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
         ),
         rules=[_rule(it) for it in spec.scans if _has_rule(spec, it)],
         sum_of_prefixes=next((it.member for it in spec.scans if is_plain_sum(it)), "None"),
+    )
+
+
+def _complex(spec: Spec, functor: Functor, words: Words) -> View | None:
+    """The gradients of an op of complex numbers, as functions of tensors; None where it has none.
+
+    Reductions of complex numbers have those of floats.
+    """
+    is_map = functor.formula is not None and functor.condition is None
+    is_differentiable_map = (
+        is_map and functor.keeps_kind and functor.result != ANY_RESULT and has_complex(spec, functor)
+    )
+    if spec.package.without_gradients or not is_differentiable_map:
+        return None
+    gradients = derivatives(spec, functor, spec.primitives.of_complex())
+    called = {call.primitive for node in gradients.values() for call in calls(node)}
+    if not {_CONJUGATE, *called} <= {*OPERATORS, WHERE, *words.methods}:
+        # A project of few ops lacks those that compute them.
+        return None
+    operands = [_operand(functor, name, gradients[name], words, None, {}) for name in functor.operands]
+    functions = [operand for operand in operands if operand.parts]
+    return View(
+        made_from=(functor.location,),
+        member=functor.member,
+        name=f"complex_{functor.name}",
+        operands=operands,
+        functions=functions,
     )
 
 
@@ -180,7 +214,8 @@ def docs_formulas(spec: Spec) -> View:
 
 @memoize(lambda primitive: (primitive,))
 def _primitive(primitive: Primitive) -> View:
-    gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in primitive.gradient.items()}
+    formulas = {**primitive.gradient, **{f"complex {name}": it for name, it in primitive.complex_gradient.items()}}
+    gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in formulas.items()}
     doc = f"a truth value: {primitive.doc}" if primitive.result is not None else primitive.doc
     if primitive.complex is not None:
         doc = (

@@ -7,7 +7,7 @@ from types import SimpleNamespace as View
 
 from opgen.arguments import accepted
 from opgen.formula.nodes import RESULT
-from opgen.gradients import HANDLE, OTHERS, in_order, is_recorded, writes
+from opgen.gradients import GRADIENTS, HANDLE, OTHERS, RESULTS, in_order, is_recorded, writes
 from opgen.model.expressions import Expression
 from opgen.model.gradients import Gradient
 from opgen.model.kinds import ANY_RESULT, METHOD_OP
@@ -77,12 +77,16 @@ def _rule(spec: Spec, method: Method, gradient: Gradient) -> View:
     used, layouts = _named(spec, method, gradient), _layouts(method)
     statements = [f"{name}: Layout = node.inputs[{2 * index + 1}]" for name, index in layouts.items() if name in used]
     arguments = _arguments(spec, method, gradient)
-    # From the end, since operands may be several.
+    takes_each = _takes_each(gradient)
+    # From the end, since operands may be several; the results of a call come last.
+    end = len(arguments) + takes_each
     statements += [
-        f"{name}: {_type_of(method, name)} = node.saved[{index - len(arguments)}]"
-        for index, name in enumerate(arguments)
+        f"{name}: {_type_of(method, name)} = node.saved[{index - end}]" for index, name in enumerate(arguments)
     ]
-    if not writes(method):
+    if takes_each:
+        shapes = ", ".join(_shape(spec, method, index)[0] for index in range(len(method.results)))
+        statements.append(f"{GRADIENTS}, {RESULTS} = results_of(node, g, ({shapes},))")
+    elif not writes(method):
         statements += [] if _gives_shape(method) else [f"shape = {_shape(spec, method)[0]}"]
         statements.append("if g._layout.shape != shape: g = g.reshape(shape)")
     if every is not None:
@@ -101,7 +105,13 @@ def _rule(spec: Spec, method: Method, gradient: Gradient) -> View:
         )
         for index, operand in asked
     )
-    return View(made_from=(gradient.location,), name=method.name, statements=statements, parts=parts)
+    taken = "Parts" if takes_each else "Tensor"
+    return View(made_from=(gradient.location,), name=method.name, taken=taken, statements=statements, parts=parts)
+
+
+def _takes_each(gradient: Gradient) -> bool:
+    """Whether the gradients of all results are taken, not of the first one alone."""
+    return any(GRADIENTS in expression.names for _, expression in gradient.expressions())
 
 
 def _gives(method: Method, operand: Operand, index: int, gradient: Expression) -> str:
@@ -139,14 +149,15 @@ def _named(spec: Spec, method: Method, gradient: Gradient) -> set[str]:
         name for key, expression in gradient.expressions() if key not in gradient.instead for name in expression.names
     }
     if not writes(method) and not _gives_shape(method):
-        named |= _shape(spec, method)[1]
-    return named
+        count = len(method.results) if _takes_each(gradient) else 1
+        named |= {name for index in range(count) for name in _shape(spec, method, index)[1]}
+    return named - {GRADIENTS, RESULTS}
 
 
-def _shape(spec: Spec, method: Method) -> tuple[str, frozenset[str]]:
-    """Return the shape of the first result, and its inputs: layouts instead of operands, and other arguments."""
+def _shape(spec: Spec, method: Method, index: int = 0) -> tuple[str, frozenset[str]]:
+    """Return the shape of a result, and its inputs: layouts instead of operands, and other arguments."""
     layouts = {it.name: str(it.layout) for it in _stored(method)}
-    shape, _ = typed_result(spec, method, results_of(method)[0], dims, layouts)
+    shape, _ = typed_result(spec, method, results_of(method)[index], dims, layouts)
     return shape.text, frozenset(node.id for node in ast.walk(shape.node) if isinstance(node, ast.Name))
 
 
@@ -222,8 +233,7 @@ def _computed(spec: Spec, method: Method) -> Iterator[str]:
     yield f"rule = {_op(method)}.rule"
     is_plain = "rule is None"
     if functor is not None and functor.result == ANY_RESULT:
-        yield f"require_real({quoted(method.name)}, made)"
-        is_plain += " or not made.inner.dtype.is_float"
+        is_plain += " or not made.inner.dtype.is_inexact"
     yield f"if {is_plain}: return made"
     if len(stored) == 1:
         keeps, needs_site = ["rule.keeps_x", "rule.keeps_result"], "rule.needs_site"
@@ -246,7 +256,12 @@ def _ends(spec: Spec, method: Method) -> Iterator[str]:
     stored, result = _kept(method, gradient), _kept_result(method, gradient)
     names = _arguments(spec, method, gradient)
     others = {OTHERS: "results[1:]", HANDLE: "handle_of(self)"}
-    parts = _recorded_parts(method, stored, [others.get(name, name) for name in names])
+    saved = [others.get(name, name) for name in names]
+    if _takes_each(gradient):
+        parts = _recorded_parts(method, stored, [*saved, RESULTS])
+        yield f"return record_each({', '.join(['results', f'_{method.name}', *parts])})"
+        return
+    parts = _recorded_parts(method, stored, saved)
     if writes(method):
         yield f"rewritten(self, _{method.name}, {', '.join(parts)})"
         return
@@ -264,7 +279,7 @@ def _ends(spec: Spec, method: Method) -> Iterator[str]:
         yield f"return (first_result, *{more}) if len(results) > 1 else (first_result,)"
     elif _gives_shape(method):
         # A user's op may make integers.
-        yield f"return ({call} if made.dtype.is_float else made), shape"
+        yield f"return ({call} if made.dtype.is_inexact else made), shape"
     else:
         yield f"return {call}"
 

@@ -20,7 +20,7 @@ from opgen.model.spec import Spec
 from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, reads_unit
 from opgen.results import typed_result
 from opgen.rows import POSITION
-from opgen.scopes import decisive, row_statements, scopes, with_given
+from opgen.scopes import decisive, has_complex, row_statements, scopes, with_given
 from opgen.views.call_checks import dtypes_constant
 from opgen.views.composed import tensor_call
 from opgen.views.dispatch_names import op_classes
@@ -228,8 +228,8 @@ _TENSOR_BODIES = {
 }
 _TENSOR_PARAMETERS = {
     "unary": "self",
-    "binary": "self, other: Self | Array | float",
-    "cmp": "self, other: Self | Array | float",
+    "binary": "self, other: Self | Array | {number}",
+    "cmp": "self, other: Self | Array | {number}",
     # By position, the second names cost a call nothing that leaves them out.
     "reduce": (
         "self, dim: int | Sequence[int] | None = None, keepdim: bool = False, "
@@ -274,7 +274,9 @@ def tensor_ops(spec: Spec) -> View:
         View(
             made_from=(functor.location,),
             name=functor.name,
-            parameters=_TENSOR_PARAMETERS[kind.name],
+            parameters=_TENSOR_PARAMETERS[kind.name].format(
+                number="complex" if has_complex(spec, functor) else "float"
+            ),
             returns="Self",
             doc=functor.description,
             body=_TENSOR_BODIES[kind.name].format(op=functor.name.upper()),

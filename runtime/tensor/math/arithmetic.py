@@ -57,31 +57,31 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
     # Comparisons give tensors, so equality can't serve dicts and sets: tensors are equal keys only to themselves.
     __hash__ = object.__hash__
 
-    def __add__(self, other: Self | Array | float) -> Self:
+    def __add__(self, other: Self | Array | complex) -> Self:
         return self._binary(ADD, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __radd__(self, other: float) -> Self:
+    def __radd__(self, other: complex) -> Self:
         return self._binary(ADD, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __sub__(self, other: Self | Array | float) -> Self:
+    def __sub__(self, other: Self | Array | complex) -> Self:
         return self._binary(SUB, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __rsub__(self, other: float) -> Self:
+    def __rsub__(self, other: complex) -> Self:
         return self._binary(SUB, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __mul__(self, other: Self | Array | float) -> Self:
+    def __mul__(self, other: Self | Array | complex) -> Self:
         return self._binary(MUL, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __rmul__(self, other: float) -> Self:
+    def __rmul__(self, other: complex) -> Self:
         return self._binary(MUL, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __truediv__(self, other: Self | Array | float) -> Self:
+    def __truediv__(self, other: Self | Array | complex) -> Self:
         if not isinstance(other, OPERANDS):
             return NotImplemented
         # A call of div would cost as much as this look.
         return self._binary(DIV, other) if self._storage.inner.dtype.is_inexact else self._quotient(other)
 
-    def __rtruediv__(self, other: float) -> Self:
+    def __rtruediv__(self, other: complex) -> Self:
         if not isinstance(other, OPERANDS):
             return NotImplemented
         return (self.to_dtype(DType.F32) if self.dtype.is_integer else self)._binary(DIV, other, reflected=True)
@@ -183,7 +183,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
         return self._cmp(NE, other) if isinstance(other, _COMPARED) else NotImplemented  # type: ignore[arg-type]
 
-    def div(self, other: Self | Array | float) -> Self:
+    def div(self, other: Self | Array | complex) -> Self:
         """Divide: `x.div(y)` is `x / y`. Integers become f32 first; floats keep their dtype.
 
         `floor_divide` keeps integers.
@@ -195,7 +195,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         """
         return self._binary(DIV, other) if self._storage.inner.dtype.is_inexact else self._quotient(other)
 
-    def _quotient(self, other: Self | Array | float) -> Self:
+    def _quotient(self, other: Self | Array | complex) -> Self:
         """Divide integers or masks by what may be floats; where both are integers, in f32."""
         if not isinstance(other, TensorBase):
             array = self._of_host("div", other)
@@ -207,7 +207,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         dtype = DType.F32 if common.is_integer else common
         return self.to_dtype(dtype)._binary(DIV, other.to_dtype(dtype))
 
-    def pow(self, other: Self | Array | float) -> Self:
+    def pow(self, other: Self | Array | complex) -> Self:
         """Raise x to the power y, as C's pow does; integers wrap.
 
         A negative number as the exponent of integers is `InvalidArgument`. A tensor may have negative ones, which give

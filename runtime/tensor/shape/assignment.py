@@ -34,16 +34,16 @@ class AssignmentMethods(ComposedMethods):
 
     __slots__ = ()
 
-    def __iadd__(self, other: Self | Array | float) -> Self:
+    def __iadd__(self, other: Self | Array | complex) -> Self:
         return self.add_(other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __isub__(self, other: Self | Array | float) -> Self:
+    def __isub__(self, other: Self | Array | complex) -> Self:
         return self.sub_(other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __imul__(self, other: Self | Array | float) -> Self:
+    def __imul__(self, other: Self | Array | complex) -> Self:
         return self.mul_(other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __itruediv__(self, other: Self | Array | float) -> Self:
+    def __itruediv__(self, other: Self | Array | complex) -> Self:
         return self.div_(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __ifloordiv__(self, other: Self | Array | float) -> Self:
@@ -119,7 +119,7 @@ class AssignmentMethods(ComposedMethods):
             chosen = selection(self, items)
             self._written("index", lambda: chosen.assign(value, backward))
 
-    def add_(self, other: Self | Array | float) -> Self:
+    def add_(self, other: Self | Array | complex) -> Self:
         """Add a tensor or a number, in place: x += other.
 
         >>> x = tl.Tensor([4, 5, 6])
@@ -128,7 +128,7 @@ class AssignmentMethods(ComposedMethods):
         """
         return self._changed("add_", BinaryOp.ADD, other)
 
-    def sub_(self, other: Self | Array | float) -> Self:
+    def sub_(self, other: Self | Array | complex) -> Self:
         """Subtract a tensor or a number, in place: x -= other.
 
         >>> x = tl.Tensor([4, 5, 6])
@@ -137,7 +137,7 @@ class AssignmentMethods(ComposedMethods):
         """
         return self._changed("sub_", BinaryOp.SUB, other)
 
-    def mul_(self, other: Self | Array | float) -> Self:
+    def mul_(self, other: Self | Array | complex) -> Self:
         """Multiply by a tensor or a number, in place: x *= other.
 
         >>> x = tl.Tensor([4, 5, 6])
@@ -146,7 +146,7 @@ class AssignmentMethods(ComposedMethods):
         """
         return self._changed("mul_", BinaryOp.MUL, other)
 
-    def div_(self, other: Self | Array | float) -> Self:
+    def div_(self, other: Self | Array | complex) -> Self:
         """Divide by a tensor or a number, in place: x /= other; `InvalidArgument` for integers, which cannot hold
         quotients.
 
@@ -237,7 +237,7 @@ class AssignmentMethods(ComposedMethods):
         source = fitted("index_copy_", self, source)
         return self._scattered("index_copy_", "scatter_set", column.broadcast_as(source.shape), source, dim)
 
-    def _changed(self, name: str, op: BinaryOp, other: Self | Array | float) -> Self:
+    def _changed(self, name: str, op: BinaryOp, other: Self | Array | complex) -> Self:
         operand, layout = self._operand(name, other), self._layout
         if operand._storage.inner.dtype is not self._storage.inner.dtype:
             return self._in_common_dtype(name, operand, lambda target, source: target._changed(name, op, source))
