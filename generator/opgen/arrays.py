@@ -176,6 +176,11 @@ class ArrayLibrary:
         "the library's, or why it has none. A float of 8 or 16 bits that is not named is stored as its bits, in the "
         "library's u8 or i16.",
     ]
+    flushed: Annotated[
+        tuple[Annotated[str, names_of("dtype")], ...],
+        Mark.OPTIONAL,
+        "The floats of which the library may take a subnormal number for zero, an operand, a result or any between.",
+    ]
     written: Annotated[
         Mapping[Annotated[Name, names_of("word")], Spelling | LackingWord],
         Key("spellings"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from compilers import compile_host_kernels
 
-from . import matrix
+from . import matrix, subnormals
 from .oracle.formats import NUMPY
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     compile_host_kernels()
+    subnormals.use_device(config.getoption("--device").partition(":")[0])
 
 
 # Before what is left is shared between parts.

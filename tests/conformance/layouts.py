@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .oracle.formats import COMPLEX, FLOATS, INTEGERS, NUMPY, Array, convert
+from .subnormals import flush
 
 if TYPE_CHECKING:
     import tallow
@@ -164,7 +165,7 @@ def place(device: tallow.Device, name: str, values: Array, placement: str = "con
     from tallow.runtime.core.layout import Layout
     from tallow.runtime.core.shape import Shape
 
-    values = np.asarray(values)
+    values = flush(name, np.asarray(values))
     assert values.dtype == NUMPY[name], f"values of {values.dtype} for a {name} operand"
     strides, offset = strides_of(values.shape, placement)
     places = reached(values.shape, strides, offset)

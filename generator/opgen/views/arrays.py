@@ -62,6 +62,7 @@ def spelled_library(spec: Spec, backend: Backend) -> View:
         names_itself="library" in used,
         dtypes={name.upper(): dtypes[name] for name in every if name in dtypes},
         lacking={name.upper(): backend.lacking[name][0] for name in every if name in backend.lacking},
+        flushed=[f"DType.{name.upper()}" for name in array.flushed],
         integers=[dtypes[name] for name in spec.groups["integer"] if name in dtypes],
         complex=[dtypes[name] for name in spec.groups["complex"] if name in dtypes],
         words=[_word(word, spellings[name]) for name, word in words.items()],

@@ -65,6 +65,9 @@ class ArrayDevice(LibraryDevice):
             yield Finding("devices", True, ", ".join(names))
         else:
             yield Finding("devices", False, "the library finds none on this machine")
+        if flushed := cls.library.FLUSHED:
+            names = [dtype.value for dtype in flushed]
+            yield Finding("subnormal numbers", True, f"may be taken for zero: {', '.join(names)}")
 
     @classmethod
     def _names(cls) -> list[str]:

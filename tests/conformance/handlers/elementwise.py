@@ -46,6 +46,7 @@ from ..oracle.formats import (
     part_name,
     spacing,
 )
+from ..subnormals import flush
 
 SWEEP, SMALL_SWEEP, FULL_SWEEP = 2**16, 2**13, 2**22
 # The extended functions of f64 are slow in the lower tail of gelu.
@@ -168,7 +169,8 @@ def binary_impl(bench: Bench) -> None:
 
 def _pairs_with_a_number(bench: Bench) -> Iterator[tuple[str, Operand, Operand]]:
     """One operand is a number, which a GPU may take along with the launch."""
-    numbers = list({number.tobytes(): number for number in values.specials(bench.name)}.values())
+    specials = flush(bench.name, values.specials(bench.name))
+    numbers = list({number.tobytes(): number for number in specials}.values())
     chosen = numbers[:: 1 if bench.full else 20 if bench.name in COMPLEX else 3]
     cases = [Case((5, 7)), Case((5, 7), "narrowed columns"), Case((5, 7), "transposed")]
     # A share of these has every case on either side.
