@@ -34,7 +34,7 @@ WAVE32 := a_row_of_x or rounded_activations
 # What the loop of an edit leaves out: the compilation of kernels and what runs on GPUs.
 QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hip_*' --ignore-glob '*/test_gpu_*' --ignore-glob '*/test_cuda_*'
 # Without kernels the ops run in some dtypes, since they call NumPy alike in the others.
-SOME_DTYPES := f64 or i16 or u32 or f8e4m3 or complex128
+SOME_DTYPES := f64 or i16 or complex128
 # The oracle is the same on every device, and the CPU's stage has it; fused functions and weights in blocks are the same
 # on all array libraries.
 ORACLE := $(patsubst %,--ignore tests/conformance/test_%.py,oracle formula_mutations)
@@ -84,35 +84,36 @@ test-full: FULL := --full
 test-full: test docs  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it
 
 test-opgen: $(VENV)/tallow.stamp
-	@echo "1 of 7, about 18 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
+	@echo "1 of 7, at most 18 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
 	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package $(SITE_TESTS:%=--ignore %)
 
 test-tallow: $(VENV)/tallow.stamp
-	@echo "2 of 7, about 12 min: tallow: every op on the CPU with a quarter of its dtypes, its tensors, files and models, its code for GPUs"
-	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,--part 0/4 $(TWO_DEVICES:%=--ignore %))
+	@echo "2 of 7, at most 12 min: tallow: every op on the CPU with an eighth of its dtypes, its tensors, files and models, its code for GPUs"
+	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,--part 0/8 $(TWO_DEVICES:%=--ignore %))
 
 test-wave64: $(VENV)/tallow.stamp
-	@echo "3 of 7, about 6 min: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
+	@echo "3 of 7, at most 6 min: on rocm with waves of 64, cells of a third of the ops and of every dtype, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(SELFTEST) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32)))" $(if $(FULL),,--part 0/16)
+		tests/conformance $(MODELS) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32)))" \
+		$(if $(FULL),$(SELFTEST),--part 0/16 --cases 0/3)
 
 test-wave32: $(VENV)/tallow.stamp
-	@echo "4 of 7, about 2 min: on rocm with waves of 32, other cells of every op and of every dtype, gradients, SciPy and scikit-learn"
+	@echo "4 of 7, at most 2 min: on rocm with waves of 32, another third of the ops and every dtype, gradients, SciPy and scikit-learn"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) tests/package/test_ecosystem.py \
-		-k "not ($(COMMON))" $(if $(FULL),$(MODELS) $(SELFTEST),--part 1/16)
+		-k "not ($(COMMON))" $(if $(FULL),$(MODELS) $(SELFTEST),--part 1/16 --cases 1/3)
 
 test-devices: $(VENV)/tallow.stamp
 	@echo "5 of 7, about 70 s: two devices on rocm"
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(PYTEST) $(TWO_DEVICES)
 
 test-metal: $(VENV)/tallow.stamp
-	@echo "6 of 7, about 2 min: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
+	@echo "6 of 7, at most 2 min: on metal, another third of the ops and every dtype, gradients, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(ORACLE) -k "not ($(COMMON))" \
-		$(if $(FULL),,--part 2/16 $(ON_ARRAYS))
+		$(if $(FULL),,--part 2/16 --cases 2/3 $(ON_ARRAYS))
 
 test-numpy: $(VENV)/tallow.stamp
-	@echo "7 of 7, about 30 s: the CPU without its kernels, by NumPy alone"
+	@echo "7 of 7, at most 30 s: the CPU without its kernels, by NumPy alone"
 	@$(BY_NUMPY) $(PYTEST) tests/conformance/test_cells.py \
 		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 import pytest
 from hypothesis import settings
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 settings.register_profile("tallow", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("tallow")
+# A test, or a method of a cell, with more cases is shared between the stages of GPUs.
+MANY_CASES: Final = 32
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--full", action="store_true", help="also run the tests marked full, and larger sweeps")
     group.addoption("--part", help="of each case on a device, its dtypes of one of several parts, e.g. 0/16")
+    group.addoption("--cases", help="of tests and methods with many cases on a device, one of several parts, e.g. 0/3")
     group.addoption("--quick", action="store_true", help="at most three cases of each test, and none marked slow")
     group.addoption("--update-golden", action="store_true", help="write what golden tests expect instead of comparing")
 
@@ -31,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--quick"):
         keep_few(config, items)
+    if config.getoption("--cases"):
+        keep_cases(config, items)
     if config.getoption("--part"):
         keep_part(config, items)
     if config.getoption("--full"):
@@ -63,6 +68,39 @@ def keep_few(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if id(item) in kept]
 
 
+def keep_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect cases on a device that another stage runs: of ops of a method, which share a kernel, and of calls.
+
+    A case is here with all of its dtypes, which are parted afterwards.
+    """
+    part, parts = map(int, config.getoption("--cases").split("/"))
+    kinds: dict[object, dict[object, list[pytest.Item]]] = {}
+    for item in items:
+        if is_on_device(item) and not item.get_closest_marker("whole"):
+            case = case_without_dtype(item) or item.nodeid
+            method = case[0] if isinstance(case, tuple) else None
+            kinds.setdefault((item.nodeid.partition("[")[0], method), {}).setdefault(case, []).append(item)
+    others = {
+        id(item)
+        for cases in kinds.values()
+        if len(cases) > MANY_CASES
+        for number, alike in enumerate(cases.values())
+        if (number - part) % parts
+        for item in alike
+    }
+    deselect(config, items, others)
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item], others: set[int]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in others])
+    items[:] = [item for item in items if id(item) not in others]
+
+
+def is_on_device(item: pytest.Item) -> TypeGuard[pytest.Function]:
+    """Return True for a test with parameters that runs on the device."""
+    return isinstance(item, pytest.Function) and "device" in item.fixturenames and hasattr(item, "callspec")
+
+
 def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the cases on a device whose dtype is of another part.
 
@@ -82,15 +120,14 @@ def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
         for place, item in enumerate(alike)
         if (number + place - part) % min(parts, len(alike))
     }
-    config.hook.pytest_deselected(items=[item for item in items if id(item) in others])
-    items[:] = [item for item in items if id(item) not in others]
+    deselect(config, items, others)
 
 
 def case_without_dtype(item: pytest.Item) -> object:
     """What a test on a device has in common with those of other dtypes; None if it has no dtype."""
     from tallow.runtime.doctor.support import SupportCell
 
-    if not (isinstance(item, pytest.Function) and "device" in item.fixturenames and hasattr(item, "callspec")):
+    if not is_on_device(item):
         return None
     given = dict(item.callspec.params)
     cell = given.pop("cell", None)

@@ -211,6 +211,7 @@ def require_library(device: Device, method: str) -> None:
             pytest.skip(f"the host does it without {library}")
 
 
+@pytest.mark.whole
 def test_no_call_waits(device: Device, watched: Watch, host: Host | None, name: str) -> None:
     require_library(device, name.partition(".")[2])
     example = hostile.base_of(hostile.surface()[name])

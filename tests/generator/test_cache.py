@@ -137,12 +137,13 @@ REWRITTEN = [
 ]
 
 
-def test_edits_that_equality_does_not_see_are_seen(tmp_path: Path) -> None:
+def test_edits_that_equality_does_not_see_are_seen(tmp_path: Path, full: bool) -> None:
     start(choose_base(None), "mylib", tmp_path / "mylib")
     project = Project(tmp_path / "mylib")
     project.edit("spec/functors/unary.yaml", "ops:\n", f"ops:\n{LEAKY}")
     assert isinstance(results_of(resumed_project, project), dict)
-    for texts in REWRITTEN:
+    # Each edit takes two readings of the spec.
+    for texts in REWRITTEN if full else REWRITTEN[::2]:
         for find, replace in pairwise(texts):
             project.edit("spec/functors/unary.yaml", find, replace)
             resumed = results_of(resumed_project, project)

@@ -167,7 +167,7 @@ def test_changes_of_different_kinds_are_seen(tmp_path: Path) -> None:
     assert unseen(project.root, Sources(project.root), files, sample(SAMPLE, files)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_patterns_of_one_name_are_told_apart() -> None:
     path = Path("spec/kernels/row.yaml")
     found = [each for each in mutations({path: documents()[path]}) if each.path == ("kernels", 0, "over", "dtype")]

@@ -269,6 +269,7 @@ def test_a_project_behind_a_link(small: Project, tmp_path: Path) -> None:
         editor.close()
 
 
+@pytest.mark.full
 def test_a_rename_leaves_a_spec_that_works(few_ops: Project) -> None:
     """Every place is found: of a primitive in formulas and gradients of all files."""
     editor = Editor.start(few_ops.root)
@@ -309,6 +310,7 @@ def test_the_configuration_of_vs_code_is_json() -> None:
     assert json.loads(configuration("json"))["glspc.server.commandArguments"] == ["lsp"]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("nvim") is None, reason="Neovim is not installed")
 def test_neovim_shows_errors(small: Project, tmp_path: Path) -> None:
     """Neovim starts with what docs/editors.md says, and a file with an error."""

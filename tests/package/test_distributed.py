@@ -52,8 +52,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     backends = [backend, *(["rocm"] if backend == "cpu" and "ROCM_PATH" in os.environ else [])]
     if "ranks" in metafunc.fixturenames:
         pairs = [(name, ranks) for name in backends for ranks in (1, 2, 4, 8) if ranks > 1 or name == backend]
-        # One and four ranks stand for the others, and two on the HIP runtime for the CPU.
-        few = [(backend, 1), (backend, 4), *((name, 2) for name in backends[1:])]
+        # Four ranks stand for the others, and two on the HIP runtime for the CPU.
+        few = [(backend, 4), *((name, 2) for name in backends[1:])]
         marks = {pair: [] if pair in few else [pytest.mark.full] for pair in pairs}
         metafunc.parametrize(("backend", "ranks"), [pytest.param(*pair, marks=marks[pair]) for pair in pairs])
     elif "backend" in metafunc.fixturenames:

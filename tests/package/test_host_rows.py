@@ -21,6 +21,7 @@ from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native_row
 from tallow.runtime.compilation import host_compiler
 from tallow.runtime.kernels import code_object
+from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 from tallow.runtime.program.values import Buffer, Operand
 
 from .row_functors import ENTROPY, FUNCTORS, NORM_GRADIENT, POSITIONS, RANGES, SOFTMIN, Functor
@@ -95,8 +96,10 @@ def dtypes(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
     target = host_compiler.native_target()
     assert target is not None
     compiler, _ = host_compiler.first_compiler(target)
+    made_of = [text, *host_compiler.made_of("host_row.cpp", target)]
     path = Path(tmp_path_factory.mktemp("code"), "functors.so")
-    path.write_bytes(compiler.compile(text, "row_functors.cpp"))
+    cache = CodeCache(cache_folder())
+    path.write_bytes(cache.get(made_of, lambda: compiler.compile(text, "row_functors.cpp"), bytes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(KERNELS._libraries, FAMILY, ctypes.CDLL(str(path)))
         yield names
