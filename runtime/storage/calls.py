@@ -244,7 +244,14 @@ class ElementCalls(Calls, KernelOperand):
             extensions.note_write(self)
 
     def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Self, ...]:
-        return tuple([self._new(inner) for inner in inners])
+        cls, storages = type(self), []
+        # Calling `_new` for each takes longer.
+        for inner in inners:
+            storage = new(cls)
+            storage.inner = inner
+            storage.written = None
+            storages.append(storage)
+        return tuple(storages)
 
     @overload
     def _new_planned(
