@@ -3,7 +3,7 @@
 import ast
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
@@ -38,6 +38,14 @@ from opgen.terms import (
 
 _GRID: Final = ("parts", "blocks", "threads", "steps")
 _RETURNS: Final = {"Storage": "Buffer", "tuple[Storage, ...]": "tuple[Buffer, ...]", "None": "None"}
+_HOST_RETURNS: Final = {"None": "tuple[()]"}
+
+
+def _returned(results: Sequence[str], returns: str) -> str:
+    """The expression that an op returns, of a type."""
+    if returns == _HOST_RETURNS["None"]:
+        return "()"
+    return ", ".join(results) + "," * (returns.startswith("t") and len(results) == 1)
 
 
 def launch_packages(spec: Spec) -> Mapping[str, str | None]:
@@ -124,10 +132,10 @@ class _Planner:
         """
         launch, own = self._launch, arguments(method)
         kernels = self._kernels(kernel, location)
-        returns = _RETURNS.get(method.signature.returns)
+        # On the host, an op that returns None leaves the call to the next one.
+        returns = (_RETURNS | _HOST_RETURNS if self._family.host else _RETURNS).get(method.signature.returns)
         is_fixed = method.kind is None and not any(map(method.is_several, method.operands))
-        # On the host, an op that returns nothing leaves the call to the next one.
-        if returns is None or not is_fixed or (self._family.host and returns == "None"):
+        if returns is None or not is_fixed:
             self.note(location, f" has '{method.name}', of which the operands or the results vary; write it in Python")
             return None
         names = self._named(method.name, own)
@@ -186,7 +194,7 @@ class _Planner:
             zeroed=writer.zeroed(),
             launched=(),
             returns=f"{returns} | None" if is_host else returns,
-            results=", ".join(each.text for each in results) + "," * (returns.startswith("t") and len(results) == 1),
+            results=_returned([each.text for each in results], returns),
             has_optional=any(each.kind.endswith(OPTIONAL) for each in results),
             calls=frozenset(writer.scope.calls),
         )

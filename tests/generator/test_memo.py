@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from opgen.cache.exact import Comparison, digest
-from opgen.cache.memo import memoize, memoize_by_value
+from opgen.cache.memo import memoize
 from opgen.formula.nodes import Number
 from opgen.formula.parsing import parse
 from opgen.language_server.workspace import Workspace
@@ -44,26 +44,6 @@ def test_arguments_have_their_types() -> None:
         return repr(value)
 
     assert [shown(1), shown(True), shown(1)] == ["1", "True", "1"]
-
-
-def test_results_are_kept_by_value() -> None:
-    calls = []
-
-    @memoize_by_value(lambda formula, numbers: (formula, numbers))
-    def text(formula: object, numbers: dict[str, float]) -> str:
-        calls.append(numbers)
-        return f"{formula} {numbers}"
-
-    every = {"x": 0.0, "y": 1}
-    for numbers in (every, {**every}, {"x": -0.0, "y": 1}, {"x": 0.0, "y": 1.0}, {"y": 1, "x": 0.0}, {**every}):
-        text(parse("x * y"), numbers)
-        text(parse(" x*y "), numbers)
-    assert list(map(repr, calls)) == [
-        "{'x': 0.0, 'y': 1}",
-        "{'x': -0.0, 'y': 1}",
-        "{'x': 0.0, 'y': 1.0}",
-        "{'y': 1, 'x': 0.0}",
-    ]
 
 
 VALUES = [

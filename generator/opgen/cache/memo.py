@@ -6,8 +6,6 @@ from functools import wraps
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from opgen.cache.exact import digest
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Container = TypeVar("Container", dict[Any, Any], list[Any])
@@ -59,16 +57,6 @@ def memoize(
         return memoized
 
     return decorate
-
-
-def memoize_by_value(
-    key: Callable[..., Key], size: int = _MAX_RESULTS
-) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Memoize as `memoize` does, by the exact digest of what `key` gives for a call: see `digest`.
-
-    A digest takes longer than identities, and outlives them: an entry of the spec that only moves keeps its results.
-    """
-    return memoize(lambda *args, **kwargs: (digest(key(*args, **kwargs)),), size)
 
 
 _BY_VALUE = frozenset((str, bytes, type(None), *(type(kind()) for kind in (Path, PurePath, PurePosixPath))))

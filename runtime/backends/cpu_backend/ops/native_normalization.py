@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .....dtype import DType
-from .....kernels import host_arguments
 from ....program.builder import ProgramBuilder
 from ....program.values import Operand
-from ..values import number_bits
 from .native import copied
-from .native_copy import Written
 
-if TYPE_CHECKING:
-    from ..kernels import HostKernels
-
-_FAMILY: Final = "host_normalization"
 # Parts of the rows of an item: as many as threads may share, whatever their number, each of a minimum of elements.
 _MAX_PARTS: Final = 64
 _PART_LENGTH: Final = 1 << 14
@@ -53,19 +46,3 @@ def in_rows(build: ProgramBuilder, x: Operand) -> Operand:
 def is_wide(dtype: DType, *vectors: Operand | None) -> bool:
     """Return True if vectors are in the compute dtype of the elements; without vectors no kernel asks."""
     return any(vector is not None and vector.dtype is not dtype for vector in vectors)
-
-
-def move_statistics(
-    build: ProgramBuilder, kernels: HostKernels, running: Operand, new: Operand, share: float, factor: float
-) -> Written:
-    """As `normalization.move_statistics`; None where NumPy does it."""
-    name, compute, count = f"move_statistics_{running.dtype.value}", running.dtype.compute, running.layout.elem_count
-    if not kernels.has(_FAMILY, name):
-        return None
-    packed = host_arguments.moved_statistics(
-        result=running.address, source=new.address, result_stride=running.strides[0], source_stride=new.strides[0],
-        kept=number_bits(1 - share, compute), share=number_bits(share, compute), factor=number_bits(factor, compute),
-        count=count,
-    )  # fmt: skip
-    build.launch(_FAMILY, name, 1, packed, work=count)
-    return ()
