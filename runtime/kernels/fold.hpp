@@ -65,8 +65,8 @@ template <template <typename> typename Op, typename T> struct Fold {
     static TALLOW_INLINE State of_span(SpanSource<T> elements, uint64_t length, uint64_t index) {
         if constexpr (is_converted) {
             Converted converted[fold_length];
-            for (uint64_t first = 0; first < length; first += fold_piece) {
-                const uint64_t count = length - first < fold_piece ? length - first : fold_piece;
+            for (uint64_t first = 0, count = 0; first < length; first += count) {
+                count = elements.together(first, length - first);
                 convert_to(converted + first, elements.at(first, count), count);
             }
             return Joins::of_elements({converted}, length, index);

@@ -25,6 +25,9 @@ constexpr uint64_t fold_height = 64;
 constexpr uint64_t rows_at_once = 4;
 constexpr uint64_t spans_at_once = 64;
 constexpr uint64_t max_state_bytes = 40;
+// Elements of a run that are read where they are, if reductions take them in any order; those of shorter ones are
+// gathered.
+constexpr uint64_t long_run = 512;
 // Bytes of a row's columns that are gathered at once.
 constexpr uint64_t gathered_row_bytes = 1024;
 // The distance of prefetches: on an Intel Xeon a thread reads 25 GB/s then in place of 10, on an AMD EPYC 23
@@ -41,15 +44,42 @@ template <typename T> struct RunSource {
     uint64_t first;
     T* gathered;
 
+    TALLOW_INLINE const T* run(uint64_t number) const {
+        return reinterpret_cast<const T*>(source + number * runs.stride);
+    }
+    // Whether runs are at least that long, dense, and one behind the other.
+    TALLOW_INLINE bool are_long(uint64_t elements) const {
+        return runs.step == sizeof(T) && runs.elements >= elements &&
+               static_cast<int64_t>(runs.stride) >= static_cast<int64_t>(runs.elements * sizeof(T));
+    }
     __attribute__((noinline)) const T* at(uint64_t number, uint64_t count) const {
         const uint64_t begin = first + number;
         const uint64_t element = begin % runs.elements;
         if (runs.step == sizeof(T) && element + count <= runs.elements)
-            return reinterpret_cast<const T*>(source + begin / runs.elements * runs.stride) + element;
+            return run(begin / runs.elements) + element;
         gather_words<typename Word<sizeof(T)>::type>(reinterpret_cast<uint8_t*>(gathered), source, runs, begin, count);
         return gathered;
     }
+    // How many of the elements from this number on to take at once: to the end of a long run, where they are.
+    __attribute__((noinline)) uint64_t together(uint64_t number, uint64_t count) const {
+        const uint64_t left = runs.elements - (first + number) % runs.elements;
+        return left < count && are_long(long_run) ? left : count;
+    }
 };
+
+// `Count` elements, of which the first `left` are at `here` and the others at `there`.
+template <uint32_t Count, typename T>
+TALLOW_INLINE void select_first(T* selected, const T* here, const T* there, uint64_t left) {
+    using Word = typename Word<sizeof(T)>::type;
+    typedef Word Words __attribute__((vector_size(Count * sizeof(T))));
+    Words numbers, x, y;
+    for (uint32_t i = 0; i < Count; ++i)
+        numbers[i] = static_cast<Word>(i);
+    __builtin_memcpy(&x, here, sizeof x);
+    __builtin_memcpy(&y, there, sizeof y);
+    x = numbers < static_cast<Word>(left) ? x : y;
+    __builtin_memcpy(selected, &x, sizeof x);
+}
 
 // The elements of a span: contiguous or, in runs, contiguous a piece at a time. Two registers hold it.
 template <typename T> struct SpanSource {
@@ -59,6 +89,11 @@ template <typename T> struct SpanSource {
     // Those from number `first` on, until the next call.
     TALLOW_INLINE const T* at(uint64_t first, uint64_t count) const {
         return in_runs == nullptr ? source + first : in_runs->at(first, count);
+    }
+    // How many of those, up to a piece, to ask for.
+    TALLOW_INLINE uint64_t together(uint64_t first, uint64_t count) const {
+        count = count < fold_piece ? count : fold_piece;
+        return in_runs == nullptr ? count : in_runs->together(first, count);
     }
 };
 
@@ -211,8 +246,8 @@ template <typename Take, typename T> TALLOW_INLINE bool find_extreme(T& best, Sp
     using Masks = decltype(Elements{} < Elements{});
     constexpr uint64_t length = vector_length<T>;
     constexpr uint64_t vectors = lanes_bytes / line_bytes;
-    const T* source = elements.at(0, count < fold_piece ? count : fold_piece);
     if (count < length) {
+        const T* const source = elements.at(0, count);
         bool is_odd = false;
         for (uint64_t i = 0; i < count; ++i) {
             Take{}(best, source[i]);
@@ -228,11 +263,12 @@ template <typename Take, typename T> TALLOW_INLINE bool find_extreme(T& best, Sp
         Take{}(near[v], x);
         odd[v] |= x != x;
     };
+    const T* const first_elements = elements.at(0, length);
     for (uint64_t v = 0; v < vectors; ++v)
-        __builtin_memcpy(&near[v], source, sizeof near[v]);
-    static_assert(fold_piece % (vectors * length) == 0, "all pieces but the last one have whole vectors");
-    for (uint64_t first = 0;;) {
-        const uint64_t here = count - first < fold_piece ? count - first : fold_piece;
+        __builtin_memcpy(&near[v], first_elements, sizeof near[v]);
+    for (uint64_t first = 0, here = 0; first < count; first += here) {
+        here = elements.together(first, count - first);
+        const T* const source = elements.at(first, here);
         uint64_t i = 0;
         for (; i + vectors * length <= here; i += vectors * length) {
 #pragma GCC unroll 4
@@ -244,13 +280,11 @@ template <typename Take, typename T> TALLOW_INLINE bool find_extreme(T& best, Sp
         }
         for (; i + length <= here; i += length)
             join(0, source + i);
-        first += here;
-        if (first == count)
-            break;
-        source = elements.at(first, count - first < fold_piece ? count - first : fold_piece);
+        // The last ones, with some of those in front of them once more.
+        const uint64_t end = first + here < length ? length : first + here;
+        if (i != here)
+            join(1, elements.at(end - length, length));
     }
-    // The last ones, some of them once more.
-    join(1, elements.at(count - length, length));
     for (uint64_t v = 1; v < vectors; ++v) {
         Take{}(near[0], near[v]);
         odd[0] |= odd[v];

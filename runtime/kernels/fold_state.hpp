@@ -86,6 +86,65 @@ template <typename Of, typename T, typename Shared> struct Joined {
         __builtin_memcpy(states, near, (count - i) * sizeof(State));
     }
 
+    // As fill_lanes, of at least as many elements as lanes from number `first` of runs on, with the same bits. Lanes
+    // that two runs share are selected from both.
+    static __attribute__((noinline)) void fill_from_runs(State* states, const RunSource<T>& source, uint64_t first,
+                                                         uint64_t count, uint64_t index) {
+        constexpr uint32_t lanes = fold_lanes<State>;
+        constexpr uint32_t length = lanes < vector_length<T> ? lanes : vector_length<T>;
+        State near[lanes];
+        begin_states<Of>(near, lanes);
+        const Runs& runs = source.runs;
+        uint64_t run = (source.first + first) / runs.elements;
+        const T* from = source.run(run) + (source.first + first) % runs.elements;
+        const T* end = source.run(run) + runs.elements;
+        const uint64_t last = (source.first + first + count - 1) / runs.elements;
+        const bool are_short = runs.elements * sizeof(T) < run_bytes_ahead;
+        uint64_t i = 0;
+        for (; i + lanes <= count; i += lanes, from += lanes) {
+            alignas(line_bytes) T shared[lanes];
+            const T* row = from;
+            const auto left = static_cast<uint64_t>(end - from);
+            if (left < lanes) {
+                const T* const next = source.run(++run);
+                from = next - left;
+                end = next + runs.elements;
+                if (left == 0) {
+                    row = next;
+                } else {
+                    for (uint32_t lane = 0; lane < lanes; lane += length)
+                        select_first<length>(shared + lane, row + lane, from + lane, left < lane ? 0 : left - lane);
+                    row = shared;
+                }
+            }
+            // Compilers that know of both rows compute with parts of vectors.
+            asm("" : "+r"(row) : : "memory");
+            // Not behind the last run, where there may be no memory: to find that out takes long.
+            const uint64_t ahead = !are_short                 ? run_bytes_ahead
+                                   : run + runs_ahead <= last ? runs_ahead * runs.stride
+                                                              : 0;
+            for (uint32_t lane = 0; lane < lanes; lane += length)
+                __builtin_prefetch(reinterpret_cast<const uint8_t*>(from + lane) + ahead);
+            for (uint32_t lane = 0; lane < lanes; ++lane)
+                near[lane] = joined(near[lane], row[lane], index + i + lane);
+        }
+        for (uint32_t lane = 0; lane < lanes; ++lane)
+            states[lane] = near[lane];
+        if (i != count)
+            join_last<lanes>(states, source.at(first + count - lanes, lanes) - (count - lanes), i, count, index);
+    }
+    // The states of lanes of the piece that begins with number `first`.
+    static TALLOW_INLINE void fill_piece(State* states, SpanSource<T> elements, uint64_t first, uint64_t all,
+                                         uint64_t index) {
+        const uint64_t count = piece(all, first);
+        // Of runs that are hardly longer than the lanes nearly all rows of lanes would be selected.
+        constexpr uint32_t lanes = fold_lanes<State>;
+        if constexpr (sizeof(State) <= sizeof(uint64_t) && sizeof(T) <= sizeof(uint64_t) && !finds_place<Of>)
+            if (elements.in_runs != nullptr && count >= lanes && elements.in_runs->are_long(lanes * 3 / 2))
+                return fill_from_runs(states, *elements.in_runs, first, count, index + first);
+        fill_lanes(states, elements.at(first, count), count, index + first);
+    }
+
     static TALLOW_INLINE uint64_t piece(uint64_t count, uint64_t first) {
         return count - first < fold_piece ? count - first : fold_piece;
     }
@@ -179,22 +238,21 @@ template <typename Of, typename T, typename Shared> struct Joined {
         }
     }
     static State of_lanes(SpanSource<T> elements, uint64_t count, uint64_t index) {
-        const T* const source = elements.at(0, piece(count, 0));
         constexpr uint32_t lanes = fold_lanes<State>;
         constexpr uint32_t short_lanes = lanes / (lanes_bytes / line_bytes);
         if (count <= few_lanes)
-            return of_few(source, count, index);
+            return of_few(elements.at(0, count), count, index);
         if constexpr (lanes > few_lanes)
             if (count < (short_lanes < few_lanes ? few_lanes : short_lanes))
-                return of_short<few_lanes>(source, count, index);
+                return of_short<few_lanes>(elements.at(0, count), count, index);
         if constexpr (short_lanes > few_lanes)
             if (count <= short_span)
-                return of_short<short_lanes>(source, count, index);
+                return of_short<short_lanes>(elements.at(0, count), count, index);
         State states[lanes];
-        fill_lanes(states, source, piece(count, 0), index);
+        fill_piece(states, elements, 0, count, index);
         for (uint64_t first = fold_piece; first < count; first += fold_piece) {
             State others[lanes];
-            fill_lanes(others, elements.at(first, piece(count, first)), piece(count, first), index + first);
+            fill_piece(others, elements, first, count, index);
             Shared::join(states, others, lanes);
         }
         return Shared::join_lanes(states);
@@ -257,6 +315,22 @@ template <typename Of, typename T, typename Shared> struct Joined {
     template <typename Value, typename Join>
     static TALLOW_INLINE void join_rows(Value* values, uint64_t width, const T* source, uint64_t stride, uint64_t begin,
                                         uint64_t end, Join join) {
+        // Registers hold the values of a tile while rows that are near each other are read.
+        constexpr uint64_t tile = lanes_bytes / sizeof(Value);
+        uint64_t column = 0;
+        for (; stride * sizeof(T) < page_bytes && column + tile <= width; column += tile) {
+            Value near[tile];
+            for (uint64_t c = 0; c < tile; ++c)
+                near[c] = values[column + c];
+            const T* from = source + column;
+            for (uint64_t row = begin; row < end; ++row, from += stride)
+                for (uint64_t c = 0; c < tile; ++c)
+                    near[c] = join(near[c], from[c], row, column + c);
+            for (uint64_t c = 0; c < tile; ++c)
+                values[column + c] = near[c];
+        }
+        if (column == width)
+            return;
         uint64_t row = begin;
         for (; row + rows_at_once <= end; row += rows_at_once) {
             const T* const rows = source + (row - begin) * stride;
@@ -272,7 +346,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
             };
             // Processors do not look at the next pages by themselves.
             constexpr uint64_t length = line_bytes / sizeof(T);
-            uint64_t c = 0;
+            uint64_t c = column;
             for (; stride * sizeof(T) >= page_bytes && c + length <= width; c += length) {
                 for (uint64_t i = 0; i < rows_at_once; ++i)
                     __builtin_prefetch(rows + (rows_at_once + i) * stride + c);
@@ -282,7 +356,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
         }
         for (; row < end; ++row) {
             TALLOW_INDEPENDENT
-            for (uint64_t c = 0; c < width; ++c)
+            for (uint64_t c = column; c < width; ++c)
                 values[c] = join(values[c], source[(row - begin) * stride + c], row, c);
         }
     }

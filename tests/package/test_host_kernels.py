@@ -104,6 +104,10 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
     [
         ((5, 3, 7, 7), (0, 2, 3)),
         ((400, 2, 7), (0, 2)),
+        # Lanes that two runs share, and runs that end with the lanes.
+        ((48, 2, 7, 7), (0, 2, 3)),
+        ((31, 2, 100), (0, 2)),
+        ((5, 2, 515), (0, 2)),
         # Runs that are longer than what is gathered at once, and that do not end with it.
         ((3, 2, 3136), (0, 2)),
         ((9, 2, 5, 3000), (0, 3)),
