@@ -12,7 +12,8 @@ from hypothesis import settings
 if TYPE_CHECKING:
     import tallow
 
-settings.register_profile("tallow", derandomize=True, deadline=None, max_examples=60)
+settings.register_profile("tallow", derandomize=True, deadline=None, max_examples=20)
+settings.register_profile("full", settings.get_profile("tallow"), max_examples=60)
 settings.load_profile("tallow")
 # A test, or a method of a cell, with more cases is shared between the stages of GPUs.
 MANY_CASES: Final = 32
@@ -29,6 +30,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--cases", help="of tests and methods with many cases on a device, one of several parts, e.g. 0/3")
     group.addoption("--quick", action="store_true", help="at most three cases of each test, and none marked slow")
     group.addoption("--update-golden", action="store_true", help="write what golden tests expect instead of comparing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--full"):
+        settings.load_profile("full")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
