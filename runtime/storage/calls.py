@@ -181,7 +181,7 @@ class Calls:
         options: Mapping[str, Any],
         may_refuse: bool = False,
     ) -> Any:
-        numbers = self.numbers.get(key[0], 0) if isinstance(key, tuple) else 0
+        numbers = self.numbers.get(key[0], 0) if type(key) is tuple else 0
         device: BackendDevice = self.inner.device
         return device.planned(key, numbers, function, arguments, options, may_refuse)
 

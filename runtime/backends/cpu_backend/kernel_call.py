@@ -58,7 +58,7 @@ class KernelCall:
         """Memory that the kernel uses in several fields or from an offset on, which a call can not allocate."""
         kernels = device.kernels
         assert kernels is not None, "the kernels are there"
-        offsets = launch.arguments.struct.offsets
+        new, offsets = self.new, launch.arguments.struct.offsets
         for number, value in launch.arguments.struct.values(fields):
             # Patterns of classes would take longer.
             kind = type(value)
@@ -67,21 +67,20 @@ class KernelCall:
             fields[number], place = 0, offsets[number]
             if kind is Address or kind is Snapshot:
                 memory = value.memory
-                if type(memory) is Constant:
+                position = positions.get(memory)
+                if position is None and stored and memory in stored:
+                    position = positions[memory] = len(positions)
+                if position is not None:
+                    if kind is Snapshot:
+                        self._unaliased += (_unaliased(value, len(self._sources), positions),)
+                    self._sources += (SourceItems(place, value.offset, position),)
+                elif type(memory) is Constant:
                     self._tables += (memory.array,)
                     fields[number] = address_of_array(memory.array) + value.offset
-                    continue
-                position = positions.get(memory)
-                if position is None and memory in stored:
-                    position = positions[memory] = len(positions)
-                if position is None:
-                    if value.offset or memory in self.new:
+                else:
+                    if value.offset or memory in new:
                         self.divided.append(memory)
-                    self.new[memory] = place
-                    continue
-                if kind is Snapshot:
-                    self._unaliased += (_unaliased(value, len(self._sources), positions),)
-                self._sources += (SourceItems(place, value.offset, position),)
+                    new[memory] = place
             elif kind is Threads:
                 self._threads = place
                 fields[number] = 1

@@ -301,7 +301,8 @@ class Run:
         return self._new(buffer)
 
     def _new(self, buffer: Any) -> GpuStorage:
-        device, allocation = self._device, self._allocation(buffer.memory)
+        device, memory = self._device, buffer.memory
+        allocation = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
         storage: GpuStorage = device.storage_class(device, buffer.dtype, buffer.count, allocation)
         return storage
 
