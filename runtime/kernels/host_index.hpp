@@ -86,6 +86,15 @@ template <typename Arguments> class Positions {
         return {held, false};
     }
 
+    // The position of one index, or -1, as those of `load`.
+    TALLOW_INLINE int64_t load_one(int64_t place, uint64_t number) const {
+        int64_t position = 0;
+        with_word(arguments_.index_bytes, [&](auto word) {
+            position = static_cast<int64_t>(pointer_to<const decltype(word)>(arguments_.indexes)[place]);
+        });
+        return static_cast<uint64_t>(position) < limit_ ? position : *load(&position, place, 0, 1, number).positions;
+    }
+
     // Tells the host of the error, whose place is that of its number. Whether there is one.
     template <typename Place> bool tell(Place place_of) const {
         if (first_ == none)
@@ -138,7 +147,7 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
                 Word* const target = pointer_to<Word>(arguments.result) + number;
                 const Word* const source = pointer_to<const Word>(arguments.source) + cursor.place(1);
                 if (dims.stride(2, 0) == 0) {
-                    const int64_t position = *indexes.load(held, cursor.place(2), 0, 1, number).positions;
+                    const int64_t position = indexes.load_one(cursor.place(2), number);
                     if (position < 0)
                         __builtin_memset(target, 0, length * sizeof(Word));
                     else

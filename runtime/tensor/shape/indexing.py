@@ -10,6 +10,7 @@ from .... import results
 from ....dtype import Array, DType
 from ...base.bounded_cache import BoundedCache
 from ...base.error import DTypeMismatch, InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
+from ...core import argument
 from ...core.argument import REQUIRED, DTypeLike, dim_of, integer
 from ...core.check import distinct_positions
 from ...core.layout import Layout
@@ -29,6 +30,9 @@ Choice = TensorBase | Sequence[Any] | Array
 
 _WHOLE = slice(None)
 
+
+# A cache holds the identity matrix of so many rows.
+_MAX_UNIT_ROWS: Final = 256
 
 # By the number of the layout and the classes.
 _one_hot: Final[BoundedCache[tuple[int, int], tuple[Shape, Layout, Layout]]] = BoundedCache(1 << 12)
@@ -164,6 +168,19 @@ class IndexMethods(CreationMethods):
         count = integer("one_hot", "classes", classes)
         if count < 0:
             raise InvalidArgument("one_hot", f"the number of classes is 0 or more, not {count}")
+        if self._storage.is_wrapped or count > _MAX_UNIT_ROWS or not self.device.is_cpu():
+            return self._one_hot(count, dtype)
+        # Copying rows of the identity matrix writes each element once, and checks indexes in the same call.
+        dtype = argument.dtype("one_hot", "dtype", dtype)
+        numbers, key = self._storage.inner.device.numbers, ("one_hot", count, dtype)
+        unit_rows = numbers.get(key)
+        if unit_rows is None:
+            unit_rows = numbers.put(key, self._result_class.arange(count)._one_hot(count, dtype))
+        indexes = self if self.rank == 1 else self.reshape(-1)
+        result: Self = unit_rows.index_select(indexes, 0)
+        return result if self.rank == 1 else result.reshape(*self.shape, count)
+
+    def _one_hot(self, count: int, dtype: DTypeLike) -> Self:
         key = self._layout.number, count
         shape, rows, ones = _one_hot.get(key) or _one_hot.put(key, _one_hot_layouts(self._layout, count))
         result = self._new_full(shape, 0, dtype)
