@@ -190,7 +190,7 @@ TALLOW_INLINE void scan_rows(const Arguments& arguments) {
 }
 
 // The elements of a line that a thread loads before it joins them.
-constexpr uint32_t columns_in_flight = 4;
+constexpr uint32_t columns_in_flight = 8;
 
 // Where a thread is in a line, of which `inner` lie side by side: in memory, and in the order of the scan.
 template <typename Scan, typename T> struct Column {

@@ -85,7 +85,9 @@ CUDA_STACKS = {
 }
 # Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
 SCALAR_SPILLS = {
-    "cross_entropy_f64_scalar4": 18,
+    "cross_entropy_f64_scalar4": 22,
+    "smoothed_cross_entropy_f64_scalar4": 30,
+    "smoothed_cross_entropy_without_weight_f64_scalar4": 14,
     "gelu_erf_gradient_f64_contiguous": 10,
     "mish_gradient_f64_contiguous": 9,
     "pow_gradients_f64_contiguous": 11,
@@ -111,16 +113,27 @@ SCALAR_SPILLS = {
     "sum_i64_bool_rows": 5,
     "count_zero_f8e4m3_rows": 22,
     "sum_powers_bf16_rows": 11,
+    # Masks of which of a lane's elements is the target: few with clang 19, most with hipcc 5.2.
+    "cross_entropy_bf16_vector4": 2,
+    "cross_entropy_f32_vector8": 5,
+    "smoothed_cross_entropy_bf16_vector8": 4,
+    "smoothed_cross_entropy_f32_vector8": 6,
+    **{f"smoothed_cross_entropy_{dtype}_pair{length}": 25 for dtype in ("bf16", "f16") for length in (16, 32)},
+    # Exponentials of states that are joined, with hipcc 5.2.
+    **{f"logcumsumexp_{dtype}_rows": 21 for dtype in ("f8e4m3", "f8e5m2")},
     # Three axes of windows, and eight comparisons of each.
     "max_pool_shares_bf16": 4,
     "max_pool_shares_f16": 2,
     # Masks of which of sixteen pairs are equal, or NaN.
     **dict.fromkeys((f"{op}_gradients_f8e4m3_contiguous" for op in ("minimum", "maximum")), 2),
 }
-# The stack of waves of 64, in bytes: two numbers of f64 in long rows.
-WAVE64_STACKS = dict.fromkeys(
-    ("layer_norm_f64_scalar_long", "layer_norm_gradient_f64_scalar_long", "rms_norm_gradient_f64_scalar_long"), 16
-)
+# The stack of waves of 64, in bytes: two numbers of f64 in long rows, and packs of scans, which hipcc 5.2 leaves there.
+WAVE64_STACKS = {
+    **dict.fromkeys(
+        ("layer_norm_f64_scalar_long", "layer_norm_gradient_f64_scalar_long", "rms_norm_gradient_f64_scalar_long"), 16
+    ),
+    **{f"logcumsumexp_{dtype}_rows": 32 for dtype in ("bf16", "f16")},
+}
 # Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
 VECTOR_SPILLS = {
     "attention_gradient_f32_256_queries": 3,
