@@ -370,7 +370,7 @@ class TensorBase(KernelOperand):
         if type(keepdim) is not bool:
             keepdim = argument.boolean(op.value, "keepdim", keepdim)
         if type(dim) is not int and dim is not None:
-            if not isinstance(dim, Sequence):
+            if type(dim) is not tuple and not isinstance(dim, Sequence):
                 dim = (argument.integer(op.value, "dim", dim),)
             dim = argument.integers(op.value, "dim", dim)
         if live_autocasts and op.value not in _SELECTIONS:

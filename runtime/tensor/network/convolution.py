@@ -74,7 +74,7 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
                  [6., 7.]]], dtype=f32)
         """
         epilogue = scale, residual, activation
-        if isinstance(padding, Iterable) and not isinstance(padding, str):
+        if type(padding) is not int and isinstance(padding, Iterable) and not isinstance(padding, str):
             return self._convolved("conv1d", kernel, (padding,), stride, dilation, groups, bias, epilogue)
         return self._convolved("conv1d", kernel, padding, stride, dilation, groups, bias, epilogue)
 

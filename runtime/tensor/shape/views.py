@@ -187,7 +187,7 @@ class ViewMethods(TensorBase):
         """
         if axis is not None:
             dim = dim_of("squeeze", dim, axis)
-        if isinstance(dim, Sequence):
+        if dim is not None and type(dim) is not int and isinstance(dim, Sequence):
             return self._squeezed(integers("squeeze", "dim", dim))
         if dim is not None:
             return self._seen(Layout.squeeze, dim)
