@@ -9,6 +9,47 @@
 
 namespace tallow {
 
+template <typename T> struct FunctionsOf {
+    using type = CellFunctions;
+};
+#if defined(TALLOW_VECTOR)
+// To 16 bits, for cells of bf16, with exact limits: short polynomials and no division, which takes longer.
+struct BriefCellFunctions {
+    // e**x of x <= 0, as (1 + excess) * 2**n. The last bits of `exponent` are those of n + Added.
+    template <uint32_t Added> static TALLOW_INLINE FloatExponential exponential(float x) {
+        // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
+        constexpr float shift = 12582912.0f + Added;
+        const float shifted = fma(x, 1.44269504f, shift);
+        const float rest = fma(shifted - shift, -0.693147181f, x);
+        const float powers = polynomial(rest, 0.50005116, 0.16753514, 0.04127775);
+        return {fma(rest * rest, powers, rest), bit_cast<uint32_t>(shifted)};
+    }
+    // 1 / (1 + x) for 0 <= x <= 1, which is exact at 0: the best polynomial, off by 2**-9, and a step of Newton's.
+    static TALLOW_INLINE float reciprocal_above_one(float x) {
+        const float near = polynomial(x, 1.0, -0.95649804, 0.69250511, -0.23708868);
+        return near * fma(-(1.0f + x), near, 2.0f);
+    }
+    static TALLOW_INLINE float gate(float x) {
+        const float size = -fabs(x);
+        const FloatExponential power = exponential<127 + 24>(size < -104.0f ? -104.0f : size);
+        // The last product alone may be subnormal.
+        const float raised = (1.0f + power.excess) * float_of_exponent(power.exponent);
+        const float larger = reciprocal_above_one(raised * 0x1p-24f);
+        return x < 0 ? raised * larger * 0x1p-24f : larger;
+    }
+    static TALLOW_INLINE float candidate(float x) {
+        const float size = -2.0f * fabs(x);
+        const FloatExponential power = exponential<127>(size < -40.0f ? -40.0f : size);
+        const float one = float_of_exponent(power.exponent);
+        const float decay = fma(power.excess, one, one - 1.0f);
+        return copysign(decay * reciprocal_above_one(1.0f + decay), x);
+    }
+};
+template <> struct FunctionsOf<bf16> {
+    using type = BriefCellFunctions;
+};
+#endif
+
 // Numbers as a loop of vectors reads and writes them: those that it cannot convert are converted before and behind it.
 template <typename T, bool Near = is_near_float<T>> struct Nearby {
     using type = widened<T>;
@@ -109,7 +150,7 @@ TALLOW_INLINE void step_units(const Arguments& arguments, uint64_t row, uint64_t
     for (uint64_t i = 0; i < count; ++i) {
         Value x[Cell::gates], h[Cell::gates];
         gates.load(i, x, h);
-        const auto state_after = Cell::step(x, h, to_compute(state[i]));
+        const auto state_after = Cell::template step<typename FunctionsOf<T>::type>(x, h, to_compute(state[i]));
         new_hidden[i] = convert<nearby<T>>(state_after.hidden);
         if constexpr (Cell::has_cell)
             new_cell[i] = convert<nearby<T>>(state_after.cell);
@@ -222,15 +263,32 @@ struct StepCells {
     uint32_t threads;
 };
 
+// Gates lie in short runs, which machines do not fetch ahead, and are read once each.
+template <typename Cell, typename T>
+TALLOW_INLINE void prefetch_gates(const StepCells& cells, uint64_t row, uint64_t first, uint64_t count) {
+    constexpr uint64_t cache_line = 64;
+    for (uint64_t k = 0; k < Cell::gates; ++k) {
+        const uint64_t begin = cells.gates + (row * cells.gates_stride + k * cells.length + first) * sizeof(T);
+        for (uint64_t offset = 0; offset < count * sizeof(T); offset += cache_line)
+            __builtin_prefetch(pointer_to<const T>(begin + offset));
+    }
+}
+
 // A part has the products of all gates of some units, and then their cells: a step waits for its threads once.
 template <typename Cell, typename T, typename Products>
 __attribute__((noinline)) void run_step(const Products& products, const StepCells& cells) {
     const uint64_t length = cells.length, units = products.units();
     do_parts(cells, (length + units - 1) / units, [&](uint64_t part) {
         const uint64_t first = part * units, count = length - first < units ? length - first : units;
+        constexpr uint64_t rows_ahead = 8;
+        for (uint64_t row = 0; row < cells.rows && row < rows_ahead; ++row)
+            prefetch_gates<Cell, T>(cells, row, first, count);
         products.multiply(first, count);
-        for (uint64_t row = 0; row < cells.rows; ++row)
+        for (uint64_t row = 0; row < cells.rows; ++row) {
+            if (row + rows_ahead < cells.rows)
+                prefetch_gates<Cell, T>(cells, row + rows_ahead, first, count);
             step_units<Cell, T>(cells, row, first, count);
+        }
     });
 }
 

@@ -27,6 +27,16 @@ template <typename Value> TALLOW_INLINE Value tanh_slope(Value x) {
     return Value{4} * logistic(Value{2} * x).slope();
 }
 
+// The functions of a cell, as accurate as its numbers.
+struct CellFunctions {
+    template <typename Value> static TALLOW_INLINE Value gate(Value x) {
+        return sigmoid(x);
+    }
+    template <typename Value> static TALLOW_INLINE Value candidate(Value x) {
+        return tanh(x);
+    }
+};
+
 // The hidden state of a unit and, of an LSTM, its cell state.
 template <typename Value> struct UnitState {
     Value hidden;
@@ -45,10 +55,11 @@ struct LongShortTermMemory {
     static constexpr uint32_t gates = 4;
     static constexpr bool has_cell = true;
 
-    template <typename Value>
+    template <typename Functions = CellFunctions, typename Value>
     static TALLOW_INLINE UnitState<Value> step(const Value (&x)[gates], const Value (&h)[gates], Value state) {
-        const Value cell = fma(sigmoid(x[1] + h[1]), state, sigmoid(x[0] + h[0]) * tanh(x[2] + h[2]));
-        return {sigmoid(x[3] + h[3]) * tanh(cell), cell};
+        const Value added = Functions::gate(x[0] + h[0]) * Functions::candidate(x[2] + h[2]);
+        const Value cell = fma(Functions::gate(x[1] + h[1]), state, added);
+        return {Functions::gate(x[3] + h[3]) * Functions::candidate(cell), cell};
     }
     // The derivatives of a step, which do not depend on the gradients of its results.
     template <typename Value> struct Slopes {
@@ -91,10 +102,10 @@ struct GatedRecurrentUnit {
     static constexpr uint32_t gates = 3;
     static constexpr bool has_cell = false;
 
-    template <typename Value>
+    template <typename Functions = CellFunctions, typename Value>
     static TALLOW_INLINE UnitState<Value> step(const Value (&x)[gates], const Value (&h)[gates], Value state) {
-        const Value candidate = tanh(fma(sigmoid(x[0] + h[0]), h[2], x[2]));
-        return {fma(sigmoid(x[1] + h[1]), state - candidate, candidate), Value{0}};
+        const Value candidate = Functions::candidate(fma(Functions::gate(x[0] + h[0]), h[2], x[2]));
+        return {fma(Functions::gate(x[1] + h[1]), state - candidate, candidate), Value{0}};
     }
     template <typename Value> struct Slopes {
         Value sum_of_hidden;
