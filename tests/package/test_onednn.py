@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -89,6 +90,56 @@ def test_the_zeros_of_the_padding_take_part(monkeypatch: pytest.MonkeyPatch) -> 
         assert np.isnan(got[:, 3, 0]).all()
         expected = without_onednn(monkeypatch, lambda kernel=kernel: x.conv2d(kernel, padding=1))
         np.testing.assert_array_equal(got, expected)
+
+
+# The shapes of an image and a kernel, and the steps: a window, groups, and products of matrices and of one matrix.
+FUSED = [
+    ((2, 32, 20, 22), (48, 32, 3, 3), {"padding": 1}),
+    ((2, 64, 20, 20), (64, 16, 3, 3), {"padding": 1, "groups": 4}),
+    ((2, 64, 28, 28), (48, 64, 1, 1), {}),
+    ((64, 64, 4, 1), (96, 64, 4, 1), {}),
+]
+
+
+@needs_onednn
+@pytest.mark.parametrize("activation", [None, "relu", "hardswish"])
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
+@pytest.mark.parametrize(("shape", "taps", "steps"), FUSED)
+def test_epilogues_are_of_unrounded_sums(
+    shape: tuple[int, ...],
+    taps: tuple[int, ...],
+    steps: dict[str, int],
+    last: bool,
+    activation: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, kernel = (integers(*each).to_dtype(tl.DType.BF16) for each in (shape, taps))
+    scale, bias = integers(taps[0]).float() / 4, integers(taps[0]).float()
+    residual = integers(*x.conv2d(kernel, **steps).shape).to_dtype(tl.DType.BF16)
+    if last:
+        x = x.contiguous(memory_format="channels_last")
+    for other in (None, residual, residual.contiguous(memory_format="channels_last"), residual[:1, :, :1]):
+        call = partial(x.conv2d, kernel, **steps, scale=scale, bias=bias, activation=activation)
+        if other is not None:
+            call.keywords["residual"] = other.broadcast_as(residual.shape)
+        with tl.profile() as profile:
+            got = call()
+        names = [launch.name for launch in profile.launches]
+        assert any("Onednn" in name for name in names)
+        assert "span/map_operands to_dtype_f32_bf16" not in names, "oneDNN reads the image itself"
+        np.testing.assert_array_equal(got.float().numpy(), without_onednn(monkeypatch, call))
+
+
+@needs_onednn
+def test_epilogues_of_weights_that_are_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, array = integers(2, 20, 30, 30).to_dtype(tl.DType.BF16), integers(16, 20, 3, 3).float().numpy()
+    for special in (np.inf, -np.inf, np.nan):
+        array[3, 4, 0, 0] = special
+        kernel = tl.Tensor(array).to_dtype(tl.DType.BF16)
+        call = partial(x.conv2d, kernel, 1, bias=tl.zeros(16, dtype="bf16"), activation="relu")
+        got = call().float().numpy()
+        assert np.isnan(got[:, 3, 0]).all()
+        np.testing.assert_array_equal(got, without_onednn(monkeypatch, call))
 
 
 # Groups and channels of each, and for both dims the size, kernel, padding in front, result, stride and dilation.

@@ -15,6 +15,7 @@ import numpy as np
 
 from ....dtype import Array, DType
 from ....libraries.onednn import FUNCTIONS
+from ....op import BinaryOp
 from ...core.shape import Shape
 from ...doctor.finding import Finding
 from ...doctor.machine import library_files
@@ -31,11 +32,16 @@ _TRAINING: Final = 64
 _INFERENCE: Final = 96
 _OF_WEIGHT: Final = "convolution_gradient_weight"
 _ALGORITHMS: Final = {"convolution": 1, _OF_WEIGHT: 1, "deconvolution": 0xA}
+_POSTS: Final = {BinaryOp.ADD: 0x1FFF0, BinaryOp.MUL: 0x1FFF1}
 _STRICT: Final = 0
 _OWN_SCRATCHPAD: Final = 1
 _IMPLEMENTATION: Final = 8
 _SOURCE, _RESULT, _BIAS, _SCRATCHPAD = 1, 17, 41, 80
 _SCRATCHPAD_LAYOUT: Final = 136
+# The n-th op after a primitive has n times the one and the other as the argument of its operand.
+_POST_OPERAND: Final = 1 << 15
+_SECOND_SOURCE: Final = 2
+_LAYOUT_OF_ARGUMENT: Final = 255
 # For each operand, its argument of a primitive and the query for its layout.
 _FORWARD: Final = {"source": (_SOURCE, 129), "weights": (33, 131), "result": (_RESULT, 133)}
 _GRADIENT_WEIGHT: Final = {"source": (_SOURCE, 129), "weights": (145, 134), "result": (161, 132)}
@@ -66,10 +72,19 @@ class Window(NamedTuple):
     after: tuple[int, ...]
 
 
+class Post(NamedTuple):
+    """An op of the sums before they are rounded, and of an operand whose dims are those of the result or 1."""
+
+    op: BinaryOp
+    memory: Memory
+    dtype: DType
+
+
 class Problem(NamedTuple):
     """A problem for oneDNN; a product has no window, and only products may have a bias.
 
-    For the gradient of a convolution's kernel the gradient of its result replaces the weights.
+    The result has the dtype of the operands unless `result_dtype` is another. For the gradient of a
+    convolution's kernel the gradient of its result replaces the weights.
     """
 
     name: str
@@ -79,6 +94,16 @@ class Problem(NamedTuple):
     result: Memory
     bias: Memory | None = None
     window: Window | None = None
+    posts: tuple[Post, ...] = ()
+    result_dtype: DType | None = None
+
+    @property
+    def operands(self) -> dict[str, tuple[Memory, DType]]:
+        """The memory and the dtype of each operand and the result by name, in the order of addresses."""
+        bias = {} if self.bias is None else {"bias": (self.bias, self.dtype)}
+        posts = {f"operand {index}": (post.memory, post.dtype) for index, post in enumerate(self.posts)}
+        sides = {"source": (self.source, self.dtype), "weights": (self.weights, self.dtype)}
+        return {**sides, **bias, **posts, "result": (self.result, self.result_dtype or self.dtype)}
 
 
 class _Argument(ctypes.Structure):
@@ -164,9 +189,10 @@ class Onednn:
         cls.open.cache_clear()
 
     def primitive(self, problem: Problem) -> Callable[..., bool] | None:
-        """Return a function that solves a problem, from the addresses of source, weights, bias if any, and result.
+        """Return a function that solves a problem, from the addresses of its operands and of the result.
 
-        It returns False in a forked process. None where oneDNN has no quick way to it.
+        Operands are source, weights, a bias if there is one, and those of posts. The function returns False in a
+        forked process. None where oneDNN has no quick way to it.
         """
         made = {get_threads(): self._compiled(problem)}
         if made[get_threads()] is None:
@@ -240,46 +266,57 @@ class _Compiled:
 
     def solves(self, problem: Problem) -> bool:
         """Whether oneDNN has a fast implementation of a problem, which `run` then uses."""
-        operands = {
-            "source": problem.source,
-            "weights": problem.weights,
-            "bias": problem.bias,
-            "result": problem.result,
-        }
-        there = {name: memory for name, memory in operands.items() if memory is not None}
-        dtype = _DTYPES[problem.dtype]
-        for name, memory in there.items():
-            dims, strides = (_numbers(each) for each in memory)
+        there = problem.operands
+        for name, (memory, dtype) in there.items():
             what = "dnnl_memory_desc_create_with_strides"
-            self._layouts[name] = self._made("memory_desc", what, len(memory.dims), dims, dtype, strides)
+            dims, strides = (_numbers(each) for each in memory)
+            self._layouts[name] = self._made("memory_desc", what, len(memory.dims), dims, _DTYPES[dtype], strides)
         self._given = list(there)
-        attributes = self._made("primitive_attr", "dnnl_primitive_attr_create")
-        self._onednn.call("dnnl_primitive_attr_set_fpmath_mode", attributes, _STRICT)
-        self._onednn.call("dnnl_primitive_attr_set_scratchpad_mode", attributes, _OWN_SCRATCHPAD)
-        described = self._chosen(problem, there, attributes)
+        described = self._chosen(problem, there, self._attributes(problem))
         if described is None:
             return False
-        arguments = []
-        result = "result"
-        for name, (argument, query) in (_FORWARD if problem.name != _OF_WEIGHT else _GRADIENT_WEIGHT).items():
-            wanted, own = self._queried(described, query), name
-            if not self._library.dnnl_memory_desc_equal(wanted, self._layouts[name]):
-                own = f"own {name}"
-                self._layouts[own] = wanted
-                if name == "result":
-                    result = own
-                else:
-                    self._reorder(name, own, attributes)
-            arguments.append((argument, own))
+        queries = _FORWARD if problem.name != _OF_WEIGHT else _GRADIENT_WEIGHT
+        arguments = [
+            (argument, self._arranged(name, self._queried(described, query)))
+            for name, (argument, query) in queries.items()
+        ]
+        for index in range(len(problem.posts)):
+            argument = (index + 1) * _POST_OPERAND | _SECOND_SOURCE
+            wanted = self._queried(described, _LAYOUT_OF_ARGUMENT, argument)
+            arguments.append((argument, self._arranged(f"operand {index}", wanted)))
         if problem.bias is not None:
             arguments.append((_BIAS, "bias"))
         self._add("primitive", described, arguments)
-        if result != "result":
-            self._reorder(result, "result", attributes)
+        if "own result" in self._layouts:
+            self._reorder("own result", "result")
         return True
 
+    def _attributes(self, problem: Problem | None = None) -> ctypes.c_void_p:
+        attributes = self._made("primitive_attr", "dnnl_primitive_attr_create")
+        self._onednn.call("dnnl_primitive_attr_set_fpmath_mode", attributes, _STRICT)
+        self._onednn.call("dnnl_primitive_attr_set_scratchpad_mode", attributes, _OWN_SCRATCHPAD)
+        if problem is not None and problem.posts:
+            chain = self._made("post_ops", "dnnl_post_ops_create")
+            for index, (op, memory, dtype) in enumerate(problem.posts):
+                # oneDNN reads what has all elements in its own layout of the result.
+                is_free = problem.window is not None and memory.dims == problem.result.dims
+                layout = self._any(memory, dtype) if is_free else self._layouts[f"operand {index}"]
+                self._onednn.call("dnnl_post_ops_append_binary", chain, _POSTS[op], layout)
+            self._onednn.call("dnnl_primitive_attr_set_post_ops", attributes, chain)
+        return attributes
+
+    def _arranged(self, name: str, wanted: ctypes.c_void_p) -> str:
+        """The memory of an operand in the layout that the primitive wants: its own, or another."""
+        if self._library.dnnl_memory_desc_equal(wanted, self._layouts[name]):
+            return name
+        own = f"own {name}"
+        self._layouts[own] = wanted
+        if name != "result":
+            self._reorder(name, own)
+        return own
+
     def _chosen(
-        self, problem: Problem, there: dict[str, Memory], attributes: ctypes.c_void_p
+        self, problem: Problem, there: dict[str, tuple[Memory, DType]], attributes: ctypes.c_void_p
     ) -> ctypes.c_void_p | None:
         """The descriptor of the primitive; None where oneDNN's implementations are slow."""
         # For inference oneDNN prefers channels last, to which it is slow to convert.
@@ -291,13 +328,13 @@ class _Compiled:
         return None
 
     def _described(
-        self, problem: Problem, there: dict[str, Memory], attributes: ctypes.c_void_p, kind: int
+        self, problem: Problem, there: dict[str, tuple[Memory, DType]], attributes: ctypes.c_void_p, kind: int
     ) -> ctypes.c_void_p:
         engine = self._onednn.engine
         if problem.window is None:
             layouts = [self._layouts.get(name) for name in ("source", "weights", "bias", "result")]
             return self._made("primitive_desc", "dnnl_matmul_primitive_desc_create", engine, *layouts, attributes)
-        source, weights, result = (self._any(there[name], problem.dtype) for name in ("source", "weights", "result"))
+        source, weights, result = (self._any(*there[name]) for name in ("source", "weights", "result"))
         stride, dilation, before, after = problem.window
         steps = [_numbers(each) for each in (stride, [size - 1 for size in dilation], before, after)]
         algorithm = _ALGORITHMS[problem.name]
@@ -320,11 +357,11 @@ class _Compiled:
         self._onednn.call("dnnl_primitive_desc_query", described, _IMPLEMENTATION, 0, ctypes.byref(name))
         return (name.value or b"").decode()
 
-    def _queried(self, described: ctypes.c_void_p, query: int) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self._library.dnnl_primitive_desc_query_md(described, query, 0))
+    def _queried(self, described: ctypes.c_void_p, query: int, index: int = 0) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self._library.dnnl_primitive_desc_query_md(described, query, index))
 
-    def _reorder(self, source: str, target: str, attributes: ctypes.c_void_p) -> None:
-        engine = self._onednn.engine
+    def _reorder(self, source: str, target: str) -> None:
+        engine, attributes = self._onednn.engine, self._attributes()
         described = self._made(
             "primitive_desc", "dnnl_reorder_primitive_desc_create",
             self._layouts[source], engine, self._layouts[target], engine, attributes,

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .....dtype import DType
+from .....op import BinaryOp, UnaryOp
 from ....core.conv import Params, ParamsConvolution
 from ....core.layout import Layout, layout_of
 from ....host.weights import FEW_ROWS
@@ -18,10 +19,10 @@ from ....program.builder import ProgramBuilder
 from ....program.program import Results
 from ....program.values import Buffer, Operand
 from ..kernels import HostKernels
-from ..onednn import Memory, Onednn, Problem, Window
+from ..onednn import Memory, Onednn, Post, Problem, Window
 from . import conv, native_conv, native_matmul
 from . import matmul as matrices
-from .native import copied
+from .native import contiguous, copied
 from .native_conv import are_finite
 from .pointwise import Product
 
@@ -47,6 +48,7 @@ def _multiply(
     rhs: Operand,
     bmnk: tuple[int, int, int, int],
     otherwise: partial[Results],
+    epilogue: _Epilogue | None = None,
 ) -> Buffer | None:
     outer = lhs.shape[:-2]
     if rhs.shape[:-2] != outer or _loses_subnormals(lhs.dtype, bmnk[1]):
@@ -55,7 +57,12 @@ def _multiply(
     if sides[0] is None or sides[1] is None:
         return None
     problem = Problem("matmul", lhs.dtype, sides[0], sides[1], Memory.dense((*outer, bmnk[1], bmnk[2])))
-    return _solve(build, onednn, problem, [lhs, rhs], math.prod(bmnk), _few_of(lhs.dtype), otherwise)
+    operands = [lhs, rhs]
+    if epilogue is not None:
+        # Channels are columns of one matrix, or rows of several.
+        problem = epilogue.after(problem, -2 if outer else -1)
+        operands += epilogue.operands
+    return _solve(build, onednn, problem, operands, math.prod(bmnk), _few_of(lhs.dtype), otherwise)
 
 
 def linear(build: ProgramBuilder, onednn: Onednn, x: Operand, weight: Operand, bias: Operand | None) -> Buffer | None:
@@ -90,6 +97,47 @@ def convolve(
     return _forward(build, onednn, x, kernel, params.general, otherwise)
 
 
+class _Epilogue(NamedTuple):
+    """The ops that oneDNN applies to sums, and the dtype in which it stores them."""
+
+    ops: tuple[BinaryOp, ...]
+    operands: tuple[Operand, ...]
+    """Vectors along the channels, or contiguous in the order of the result's memory."""
+    result: DType
+
+    @classmethod
+    def of(
+        cls,
+        build: ProgramBuilder,
+        scale: Operand | None,
+        bias: Operand | None,
+        residual: Operand | None,
+        result: DType,
+        params: ParamsConvolution,
+    ) -> _Epilogue:
+        """Return that of a fused convolution, with vectors in f32."""
+        ops, operands = [], []
+        for op, vector in ((BinaryOp.MUL, scale), (BinaryOp.ADD, bias)):
+            if vector is not None:
+                ops.append(op)
+                operands.append(contiguous(build, native_conv.converted(build, vector, DType.F32)))
+        if residual is not None:
+            order = layout_of(params.out_dims, params.channels_last).memory_order()
+            ops.append(BinaryOp.ADD)
+            operands.append(contiguous(build, Operand(residual.storage, residual.layout.permute(order))))
+        return cls(tuple(ops), tuple(operands), result)
+
+    def after(self, problem: Problem, channel_dim: int) -> Problem:
+        """The problem with these ops on its result."""
+        vector = [1] * len(problem.result.dims)
+        vector[channel_dim] = problem.result.dims[channel_dim]
+        posts = tuple(
+            Post(op, Memory.dense(vector) if len(x.shape) == 1 else problem.result, x.dtype)
+            for op, x in zip(self.ops, self.operands, strict=True)
+        )
+        return problem._replace(posts=posts, result_dtype=self.result)
+
+
 def fused(
     build: ProgramBuilder,
     onednn: Onednn,
@@ -101,14 +149,43 @@ def fused(
     activation: str | None,
     params: ParamsConvolution,
 ) -> Buffer | None:
-    """As `conv.fused`, with the epilogue by kernels; None where oneDNN refuses or is slow."""
+    """As `conv.fused`, with the activation by kernels; None where oneDNN refuses or is slow.
+
+    In f32 each op of the epilogue is a kernel, which has the bits of the op alone.
+    """
     if HostKernels.open() is None or x.dtype.compute is not DType.F32:
         return None
-    epilogue = scale, bias, residual, activation, params
-    otherwise = _otherwise(native_conv.fused, conv.fused, x, kernel, *epilogue)
+    parts = scale, bias, residual, activation, params
+    otherwise = _otherwise(native_conv.fused, conv.fused, x, kernel, *parts)
+    if x.dtype is not DType.F32:
+        result = build.attempt(_rounded_once, onednn, x, kernel, *parts, otherwise)
+        if isinstance(result, Buffer):
+            return result
     wide, weights = (native_conv.converted(build, each, DType.F32) for each in (x, kernel))
     product = _forward(build, onednn, wide, weights, params, otherwise)
-    return None if product is None else native_conv.finished(build, x.dtype, product, *epilogue)
+    return None if product is None else native_conv.finished(build, x.dtype, product, *parts)
+
+
+def _rounded_once(
+    build: ProgramBuilder,
+    onednn: Onednn,
+    x: Operand,
+    kernel: Operand,
+    scale: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    activation: str | None,
+    params: ParamsConvolution,
+    otherwise: partial[Results],
+) -> Buffer | None:
+    """A fused convolution of 16 bits, of which oneDNN computes all but the activation."""
+    # An activation is of sums that were not rounded; relu rounds to the same bits before or after.
+    stored = x.dtype if activation in (None, UnaryOp.RELU.value) else DType.F32
+    epilogue = _Epilogue.of(build, scale, bias, residual, stored, params)
+    result = _forward(build, onednn, x, kernel, params, otherwise, epilogue)
+    if result is None:
+        return None
+    return native_conv.finished(build, x.dtype, result, None, None, None, activation, params)
 
 
 def _forward(
@@ -118,18 +195,20 @@ def _forward(
     kernel: Operand,
     params: ParamsConvolution,
     otherwise: partial[Results],
+    epilogue: _Epilogue | None = None,
 ) -> Buffer | None:
     product = Product.of(build, x, kernel, params)
     if product is not None:
-        return None if product.has_few_rows else _multiply(build, onednn, *product, otherwise)
+        return None if product.has_few_rows else _multiply(build, onednn, *product, otherwise, epilogue)
     if _is_by_planes(x, params):
         return None
     images = params.as_images
     memories = _images(x, images), _kernels(kernel.layout, images), _result(images, images.out_dims)
-    result = _convolve(build, onednn, "convolution", x, kernel, memories, images, otherwise, _FEW_PRODUCTS)
+    result = _convolve(build, onednn, "convolution", x, kernel, memories, images, otherwise, _FEW_PRODUCTS, epilogue)
     if result is not None and params.is_padded:
         inside = _first_inside(params, params.result_sizes, params.stride, params.kernel, params.dilation)
         made = Operand(result, layout_of(params.out_dims, params.channels_last))
+        # An epilogue leaves what is not finite so.
         _check_padding(build, made, 0, inside, kernel, otherwise)
     return result
 
@@ -208,6 +287,7 @@ def _convolve(
     params: ParamsConvolution,
     otherwise: partial[Results],
     few: int,
+    epilogue: _Epilogue | None = None,
 ) -> Buffer | None:
     source, weights, result = memories
     if source is None or weights is None or result is None:
@@ -215,7 +295,11 @@ def _convolve(
     window = Window(params.stride, params.dilation, params.padding, params.padding_after)
     problem = Problem(name, x.dtype, source, weights, result, window=window)
     products = math.prod(params.out_dims) * params.channels[0] * params.taps
-    return _solve(build, onednn, problem, [x, other], products, few, otherwise)
+    operands = [x, other]
+    if epilogue is not None:
+        problem = epilogue.after(problem, 1)
+        operands += epilogue.operands
+    return _solve(build, onednn, problem, operands, products, few, otherwise)
 
 
 def _first_inside(
@@ -278,7 +362,7 @@ def _solve(
     solve = onednn.primitive(problem)
     if solve is None:
         return None
-    result = build.empty(problem.dtype, math.prod(problem.result.dims))
+    result = build.empty(problem.result_dtype or problem.dtype, math.prod(problem.result.dims))
     build.call(solve, *[operand.address for operand in operands], result.address, fallback=otherwise)
     return result
 
