@@ -200,7 +200,8 @@ def _forward(
     product = Product.of(build, x, kernel, params)
     if product is not None:
         return None if product.has_few_rows else _multiply(build, onednn, *product, otherwise, epilogue)
-    if _is_by_planes(x, params):
+    # Kernels would compute an epilogue in f32, op by op.
+    if epilogue is None and _is_by_planes(x, params):
         return None
     images = params.as_images
     memories = _images(x, images), _kernels(kernel.layout, images), _result(images, images.out_dims)
