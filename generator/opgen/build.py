@@ -13,7 +13,7 @@ from opgen.formats import Format, Formats
 from opgen.formula.primitives import PrimitiveFile
 from opgen.functor_methods import functor_method
 from opgen.gradient_ops import with_gradients
-from opgen.kernels import Constants, FieldGroups, KernelFamily, Room, TupleTypes, Widths, with_structs
+from opgen.kernels import Constants, FieldGroups, KernelFamily, Limits, TupleTypes, Widths, with_structs
 from opgen.libraries import CLibrary
 from opgen.loader import Document
 from opgen.model.backends import Backend, BackendFamily
@@ -126,10 +126,10 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         targets=targets,
     )
     functors = with_gradients(spec)
-    rooms = {kind.name: Room(kind.most_operands, kind.max_results, kind.max_parameters) for kind in functors.values()}
+    limits = {kind.name: Limits(kind.max_operands, kind.max_results, kind.max_parameters) for kind in functors.values()}
     kernels = []
     for family in spec.kernels:
-        with_members, errors = with_structs(family, package.max_rank, rooms, groups)
+        with_members, errors = with_structs(family, package.max_rank, limits, groups)
         kernels.append(with_members)
         problems += errors
     names = frozenset(family.name for family in spec.families)
@@ -187,7 +187,7 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
     return _with_reasons(record) if record.unsupported else record
 
 
-@memoize(lambda whole: (whole,), size=16)
+@memoize(lambda spec: (spec,), size=16)
 def _with_reasons(kind: FunctorKind) -> FunctorKind:
     """A kind of functors that lack dtypes for the same reason, unless they give their own."""
     return replace(kind, functors=tuple(_with_reason(each, kind.unsupported) for each in kind.functors))

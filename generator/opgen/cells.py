@@ -62,7 +62,7 @@ class _CellKeys:
     A cell is such a call, a mapping of these keys, or a list of either in order of preference. After a call that may
     refuse comes the next one; after the last, that of the file that this one extends. An op needs no cell if a launch
     of spec/kernels describes it for devices, or if the module of ops that is named as the op's file of spec/storage has
-    a function with the op's name. A call is given the library, the op if there are several, the operands, and the other
+    a function with the op's name. A call takes the library, the op if there are several, the operands, and the other
     arguments in the order of the signature.
     """
 

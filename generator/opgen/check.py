@@ -59,7 +59,7 @@ def check(spec: Spec, problems: Problems) -> None:
             problems.unknown(Location(kind.path), message, kind.family, families)
         is_lost = kind.family is None and kind.name not in chosen and chosen <= {None, *spec.functors}
         for functor in kind.methods if is_lost else ():
-            message = f"op '{functor.name}' is a method beside the one with 'ops: {kind.name}', which is missing"
+            message = f"op '{functor.name}' is a method next to the one with 'ops: {kind.name}', which is missing"
             problems.note(functor.location, f"{message}; write it to a file of spec/storage")
         for functor in kind.functors:
             if functor.family and functor.family not in families:
@@ -90,10 +90,10 @@ def _check_dtype(spec: Spec, dtype: DType, problems: Problems) -> None:
 
 def _check_parts(spec: Spec, dtype: DType, problems: Problems) -> None:
     """Note the parts of a complex dtype that do not fill it; that there are none of the name is noted before."""
-    halves = [other.name for other in spec.dtypes if other.kind == "float" and 2 * other.bytes == dtype.bytes]
-    if dtype.is_complex and dtype.bytes and dtype.real in {*spec.dtype_names} - {*halves}:
+    parts = [other.name for other in spec.dtypes if other.kind == "float" and 2 * other.bytes == dtype.bytes]
+    if dtype.is_complex and dtype.bytes and dtype.real in {*spec.dtype_names} - {*parts}:
         message = f"'real' of dtype '{dtype.name}' is '{dtype.real}', which is no float of half its {dtype.bytes} bytes"
-        problems.note(dtype.location, f"{message}; write {' or '.join(halves) or 'one that is, and add it'}")
+        problems.note(dtype.location, f"{message}; write {' or '.join(parts) or 'one that is, and add it'}")
 
 
 def _check_kernels(spec: Spec, family: KernelFamily, problems: Problems) -> None:

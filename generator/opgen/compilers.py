@@ -101,7 +101,7 @@ def choose(
 async def _choose(
     toolchains: Sequence[Toolchain], targets: Sequence[str], build: Path, scratch: Path, jobs: int
 ) -> tuple[dict[str, Compiler], AbstractSet[str]]:
-    found = [
+    available = [
         compiler
         for toolchain in toolchains
         for path, misleading in locate(toolchain.compilers, os.environ)
@@ -113,7 +113,7 @@ async def _choose(
 
     async def first(target: str) -> Compiler | None:
         async with limit:
-            for compiler in filter(lambda compiler: compiler.toolchain.may_build(target), found):
+            for compiler in filter(lambda compiler: compiler.toolchain.may_build(target), available):
                 command = compiler.command(target, empty, scratch / target)
                 if (await run(command, compiler.environment, SECONDS_TO_ANSWER)).code == 0:
                     return compiler
@@ -122,7 +122,7 @@ async def _choose(
     async with asyncio.TaskGroup() as group:
         tasks = {target: group.create_task(first(target)) for target in targets}
     chosen = {target: compiler for target, task in tasks.items() if (compiler := task.result())}
-    return chosen, {compiler.toolchain.name for compiler in found}
+    return chosen, {compiler.toolchain.name for compiler in available}
 
 
 async def _examine(
@@ -200,21 +200,21 @@ async def _complete(
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".opgen-", dir=target.parent) as temporary:
-        made = Path(temporary, target.name)
-        made.mkdir()
+        complete_folder = Path(temporary, target.name)
+        complete_folder.mkdir()
         for library in folder.iterdir():
-            (made / library.name).symlink_to(library)
+            (complete_folder / library.name).symlink_to(library)
         for name, number in missing.items():
             text = Path(temporary, f"{name}.ll")
             (filled,) = _filled([libraries.text], constant=str(number))
             text.write_text(filled + "\n", encoding="utf-8")
             answer = await run(
-                [path, *libraries.flags, str(text), "-o", str(made / name)], environment, SECONDS_TO_ANSWER
+                [path, *libraries.flags, str(text), "-o", str(complete_folder / name)], environment, SECONDS_TO_ANSWER
             )
             if answer.code != 0:
                 return folder  # which serves the targets that need no such constant
         try:
-            made.rename(target)
+            complete_folder.rename(target)
         except OSError:
             if not target.is_dir():  # else another opgen has created it meanwhile
                 raise

@@ -46,7 +46,7 @@ def snake(name: str) -> str:
 
 
 def names_in(expression: str) -> list[str]:
-    """The names that an expression takes from its surroundings: not the words of C++, and no members."""
+    """The names that an expression reads: not the words of C++, and no members."""
     matches = list(_TOKEN.finditer(expression))
     before = ["", *(match[0] for match in matches)]
     return [

@@ -5,10 +5,10 @@ Messages call a record as its Entry says, or as `CALLED`, or after the key that 
 A field is the key of its name. It must be written unless it is a bool, may be None or is `OPTIONAL`. Its type says what
 it holds: text in one line, a number, a record, `tuple[X, ...]` for a list, or for a mapping to records with an `Entry`,
 `Mapping[str, X]`, `Mapping[str, Location]` for a list of texts and their locations, `tuple[X, Location]` for a value
-with its location; of two types the last is for mappings. A class with `parse` is made of a text, one with `decode` of a
-`Cursor`; its `FORM` is the type that a schema takes for it. A `Location` is where the record's key is, a `Path` its
-file. `Annotated` holds the rules for the value, marks, and as text what the key means: editors show this text, and
-spec/README.md is made of it. What a rule says to a schema is its `schema`, or a `Form` next to it.
+with its location; of two types the last is for mappings. A class with `parse` is decoded from a text, one with `decode`
+of a `Cursor`; its `FORM` is the type that a schema takes for it. A `Location` is where the record's key is, a `Path`
+its file. `Annotated` holds the rules for the value, marks, and as text what the key means: editors show this text, and
+spec/README.md consists of it. What a rule says to a schema is its `schema`, or a `Form` next to it.
 
 Every error is reported, and an empty value stands for what cannot be read. A record yields in `diagnostics` what
 is wrong between its keys, where each has a value.
@@ -36,7 +36,7 @@ Diagnostics: TypeAlias = Iterator[tuple[str | tuple[str | int | None, ...] | Loc
 Notes: TypeAlias = tuple[object, ...]
 Rule: TypeAlias = Callable[["Cursor", Any], Iterator[str]]
 
-# Several times the longest that anybody wrote: emitted code repeats texts, and tools take long over longer lines.
+# Several times the longest so far: emitted code repeats texts, and tools take long over longer lines.
 _MAX_CHARACTERS = 20_000
 _SCALARS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
@@ -54,7 +54,7 @@ def _decoded(kind: Hashable, document: Document, variant: str) -> tuple[Any, Seq
     """The record, and what is wrong with it."""
     problems: list[Problem] = []
     cursor = Cursor(document.root, document.stem, document.path.name, problems, variant)
-    return _Keys(cursor, document.path.name, kind).whole(), problems
+    return _Keys(cursor, document.path.name, kind).decode_all(), problems
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _decode(cursor: Cursor, hint: Any, notes: Notes) -> Any:
     if hasattr(hint, "decode"):
         return hint.decode(cursor)
     if dataclasses.is_dataclass(hint) and not hasattr(hint, "parse"):
-        return _Keys(cursor, cursor.what, hint).whole()
+        return _Keys(cursor, cursor.what, hint).decode_all()
     if origin is tuple and inner[1] is Location:
         return cursor.decode(inner[0], *notes), cursor.value.location
     if origin is tuple:
@@ -228,9 +228,9 @@ class _Keys:
         self.cursor, self.kind = cursor, kind
         self.what = leading.what.format(cursor.key) if leading else getattr(kind, "CALLED", what)
         self.written: Mapping[str, Value] = cursor.value.content if isinstance(cursor.value.content, dict) else {}
-        self.asked: dict[str, bool] = {}  # whether a key must be written
+        self.expected: dict[str, bool] = {}  # whether a key must be written
 
-    def whole(self) -> Any:
+    def decode_all(self) -> Any:
         """The record that all of them are."""
         if self.written is not self.cursor.value.content:
             fix = mapping_fix(self.cursor.value.content)
@@ -238,10 +238,10 @@ class _Keys:
         record = self.record(self.kind)
         meant = set()
         for key, value in self.written.items():
-            if key not in self.asked:
+            if key not in self.expected:
                 fix = key_fix(key)
-                meant.add(nearest(key.partition(":")[0] if fix else key, self.asked))
-                message = f"unknown key '{key}' in {self.what}{fix or did_you_mean(key, self.asked)}"
+                meant.add(nearest(key.partition(":")[0] if fix else key, self.expected))
+                message = f"unknown key '{key}' in {self.what}{fix or did_you_mean(key, self.expected)}"
                 self.cursor.problem(message, value.key_location)
         # A key that is there but misspelt, or one of a value that is no mapping, is not missing as well.
         for key in self.missing() if self.written is self.cursor.value.content else ():
@@ -270,12 +270,12 @@ class _Keys:
 
     def missing(self) -> list[str]:
         """Those that must be written and are not."""
-        return [key for key, is_required in self.asked.items() if is_required and key not in self.written]
+        return [key for key, is_required in self.expected.items() if is_required and key not in self.written]
 
     def member(self, member: "Member") -> Any:
         """Decode the value of a field's key."""
         key, hint, notes = member.key, member.hint, member.notes
-        self.asked[key] = member.is_required
+        self.expected[key] = member.is_required
         if key not in self.written:
             return blank(hint, self.cursor.value.location)
         cursor = self.at(key)
@@ -299,7 +299,7 @@ class _Keys:
                 case Mark.OTHERS:
                     known = {member.key for member in members}
                     others = {key: value for key, value in self.written.items() if key not in known}
-                    self.asked.update(dict.fromkeys(others, False))
+                    self.expected.update(dict.fromkeys(others, False))
                     entries = self.cursor.inside(
                         dataclasses.replace(self.cursor.value, content=others), owner=self.what
                     )
@@ -319,12 +319,12 @@ class _Keys:
         """The value of one."""
         return self.cursor.inside(self.written[key], key, self.what)
 
-    def inline(self, told: Any, other: Any) -> Any:
+    def inline(self, kind: Any, other: Any) -> Any:
         """The one of two records whose first key is there, or else the other one."""
-        key = next(iter(members(told, self.cursor.variant).values())).key
+        key = next(iter(members(kind, self.cursor.variant).values())).key
         if key in self.written:
-            return self.record(told)
-        self.asked[key] = False
+            return self.record(kind)
+        self.expected[key] = False
         return self.record(other)
 
     def location_of(self, at: str | tuple[str | int | None, ...] | Location) -> Location:

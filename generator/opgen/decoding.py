@@ -34,7 +34,7 @@ FIELD_TYPES: Final = {
 _NARROW: Final = (1 << 15) - 1
 _MOST: Final = (1 << 24) - 1
 _EXPONENTS: Final = range(-149, 128)
-# Rows of so many integers, of so many choices at most, are words of four bits for each.
+# Rows of at most this many integers, each of at most this many choices, are words of four bits for each.
 _CODED_COLUMNS: Final = 8
 _MAX_CHOICES: Final = 8
 _OPERATORS: Final[Mapping[type[ast.operator], str]] = {
@@ -171,10 +171,10 @@ def _values(text: str, index: str, count: int) -> Sequence[int] | None:
 
 
 @lru_cache(64)
-def positions_of_sevens(text: str, field: str, width: int, length: int, places: range) -> Sequence[int] | None:
+def positions_of_sevens(text: str, field: str, width: int, length: int, block: range) -> Sequence[int] | None:
     """Return where in a field the seven bits begin that an expression of it and of `i` is; None if it is no such.
 
-    The field has `length` elements of `width` bits. It is tried with contents that tell its bits apart: in the k-th one
+    The field has `length` elements of `width` bits. It is tried with contents that identify its bits: in the k-th one
     a bit is bit k of its own position.
     """
     code = compile(text, "<bits>", "eval")
@@ -184,7 +184,7 @@ def positions_of_sevens(text: str, field: str, width: int, length: int, places: 
     for content in contents:
         elements = [content >> width * k & (1 << width) - 1 for k in range(length)]
         try:
-            values.append([eval(code, {"__builtins__": {}}, {field: elements, "i": i}) for i in places])
+            values.append([eval(code, {"__builtins__": {}}, {field: elements, "i": i}) for i in block])
         except (ArithmeticError, NameError, ValueError, IndexError):
             return None
     positions = [sum((value & 1) << k for k, value in enumerate(column)) for column in zip(*values, strict=True)]

@@ -12,7 +12,7 @@ from opgen.names import Names
 from opgen.notes import Choice, Entry, Key, LocationOf, Mark, Name, Range, defines, names_of
 from opgen.problem import Location
 
-MOST_BYTES = 8
+MAX_BYTES = 8
 """The size of the largest elements, but for complex numbers."""
 # The floats that other libraries know, by the bits of exponent and fraction and the suffix of LLVM's names: their names
 # in NumPy and ml_dtypes, and their type codes in DLPack.
@@ -124,7 +124,7 @@ class DType:
         names_of("dtype"),
         "The dtype in which ranks join its elements, where the libraries of collectives lack it: complex numbers as "
         "their parts, truth values as bytes, others converted. Dtypes that the libraries have lack the key, and so do "
-        "floats of 8 or 16 bits without a 'multiplicand', which are joined in their compute dtype.",
+        "floats of 8 or 16 bits without a 'multiplicand', which are reduced in their compute dtype.",
     ]
     may_index: Annotated[bool, LocationOf("index_mark")]
     index_mark: Annotated[
@@ -244,9 +244,9 @@ class DType:
         least, most = self.bounds
         if self.may_index and not self.is_integer:
             yield "index_mark", f"{what} is no integer, so that it cannot index; remove 'index_mark'"
-        elif self.may_index and self.index_mark is None and self.bytes == MOST_BYTES:
+        elif self.may_index and self.index_mark is None and self.bytes == MAX_BYTES:
             # Kernels see indexes of this size, and a mark that is no index where there is none.
-            yield "index_mark", f"'index_mark' of {what} must be a number, as it has {MOST_BYTES} bytes"
+            yield "index_mark", f"'index_mark' of {what} must be a number, as it has {MAX_BYTES} bytes"
         elif self.index_mark is not None and not least <= self.index_mark <= most:
             yield "index_mark", f"'index_mark' of {what} must be from {least} to {most}, not {self.index_mark}"
 
@@ -292,7 +292,7 @@ SETS: Final[Mapping[str, Function[[DType], bool]]] = {
     "float": lambda dtype: dtype.kind == "float",
     "half": lambda dtype: dtype.multiplicand is not None,
     "complex": lambda dtype: dtype.is_complex,
-    "wide": lambda dtype: dtype.bytes == MOST_BYTES and not dtype.is_complex,
+    "wide": lambda dtype: dtype.bytes == MAX_BYTES and not dtype.is_complex,
     "index": lambda dtype: dtype.may_index,
 }
 """The sets of dtypes that have a name: whether they have a dtype."""

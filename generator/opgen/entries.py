@@ -8,7 +8,7 @@ from typing import Final
 
 from opgen.additions import Additions
 from opgen.aliases import dtype_name
-from opgen.dtypes import MOST_BYTES
+from opgen.dtypes import MAX_BYTES
 from opgen.folders import PACKAGE_FILE
 from opgen.formula.nodes import COMPARISONS, Call, FormulaError, Number, names, walk
 from opgen.formula.parsing import parse
@@ -144,7 +144,7 @@ def _op(name: str, kind: str, formula: str | None, gradient: str | None, additio
         yield "  # element: square(x)  # what an element x contributes, if it is not x"
         if kind == SCAN:
             yield "  # of: sum  # instead of both: an op of reduce.yaml, which reduces the elements up to each"
-            yield "  # finish: element - x  # what each result is of what joined, x, of the element and of the count"
+            yield "  # finish: element - x  # each result from the accumulated x, the element and the count"
             yield "  # positions: true  # whether it also gives those of the elements that it finds"
         else:
             yield "  # finish: x / count  # what all of them come to"
@@ -216,7 +216,7 @@ def _dtype(name: str, kind: str | None, size: int | None) -> Iterator[str]:
         yield f"  real: f{bits // 2}  # the dtype of its parts"
     if is_integer:
         mark = (1 << bits - (kind == "signed")) - 1
-        comment = "" if bits == 8 * MOST_BYTES else "# "
+        comment = "" if bits == 8 * MAX_BYTES else "# "
         yield f"  {comment}index_mark: {mark}  # of a dtype that may index: the number that means no row"
 
 

@@ -53,13 +53,13 @@ _TOLD = ("op", "gradient op", "storage method", "device method", "dtype", "backe
 
 @dataclass(frozen=True)
 class Scope:
-    """The backend and the dtype that are asked about; all where none is named."""
+    """The backend and the dtype of a question; all where none is named."""
 
     backend: str | None = None
     dtype: str | None = None
 
     def has(self, dtype: str | None) -> bool:
-        """Whether a dtype is asked about."""
+        """Return True if a dtype is in scope."""
         return self.dtype is None or dtype in (None, self.dtype)
 
 
@@ -74,8 +74,8 @@ def explain(project: Project, name: str, scope: Scope) -> list[Fact]:
     explainer = Explainer(project, scope)
     # Methods of the front are explained by their entries of the spec.
     holder, _, tail = name.rpartition(".")
-    asked = tail if holder in _FRONT else name
-    facts = [make(asked) for known, make in explainer.things() if asked in known]
+    requested = tail if holder in _FRONT else name
+    facts = [make(requested) for known, make in explainer.things() if requested in known]
     facts = facts or [*explainer.symbols(name)]
     if not facts:
         known = dict.fromkeys(each for names, _ in explainer.things() for each in names)

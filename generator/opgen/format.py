@@ -11,7 +11,7 @@ from opgen.problem import Refusal
 from opgen.views.python import LINE_LENGTH
 
 # Imports that nothing uses go, and conditions left empty by it: a template lists what any of its outputs may need. The
-# rest is sorted afterwards, so that what fits into a line is in one.
+# others are sorted afterwards, so that what fits into a line is in one.
 _RULES = ("F401,TC005", "I,RUF022")
 _SETTINGS = (f"--line-length={LINE_LENGTH}", "--target-version=py311", "--isolated", "--no-cache")
 

@@ -54,7 +54,7 @@ class BlockField:
 class Table:
     """Integers that quants and scales choose by an index: a list, or a grid whose rows are chosen together.
 
-    A format has one grid at most, because kernels of GPUs copy it to shared memory; a second one is joined to it as
+    A format has one grid at most, because kernels of GPUs copy it to shared memory; a second one is appended to it as
     further rows.
     """
 
@@ -262,13 +262,13 @@ class Formats:
 
     `quant`, `scale` and `offset` are expressions in Python's notation. From each come one for NumPy and one for C++.
     Products are exact in f32, so a weight is rounded once, at its last step, and has the same bits everywhere. opgen
-    refuses an expression of which it cannot tell that.
+    refuses an expression if it cannot prove that.
     """
 
     formats: Annotated[tuple[Format, ...], "The formats by name."]
 
 
-# The dtypes of an operand that holds weights in blocks: the formats.
+# The dtypes of an operand that holds block-quantized weights: the formats.
 BLOCKS = "blocks"
 
 

@@ -11,7 +11,7 @@ from opgen.model.functor_kinds import FunctorKind
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid
 from opgen.model.spec import Spec
-from opgen.monoids import COUNT, given, reads_unit, reductions_behind
+from opgen.monoids import COUNT, given, reads_unit, reductions_used_by
 from opgen.problem import Problems
 from opgen.rows import DETACH, JOINS
 from opgen.scopes import (
@@ -134,7 +134,7 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
     elif monoid.state is None:
         message = f"{what} has '{other.name}', which kernels do not know before they have read all elements"
         problems.note(monoid.element.location, f"{message}; write the 'state' by which they read these once")
-    elif functor is not other and functor in reductions_behind(kind, other):
+    elif functor is not other and functor in reductions_used_by(kind, other):
         message = f"{what} has '{other.name}', which has '{functor.name}' in turn; remove one of them"
         problems.note(monoid.element.location, message)
 

@@ -1,6 +1,6 @@
 """The storage methods that functors are: their signatures, operands, checks, tensor methods and gradients.
 
-What a functor needs beside its operands and parameters is in its `Extras`: a kind of functors that has such arguments
+What a functor needs besides its operands and parameters is in its `Extras`: a kind of functors that has such arguments
 adds the function which makes them to `_EXTRAS`, and everything else of its methods follows.
 """
 
@@ -66,14 +66,14 @@ def _of_row(functor: Functor) -> Extras:
     vectors = [f"{name}_layout" for name in functor.vectors]
     has_dim = () if functor.last_dim else (Call("dim_in_range", ("layout", "dim")),)
     checks = (*has_dim, *(Call("along_dim", ("layout", it, dim_text)) for it in vectors))
-    asked = tuple(Parameter(f"of_{name}", "bool") for name in functor.totals)
+    totals = tuple(Parameter(f"of_{name}", "bool") for name in functor.totals)
     has_several = len(functor.results) > 1 or functor.adds_residual
     own = "self.dtype[self.shape]"
-    results = [own] * (len(functor.results) - len(asked))
-    results += [f"self.dtype[self.shape[{dim_text}]] if {it.name} else null" for it in asked]
+    results = [own] * (len(functor.results) - len(totals))
+    results += [f"self.dtype[self.shape[{dim_text}]] if {it.name} else null" for it in totals]
     results += [f"{own} if {RESIDUAL} else null"] * functor.adds_residual
     returns = STORAGES if has_several else "Storage"
-    return Extras((*dim, *asked), front, checks, returns, tuple(results), None, tuple(_row_examples(functor)))
+    return Extras((*dim, *totals), front, checks, returns, tuple(results), None, tuple(_row_examples(functor)))
 
 
 def _with_numbers(functor: Functor, dim: Sequence[Parameter], dim_text: str, front: Sequence[Parameter]) -> Extras:
@@ -140,8 +140,8 @@ def _row_examples(functor: Functor) -> Iterator[Example]:
     for shape, is_full in ((ROWS[0], True), (ROWS[0], False), (ROWS[1], True)):
         left_out = () if is_full else (*functor.optional, RESIDUAL)
         shapes = {name: shape[1:] if name in functor.vectors else shape for name in names if name not in left_out}
-        asked = {f"of_{name}": is_full for name in functor.totals}
-        yield Example.of({"self": shape, **shapes, **asked, **numbers}, functor.location)
+        totals = {f"of_{name}": is_full for name in functor.totals}
+        yield Example.of({"self": shape, **shapes, **totals, **numbers}, functor.location)
 
 
 def _scanned(functor: Functor) -> Extras:

@@ -79,10 +79,10 @@ def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
                     own += _of_elements(spec, kinds[name], functor, ops)
             kinds[name] = replace(kinds[name], functors=tuple(own))
     if ROW in kinds and ROW_GRADIENT in kinds:
-        whole = kinds[ROW_GRADIENT]
+        row_kind = kinds[ROW_GRADIENT]
         of_rows = [gradient for functor in kinds[ROW].functors for gradient in _of_row(spec, functor)]
         of_rows += [op for functor in spec.reductions for op in _of_reduction(spec, kinds[ROW], functor)]
-        kinds[ROW_GRADIENT] = replace(whole, functors=tuple(of_rows))
+        kinds[ROW_GRADIENT] = replace(row_kind, functors=tuple(of_rows))
     return kinds
 
 
@@ -139,17 +139,17 @@ def row_nodes(spec: Spec, functor: Functor) -> tuple[Node, ...]:
 
     In the variant without optional operands, the numbers that stand for these are constants.
     """
-    whole = functor.whole if isinstance(functor, Variant) else functor
-    nodes = (*joined_results(spec, whole), *saved_numbers(spec, whole).values())
+    complete = functor.whole if isinstance(functor, Variant) else functor
+    nodes = (*joined_results(spec, complete), *saved_numbers(spec, complete).values())
     if isinstance(functor, Variant):
-        numbers = {name: Number(number) for name, number in whole.absent.items() if number is not None}
+        numbers = {name: Number(number) for name, number in complete.absent.items() if number is not None}
         varying = (*functor.elements, POSITION)
         nodes = tuple(simplified(with_sums_of_constants(inlined(node, numbers), varying)) for node in nodes)
     return nodes
 
 
 def kernel_nodes(spec: Spec, functor: Functor) -> tuple[Node, ...]:
-    """The same as kernels compute it: an element that an index names is a number of the row."""
+    """The nodes as kernels compute them: an element that an index names is a number of the row."""
     nodes = row_nodes(spec, functor)
     if functor.index is None:
         return nodes
@@ -272,7 +272,7 @@ def _by_ops(primitives: Primitives, gradients: Sequence[Functor]) -> Primitives:
     return Primitives(inlinable)
 
 
-@memoize(lambda primitive, functor, given: (primitive, functor, *given))
+@memoize(lambda primitive, functor, others: (primitive, functor, *others))
 def _by_op(primitive: Primitive, functor: Functor, operands: Sequence[str]) -> Primitive:
     """Return a primitive whose gradient is an op of `operands`."""
     formula = Formula(Call(functor.name, tuple(map(Name, operands))), functor.location)
@@ -300,13 +300,13 @@ def _of_both(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Seque
     if [type(node) for node in gradients.values()] != [Call, Call]:
         return ()
     both: Node = Call(BOTH, tuple(gradients.values()))
-    room = len(functor.operands)
-    if len(_taken(functor, both)) > room and functor.formula is not None:
+    capacity = len(functor.operands)
+    if len(_taken(functor, both)) > capacity and functor.formula is not None:
         # To compute the result again takes less time than to read it.
         both = inlined(both, {RESULT: functor.formula.node})
     takes = _taken(functor, both)
     if not functor.is_method:
-        takes = _padded(functor, takes, room)
+        takes = _padded(functor, takes, capacity)
     doc = f"the gradients of {' and '.join(gradients)} in {functor.name}, of `gradient`, which is that of its result"
     return (_op(spec, functor, f"{functor.name}{JOINT}", kind, unsupported, both, takes, {}, doc),)
 
@@ -346,20 +346,20 @@ def _of_elements(
         yield op
 
 
-def _padded(functor: Functor, takes: Sequence[str], room: int) -> list[str]:
+def _padded(functor: Functor, takes: Sequence[str], capacity: int) -> list[str]:
     """Return the operands that an op uses, padded with others to the number that its kind takes."""
-    return [*takes, *[name for name in functor.operands if name not in takes][: room - len(takes)]]
+    return [*takes, *[name for name in functor.operands if name not in takes][: capacity - len(takes)]]
 
 
 @memoize(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)))
 def _of_several_steps(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Sequence[tuple[Node, Functor]]:
     """The gradients of a functor that are no step, each as a formula and as a functor."""
-    steps, room = [], len(functor.operands)
+    steps, capacity = [], len(functor.operands)
     for operand, node in _found(spec, functor).items():
         takes = _taken(functor, node)
-        if is_step(node) or len(takes) > room:
+        if is_step(node) or len(takes) > capacity:
             continue
-        takes = _padded(functor, takes, room)
+        takes = _padded(functor, takes, capacity)
         name = f"{functor.name}_gradient" + ("" if len(functor.operands) == 1 else f"_{operand}")
         # It is linear.
         own = {GRADIENT: _renamed(functor, node, INCOMING)}

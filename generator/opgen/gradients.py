@@ -23,7 +23,7 @@ GRADIENTS = "gradients"
 # What knows whether a tensor still shows the storage of which the method is called.
 HANDLE = "handle"
 # Other names in expressions, besides operands and arguments: the makers of gradients and layouts, and the
-# node that knows which are asked for.
+# node that knows which are requested.
 _KNOWN = (RULES_NAME, "node", "BinaryOp", "MethodOp", "Layout", "list", "len", "range")
 
 

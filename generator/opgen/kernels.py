@@ -74,7 +74,7 @@ _KERNEL_NAME = r"([A-Za-z0-9_]|{[^{}]*}|[{}])+"
 
 
 @dataclass(frozen=True)
-class Room:
+class Limits:
     """The array capacities of structs of kernels that compute functors of a kind."""
 
     operands: int
@@ -295,27 +295,27 @@ class KernelFamily:
 
 
 def _needs(
-    family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup]
+    family: KernelFamily, rank: int, limits: Mapping[str, Limits], groups: Sequence[FieldGroup]
 ) -> tuple[object, ...]:
     """Return the key on which the structs of a family depend."""
-    needed = ((kind, rooms[kind]) for kind in family.kinds if kind in rooms)
+    needed = ((kind, limits[kind]) for kind in family.kinds if kind in limits)
     return (family, rank, groups, *chain.from_iterable(needed))
 
 
 @memoize(_needs)
 def with_structs(
-    family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup]
+    family: KernelFamily, rank: int, limits: Mapping[str, Limits], groups: Sequence[FieldGroup]
 ) -> tuple[KernelFamily, Sequence[Problem]]:
-    """A family with its structs, and errors; tensors have `rank` dims at most, functors of a kind need `rooms`."""
+    """A family with its structs, and errors; tensors have `rank` dims at most, functors of a kind need `limits`."""
     problems: list[Problem] = []
-    lengths = {"rank": rank, **_lengths([rooms[kind] for kind in family.kinds if kind in rooms])}
+    lengths = {"rank": rank, **_lengths([limits[kind] for kind in family.kinds if kind in limits])}
     structs = []
     for name, fields in family.arguments.items():
         members = list(_members(fields, lengths, {group.name: group.fields for group in groups}, problems))
         kinds = [kind for kernel in family.kernels if kernel.arguments == name for kind in kernel.over.get("op", ())]
         if kinds:
             # Launchers pack them alike where there are none.
-            most = max((rooms[kind].parameters for kind in kinds if kind in rooms), default=0)
+            most = max((limits[kind].parameters for kind in kinds if kind in limits), default=0)
             members.append(Member(_PARAMETERS, (Field(_PARAMETERS, "value", most),) * bool(most)))
         taken = set[str]()
         for (_, location), member in zip(fields.values(), members, strict=False):
@@ -334,16 +334,16 @@ def with_structs(
     return replace(family, structs=tuple(structs)), problems
 
 
-def _lengths(rooms: Sequence[Room]) -> dict[str, int]:
+def _lengths(limits: Sequence[Limits]) -> dict[str, int]:
     """Return the array lengths in structs of kernels that compute any of some functors."""
-    sources = max((room.operands for room in rooms), default=1)
-    results = max((room.results for room in rooms), default=1)
+    sources = max((each.operands for each in limits), default=1)
+    results = max((each.results for each in limits), default=1)
     # The first operands are the results. No array is empty.
     return {
         "sources": sources,
         "results": results,
         _OPERANDS: sources + results,
-        _PARAMETERS: max((room.parameters for room in rooms), default=1) or 1,
+        _PARAMETERS: max((each.parameters for each in limits), default=1) or 1,
     }
 
 
@@ -398,7 +398,7 @@ class TupleTypes:
     """The tuples that Python passes to call.hpp to make the plans of the host's kernels.
 
     The tuples are emitted as NamedTuples to kernels/host_arguments.py, and as structs that read them to
-    kernels/tuples.hpp. A `place` is an offset in the bytes of a kernel's arguments.
+    kernels/tuples.hpp. A `field_offset` is an offset in the bytes of a kernel's arguments.
     """
 
     tuples: Annotated[tuple[TupleType, ...], "The tuples by name."]

@@ -97,14 +97,14 @@ class Launch:
     steps: Annotated[
         Mapping[str, Term],
         Mark.OPTIONAL,
-        "Several kernels that run one after the other, in place of `blocks`: the word {step} of each name, and its "
+        "Several kernels that run one after the other, instead of `blocks`: the word {step} of each name, and its "
         "blocks.",
     ]
     shared: Annotated[Term | None, "How many bytes of shared memory a launch needs beyond what the kernel declares."]
     zero: Annotated[Mapping[str, Location], Mark.OPTIONAL, "The fields of buffers that are 0 before the launch."]
     threads: Annotated[
         Term | None,
-        "The number of threads of a launch, in place of `blocks`; kernels loop over the remaining elements.",
+        "The number of threads of a launch, instead of `blocks`; kernels loop over the remaining elements.",
     ]
     offsets: Annotated[
         Mapping[str, Term],

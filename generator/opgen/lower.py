@@ -243,7 +243,7 @@ def _of_dtypes(
     lacking = [
         {dtype for call in lowering.calls for dtype in without.get(call.library or "", ())} for lowering in lowerings
     ]
-    joined: dict[tuple[int, ...], Lowering | None] = {}  # many dtypes have the same
+    combined: dict[tuple[int, ...], Lowering | None] = {}  # many dtypes have the same
     done = {}
     for dtype in dtypes:
         own = tuple(
@@ -251,9 +251,9 @@ def _of_dtypes(
             for position, names in enumerate(meant)
             if (names is None or dtype in names) and dtype not in lacking[position]
         )
-        if own not in joined:
-            joined[own] = _joined([lowerings[position] for position in own])
-        done[dtype] = joined[own]
+        if own not in combined:
+            combined[own] = _joined([lowerings[position] for position in own])
+        done[dtype] = combined[own]
     return done
 
 

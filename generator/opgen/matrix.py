@@ -89,7 +89,7 @@ def op_cells(spec: Spec, method: Method, op: str | None) -> Iterator[Cell]:
     return (cells[backend.name, dtype] for backend in spec.backends for dtype in dtypes)
 
 
-# Several outputs have them.
+# Several outputs need them.
 @memoize(_made_of, 1)
 def alike_by_op(spec: Spec) -> list[Sequence[Alike]]:
     """The cells of each op of each method, in the same order."""
@@ -174,7 +174,7 @@ def _count(cells: Sequence[Cell]) -> str:
     return f"{supported} of {len(cells)}"
 
 
-def ways(cells: Sequence[Cell]) -> tuple[list[str], Rows]:
+def implementations(cells: Sequence[Cell]) -> tuple[list[str], Rows]:
     """Return titles and a row for each op, backend and lowering of some dtypes, or the reason why it has none."""
     dtypes: dict[tuple[str, str, str], list[str | None]] = {}
     every: dict[str, list[str | None]] = {}

@@ -41,7 +41,7 @@ def reads_unit(monoid: Monoid) -> bool:
     return monoid.finish is not None and UNIT in names(monoid.finish.node)
 
 
-def reductions_behind(kind: FunctorKind, functor: Functor | None) -> list[Functor]:
+def reductions_used_by(kind: FunctorKind, functor: Functor | None) -> list[Functor]:
     """A reduction, that whose result its elements depend on, and so on."""
     chain: list[Functor] = []
     while functor is not None and functor not in chain:

@@ -49,7 +49,7 @@ def plan(spec: Spec, sources: Sources, problems: Problems, views: ViewCache | No
     """Every output of the templates, in the order of their paths; what cannot be planned goes to `problems`.
 
     A template's path mirrors its output's, with the ending .j2. A `{placeholder}` in it stands for each member of a
-    family of the spec. A member whose output has a template of its own is made from that one.
+    family of the spec. A member whose output has a template of its own is rendered from that one.
     """
     package = spec.package.name
     folder, *_ = folders = package_folders(spec.package)
@@ -143,8 +143,8 @@ class _Templates:
             return
         members, folder = self._members[placeholders[0]], MEMBERS[placeholders[0]].folder
         for name, member in members:
-            made = PurePosixPath(target.replace(f"{{{placeholders[0]}}}", name))
-            yield self._of_member(made, template, placeholders[0], name, member)
+            output_path = PurePosixPath(target.replace(f"{{{placeholders[0]}}}", name))
+            yield self._of_member(output_path, template, placeholders[0], name, member)
         if folder is not None and not members:
             message = f"no file is here, and {template} makes one of each; write one or remove the template"
             self._problems.note(Location(Path(folder)), message)
@@ -173,17 +173,17 @@ class _Templates:
         views = self._views
         return Output(path, template, partial(views.view, key, member, view), partial(views.find, key, member))
 
-    def _without_members(self, made: PurePosixPath, template: PurePosixPath) -> Output:
+    def _without_members(self, output_path: PurePosixPath, template: PurePosixPath) -> Output:
         """The output of a template without a placeholder."""
         # What belongs to one backend is a member too: that of the backend's folder.
         path = self._in_package(template)
         runtime = next((own for own in self._members["runtime"] if own[0] in path.parts), None)
         if runtime is not None:
-            return self._of_member(made, template, "runtime", *runtime)
+            return self._of_member(output_path, template, "runtime", *runtime)
         name, view = view_of(path, self._spec.package.name)
         if view is not None:
-            return self._output(made, template, view, None, view)
+            return self._output(output_path, template, view, None, view)
         if _VIEW.search(self._sources.text(template) or ""):
             message = f"this template has no view; write the function '{name}' in a module of"
             self._problems.note(location_of(template), f"{message} generator/opgen/views")
-        return Output(made, template, nothing, lambda: nothing)
+        return Output(output_path, template, nothing, lambda: nothing)

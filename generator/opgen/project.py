@@ -97,13 +97,13 @@ def compose(
     """The project of files that are loaded; SpecError lists `problems`, and every error in the files."""
     views = views or ViewCache()
     noted = Problems(problems)
-    spec, outputs = examine(root, documents, sources, noted, views)
+    spec, outputs = diagnose(root, documents, sources, noted, views)
     if noted:
         raise SpecError(noted)
     return Project(root, spec, sources, outputs, views)
 
 
-def examine(
+def diagnose(
     root: Path,
     documents: Mapping[Path, Document],
     sources: Sources,

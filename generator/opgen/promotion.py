@@ -53,13 +53,13 @@ def promotions(spec: Spec) -> Iterator[tuple[str, dict[str, str]]]:
     reached = {name: above | {name} for name, above in _reached(dtypes).items()}
     yielded = _yielded(spec)
 
-    def joined(first: str, other: str) -> str | None:
+    def promoted(first: str, other: str) -> str | None:
         if other in yielded[first]:
             return other
         return first if first in yielded[other] else _join(reached, {first, other})
 
     for first in dtypes:
-        joins = {other: joined(first, other) for other in dtypes if other != first}
+        joins = {other: promoted(first, other) for other in dtypes if other != first}
         yield first, {other: name for other, name in joins.items() if name is not None}
 
 

@@ -34,7 +34,7 @@ _LISTED: Final = 16
 class Quads(NamedTuple):
     """Four quants that follow each other, in C++: bytes of a word, and what is added to each.
 
-    Quants `apart` positions from each other share the words that are loaded.
+    Quants `run_stride` positions from each other share the words that are loaded.
     """
 
     loads: int
@@ -44,7 +44,7 @@ class Quads(NamedTuple):
     bias: int
     highest: int  # what a byte of a word is at most
     runs: int  # how many quants share words
-    apart: int
+    run_stride: int
     calls_quant: bool  # each quant is decoded by itself
 
 
@@ -70,7 +70,7 @@ class _Word(NamedTuple):
 
 
 class _Sevens(NamedTuple):
-    """Seven bits of a field for each eight quants, those of a run from `first` on in a unit of so many bits."""
+    """Seven bits of a field for each eight quants, those of a run from `first` on in a unit of this many bits."""
 
     field: str
     unit: int
@@ -95,10 +95,10 @@ def quads_of(tree: ast.expr, known: Known, alignments: Mapping[str, int], count:
         calls_quant = True
         words = _Words(known, alignments, count)
         word = words.joined(tree)
-    runs, apart = words.runs
+    runs, run_stride = words.runs
     loaded = f"{{{{{', '.join(words.loads)}}}}}"
     windows = tuple(words.windows())
-    return Quads(len(words.loads), loaded, windows, bare(word.cpp), word.bias, word.high, runs, apart, calls_quant)
+    return Quads(len(words.loads), loaded, windows, bare(word.cpp), word.bias, word.high, runs, run_stride, calls_quant)
 
 
 def _signed(word: _Word) -> _Word:
@@ -133,8 +133,8 @@ class _Words:
     def runs(self) -> tuple[int, int]:
         """How many quants share words, and how far these are from each other."""
         indexes = sorted(self._places)
-        apart = indexes[1] if len(indexes) > 1 else self._count
-        return (len(indexes), apart) if apart % _RUN == 0 or apart == _HALF_RUN else (1, self._count)
+        run_stride = indexes[1] if len(indexes) > 1 else self._count
+        return (len(indexes), run_stride) if run_stride % _RUN == 0 or run_stride == _HALF_RUN else (1, self._count)
 
     def joined(self, tree: ast.expr) -> _Word:
         """Quants that are decoded one by one; ValueError where they are no bytes."""
@@ -148,11 +148,11 @@ class _Words:
 
     def windows(self) -> Iterator[str]:
         """Fields of which each run reads bytes that are side by side, which kernels load together."""
-        places: dict[str, list[Sequence[int] | None]] = {}
+        indexes_of: dict[str, list[Sequence[int] | None]] = {}
         for node in (each for tree in self._gathered_from for each in ast.walk(tree)):
             if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-                places.setdefault(node.value.id, []).append(self._place_values(node.slice))
-        for name, indices in places.items():
+                indexes_of.setdefault(node.value.id, []).append(self._place_values(node.slice))
+        for name, indices in indexes_of.items():
             facts = self._known[name]
             if isinstance(facts, TableFacts) or any(f"({name} +" in load for load in self.loads):
                 continue

@@ -34,7 +34,7 @@ def render(outputs: Iterable[Output], sources: Sources, views: ViewCache | None 
             if text is None:
                 template = environment(sources).get_template(str(output.template.relative_to(TEMPLATES)))
                 text = template.render(view=output.view())
-                views.keep(output.path, output.find_view(), sources, text)
+                views.put(output.path, output.find_view(), sources, text)
             texts[output.path] = text
         except Exception as error:  # a template's expression may raise anything
             problems.append(_problem(error, output))

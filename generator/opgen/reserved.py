@@ -25,7 +25,7 @@ brief compute_type
 """
 # Storages and plans; recorded calls and gradients; functions, modules and builtins.
 _METHOD_WORDS = """
-self cls inner op layout dtype np numerics output key plan made error unknown new item storage device ordinal number
+self cls inner op layout dtype np numerics output key plan error unknown new item storage device ordinal number
 gradient first_result plain node rule state record results changed tracked rewritten unwrap_each inputs_of extensions
 handle handle_of argument check layer_check rules kernels partial getattr isinstance enumerate super type bool int float
 complex str tuple list frozenset filter any len range next property object max min is_deterministic operands_of

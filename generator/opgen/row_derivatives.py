@@ -85,12 +85,12 @@ def row_gradients(
     }
 
 
-def _share(kind: str, contribution: Node, joint: Node, total: Node, partial: Node) -> Node:
+def _share(kind: str, contribution: Node, total_of_ties: Node, total: Node, partial: Node) -> Node:
     """Return the gradient by what a contribution depends on, of the gradient `total` of the reduction."""
     if kind == SUM:
         return simplified(inlined(partial, {INCOMING: total}))
     # NaN wins, and then the elements that are NaN share the gradient.
-    is_joint, is_nan = Call("x == y", (contribution, joint)), Call("x != y", (contribution, contribution))
+    is_joint, is_nan = Call("x == y", (contribution, total_of_ties)), Call("x != y", (contribution, contribution))
     one, zero = Number(1), Number(0)
     ties = Call(SUM, (Call(WHERE, (is_joint, one, Call(WHERE, (is_nan, one, zero)))),))
     of_each = simplified(inlined(partial, {INCOMING: Call(DIVIDE, (total, ties))}))

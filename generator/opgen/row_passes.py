@@ -35,7 +35,7 @@ class Passes:
     """A row formula as passes over a row, and then the results of each element."""
 
     begun: Mapping[str, Node]
-    """What follows from the numbers that a row is given, and is computed before the first pass."""
+    """The numbers derived from a row's arguments before the first pass."""
     passes: tuple[Pass, ...]
     results: tuple[Node, ...]
 
@@ -123,7 +123,7 @@ def _is_multiple(node: Node, maximum: str) -> bool:
     )
 
 
-def passes_of(nodes: Sequence[Node], elements: Collection[str], given: Collection[str] = ()) -> Passes:
+def passes_of(nodes: Sequence[Node], elements: Collection[str], known: Collection[str] = ()) -> Passes:
     """Order rewritten row formulas into passes.
 
     `elements` are the names that differ between elements of a row, `given` those of numbers that it is given.
@@ -153,7 +153,7 @@ def passes_of(nodes: Sequence[Node], elements: Collection[str], given: Collectio
     count = max(depths.values(), default=0)
     by_pass = [[join for name, join in joins.items() if depths[name] == depth] for depth in range(1, count + 1)]
     hoisted: dict[Node, str] = {}
-    ready = {**dict.fromkeys(given, -1), **{name: depth - 1 for name, depth in depths.items()}}
+    ready = {**dict.fromkeys(known, -1), **{name: depth - 1 for name, depth in depths.items()}}
 
     def hoist(node: Node) -> Node:
         if not isinstance(node, Call):

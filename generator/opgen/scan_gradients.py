@@ -36,19 +36,24 @@ def scan_gradients(spec: Spec, functor: Functor) -> dict[str, Node]:
 
     `element` is what an element x contributes, `combine` what x and y join to, `before` and `own` are the gradients of
     both, `contribution` is the gradient of an element by what it contributes, and `finish` and `direct` are those of
-    what was joined, x, and of the element in `finish`. Raises FormulaError where a formula has no gradient.
+    the accumulated x and of the element in `finish`. Raises FormulaError where a formula has no gradient.
     """
     monoid = functor.reduction
     assert isinstance(monoid, Monoid)
     combine, x, g = monoid.combine.node, Name("x"), Name(INCOMING)
     written = {name: formula.node for name, formula in functor.gradient.items()}
     derived = {} if {"x", "y"} <= written.keys() else spec.primitives.gradients(combine, ["x", "y"])
-    joined = {name: written.get(name) or with_result(derived[name], combine) for name in "xy"}
+    partials = {name: written.get(name) or with_result(derived[name], combine) for name in "xy"}
     element: Node = x if monoid.element is None else monoid.element.node
     finish: Mapping[str, Node] = {"x": g, ITSELF: Number(0)}
     if monoid.finish is not None:
         finish = spec.primitives.gradients(monoid.finish.node, ["x", ITSELF])
-    slopes = {"before": joined["x"], "own": joined["y"], "finish": finish["x"], "direct": finish[ITSELF]}
+    slopes = {
+        "before": partials["x"],
+        "own": partials["y"],
+        "finish": finish["x"],
+        "direct": finish[ITSELF],
+    }
     read = {name for node in slopes.values() for name in names(node)}
     # Only contributions can be combined again, and the finished result does not contain them.
     joins = monoid.finish is not None and not read.isdisjoint(("x", RESULT))

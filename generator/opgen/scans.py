@@ -29,13 +29,13 @@ def _with_reductions(kind: FunctorKind, reductions: FunctorKind | None) -> tuple
     problems: list[Problem] = []
     functors = []
     for functor in kind.functors:
-        whole = _with_reduction(functor, known)
-        if isinstance(functor.scan, Prefixes) and whole.reduction is None:
+        complete = _with_reduction(functor, known)
+        if isinstance(functor.scan, Prefixes) and complete.reduction is None:
             names = [name for name, other in known.items() if isinstance(other.reduction, Monoid)]
             message = f"op '{functor.name}' is of unknown reduction '{functor.scan.of}'"
             fix = did_you_mean(functor.scan.of, names, "write one of spec/functors/reduce.yaml")
             problems.append(Problem(functor.location, message + fix))
-        functors.append(whole)
+        functors.append(complete)
     return replace(kind, functors=tuple(functors)), problems
 
 

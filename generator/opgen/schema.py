@@ -114,10 +114,10 @@ class _Records:
             "additionalProperties": False,
         }
         for hint, notes in others(kind, self._variant, Mark.OTHERS):
-            rest = self._of(hint, notes)
-            schema["additionalProperties"] = {"description": doc_of(notes), **rest["additionalProperties"]}
-            if "propertyNames" in rest:
-                schema["propertyNames"] = {"anyOf": [{"enum": list(schema["properties"])}, rest["propertyNames"]]}
+            extra = self._of(hint, notes)
+            schema["additionalProperties"] = {"description": doc_of(notes), **extra["additionalProperties"]}
+            if "propertyNames" in extra:
+                schema["propertyNames"] = {"anyOf": [{"enum": list(schema["properties"])}, extra["propertyNames"]]}
         for hint, _ in others(kind, self._variant, Mark.INLINE):
             self._add_inline(schema, *options(hint))
         return schema
@@ -199,16 +199,16 @@ class _Records:
 
 def _joined(parts: Iterable[Mapping[str, Any]]) -> Schema:
     """Merge several schemas; a form may have another type than the value."""
-    joined: Schema = {}
+    combined: Schema = {}
     others: list[Mapping[str, Any]] = []
     for part in parts:
         # A form that takes no blank text says all that the pattern of any text does.
-        is_said = joined.get("pattern") == _TEXT and "pattern" in part and not re.search(part["pattern"], " ")
-        if is_said or "type" in part or joined.keys().isdisjoint(part):
-            joined |= part
+        is_said = combined.get("pattern") == _TEXT and "pattern" in part and not re.search(part["pattern"], " ")
+        if is_said or "type" in part or combined.keys().isdisjoint(part):
+            combined |= part
         else:
             others.append(part)
-    return {**joined, "allOf": others} if others else joined
+    return {**combined, "allOf": others} if others else combined
 
 
 def _unspaced(rule: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -34,7 +34,7 @@ from opgen.model.functors import Functor
 from opgen.model.kinds import ROW_GRADIENT
 from opgen.model.reductions import Monoid, State
 from opgen.model.spec import Spec
-from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, is_plain_sum, is_sum, reductions_behind
+from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, is_plain_sum, is_sum, reductions_used_by
 from opgen.problem import Problems
 from opgen.row_derivatives import row_gradients
 from opgen.rows import EXP_BELOW_ZERO, POSITION, joined, row_primitives, with_quick_powers, with_sums_of_constants
@@ -158,14 +158,14 @@ def decisive(spec: Spec, functor: Functor, primitives: Primitives | None = None)
     """Return the key of all that follows from a functor's formulas, with `primitives` instead of the spec's."""
     known = spec.primitives if primitives is None else primitives
     others = spec.reductions if functor.reduction is not None or functor.is_of_rows else ()
-    return (functor, known.behind(functor.nodes), spec.known_dtypes, spec.package, *others)
+    return (functor, known.used_by(functor.nodes), spec.known_dtypes, spec.package, *others)
 
 
 @memoize(decisive)
 def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
     """The formulas of a functor by their keys."""
     reduction, op = functor.reduction, f"op '{functor.name}'"
-    primitives = spec.primitives.behind(functor.nodes)
+    primitives = spec.primitives.used_by(functor.nodes)
     if len(functor.results) > 1:
         primitives = with_both(primitives)
     by_key = {}
@@ -384,7 +384,7 @@ def derivatives(spec: Spec, functor: Functor, primitives: Primitives | None = No
         return written
     node = functor.formula.node
     wanted = [name for name in functor.operands if functor.condition is None or name != functor.operands[0]]
-    known = (primitives or spec.primitives).behind(functor.nodes)
+    known = (primitives or spec.primitives).used_by(functor.nodes)
     derived = {} if {*wanted} <= {*written} else known.gradients(node, wanted)
     return {name: written.get(name) or with_result(derived[name], node) for name in wanted}
 
@@ -429,10 +429,10 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     gradients = _with_reductions(spec, functor, spec.primitives).gradients(element, ["x", GIVEN])
     own = inlined(gradients["x"], {INCOMING: incoming})
     # Reductions that depend on each other are an error of their own.
-    if other is not None and functor.name not in {it.name for it in reductions_behind(kind, other)}:
+    if other is not None and functor.name not in {it.name for it in reductions_used_by(kind, other)}:
         # Each element also changes what the contributions of all of them depend on.
-        joint = _added_up(spec, inlined(gradients[GIVEN], {INCOMING: incoming}))
-        own = Call(ADD, (own, _of_other(spec, other, simplified(joint))))
+        summed = _added_up(spec, inlined(gradients[GIVEN], {INCOMING: incoming}))
+        own = Call(ADD, (own, _of_other(spec, other, simplified(summed))))
         own = inlined(own, {GIVEN: Call(other.name, (Name("x"),))})
     return simplified(own)
 

@@ -1,7 +1,7 @@
 """Stage 6: the tree on disk. Only what changed is written, each file at once or not at all, and orphans go.
 
 Links mount the runtime in the package, and the folders that other projects share. Where no links can be made, copies
-take their places.
+replace them.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What every backend provides: a storage and a device. What it does with them are functions, which its cells name.
+"""The interface of every backend: a storage and a device. Their ops are functions, which the backend's cells name.
 
 The dispatch has checked devices, dtypes, shapes, argument ranges and that every layout lies inside its storage before
 it calls a function of a backend; indexes alone are left to it.
@@ -70,14 +70,14 @@ class BackendStorage(GivenStorage, Unpicklable):
 
     @abstractmethod
     def to_numpy(self) -> Array:
-        """A copy of all elements as a NumPy array of one dim, once the device has done what it was given."""
+        """A copy of all elements as a NumPy array of one dim, once the device has finished."""
 
     def owns_memory(self) -> bool:
-        """Return True if it is known that nobody else has the memory of the elements."""
+        """Return True if no other object can alias this memory."""
         return False
 
     def share(self) -> None:
-        """Say that somebody else has the storage or its memory: other calls, another library, a captured graph."""
+        """Mark the storage or its memory as shared: with other calls, another library, a captured graph."""
         return
 
     @abstractmethod
@@ -86,7 +86,7 @@ class BackendStorage(GivenStorage, Unpicklable):
 
 
 class BackendBlocks(GivenStorage, Unpicklable):
-    """Weights in blocks of GGML's formats, on a device of one backend: `length` of them."""
+    """Weights quantized in blocks of GGML's formats, on a device of one backend: `length` of them."""
 
     _copy_advice = "copy or pickle the QStorage that has it"
 
@@ -107,7 +107,7 @@ class BackendBlocks(GivenStorage, Unpicklable):
     @property
     @abstractmethod
     def data(self) -> Array:
-        """The bytes of all blocks as a NumPy array, once the device has done what it was given."""
+        """The bytes of all blocks as a NumPy array, once the device has finished."""
 
     def buffer(self, position: int) -> BlocksBuffer:
         """The buffer for the blocks in a program: see `GivenStorage.buffer`."""
@@ -118,7 +118,7 @@ class HostBlocks(BackendBlocks):
     """Blocks in a flat NumPy array of their bytes."""
 
     weights: Any = None
-    """The weights in f32 as the backend has arrays, where they were decoded to be kept."""
+    """The weights in f32 as the backend's array, if the decoded weights are cached."""
 
     def __init__(self, device: "BackendDevice", dtype: GgmlDType, data: Array) -> None:
         """Hold `data`, contiguous u8 of rank 1, without a copy."""
@@ -137,7 +137,7 @@ _visitors: list[Callable[["BackendDevice"], None]] = []
 
 @contextmanager
 def visiting_devices(visit: Callable[["BackendDevice"], None]) -> Iterator[None]:
-    """Call a function with each device that there is, and with those that are made inside the block.
+    """Call a function with each device that there is, and with those that are created inside the block.
 
     Where threads make one meanwhile it may be called with that twice.
     """
@@ -151,7 +151,7 @@ def visiting_devices(visit: Callable[["BackendDevice"], None]) -> Iterator[None]
 
 
 class BackendGraph:
-    """What `tallow.Graph` stands on: see there."""
+    """The backend's part of `tallow.Graph`: see there."""
 
     @abstractmethod
     def capture(self) -> AbstractContextManager[None]:
@@ -164,7 +164,7 @@ class BackendGraph:
     @property
     @abstractmethod
     def closed(self) -> bool:
-        """Whether it was given back."""
+        """Return True if it is closed."""
 
     @abstractmethod
     def close(self) -> None:
@@ -172,9 +172,9 @@ class BackendGraph:
 
 
 class BackendReplay(Protocol):
-    """Calls that are made inside of a `with` block, and are made again if the block was `whole`."""
+    """Calls made inside of a `with` block, which can be repeated if the block is `complete`."""
 
-    whole: bool
+    complete: bool
 
     def __enter__(self) -> None: ...
 
@@ -197,14 +197,14 @@ class BackendDevice(Planner):
     has_fused_kernels: ClassVar[bool] = False
     """Whether a fused function takes less time than its ops, so that gradients may compute them again."""
     joined_rows: ClassVar[int] = 0
-    """Of how many rows of x a product with weights in blocks saves a launch where it makes them itself."""
+    """Up to this many rows of x, a product with block-quantized weights saves a launch if it quantizes them itself."""
     prompt_piece: ClassVar[int] = 512
     """How many tokens of a prompt a model reads at once: enough to keep the device busy."""
 
     @classmethod
     def open(cls, ordinal: int) -> Self:
         """The device numbered `ordinal`, always the same object; BackendUnavailable or InvalidArgument for none."""
-        # A plan is found where operands are on one and the same device.
+        # A plan depends on operands being on one and the same device.
         device: Self | None = _opened.get((cls, ordinal))
         if device is None:
             device = _opened.setdefault((cls, ordinal), cls(ordinal))
@@ -222,12 +222,12 @@ class BackendDevice(Planner):
 
     @classmethod
     @abstractmethod
-    def examine(cls) -> "Iterator[Finding]":
-        """What the backend needs or can use, and whether that is here: for `tallow.doctor`."""
+    def diagnose(cls) -> "Iterator[Finding]":
+        """The requirements of the backend and its options, and whether they are met: for `tallow.doctor`."""
 
     @property
     def description(self) -> str:
-        """What the device is, for reports."""
+        """The device's description in reports."""
         return repr(self)
 
     def __init__(self, ordinal: int = 0) -> None:
@@ -248,7 +248,7 @@ class BackendDevice(Planner):
         return DeviceProfiler(self, label, listener)
 
     def replay(self) -> "BackendReplay | None":
-        """What notes calls on the device to make them again; None where graphs are what does, or nothing."""
+        """A recorder of calls on the device that repeats them; None where graphs do that, or nothing does."""
         return None
 
     @property
@@ -271,18 +271,18 @@ class BackendDevice(Planner):
         """Return True if a convolution computes such an epilogue in no more time than a kernel of it would take."""
         return True
 
-    def beside(self, _group: "Group", call: Callable[[], Result]) -> Callable[[], Result]:
-        """Make a call of a group that is beside another, whose elements go on their way while other work is done.
+    def run_async(self, _group: "Group", call: Callable[[], Result]) -> Callable[[], Result]:
+        """Run a call of an asynchronous group, whose transfers overlap with other work.
 
-        What is returned gives its result, for which all that is done from then on waits. A device that cannot do that
+        The returned function gives its result, for which all later work waits. A device that cannot do that
         makes the call at once.
         """
-        made = call()
-        return lambda: made
+        result = call()
+        return lambda: result
 
     @property
     def dlpack_device(self) -> tuple[int, int] | None:
-        """What DLPack calls the device; None for the type that the spec gives the backend, and the ordinal."""
+        """The device in DLPack's terms; None for the type that the spec states for the backend, and the ordinal."""
         return None
 
     @abstractmethod
@@ -301,7 +301,7 @@ class BackendDevice(Planner):
         """The blocks that a storage of u8 holds, without a copy."""
 
     def copy_of(self, _storage: BackendStorage) -> BackendStorage | None:
-        """A copy of what is on another device of the backend, made without the host; None where there is no way."""
+        """A copy of a storage on another device of the backend, without the host; None if that is impossible."""
         return None
 
     def __eq__(self, other: object) -> bool:

@@ -14,7 +14,7 @@ from .backend import BackendDevice
 
 
 class DeviceLocation(NamedTuple):
-    """Where a device is found."""
+    """The location of a device."""
 
     backend: str
     ordinal: int
@@ -113,5 +113,5 @@ class DeviceFacts:
         try:
             return cls.parse(label)
         except (BackendUnavailable, InvalidArgument) as error:
-            mend = f"unpickle where {label} is, or move what is pickled to the CPU first"
-            raise BackendUnavailable(label.partition(":")[0], f"{error.reason}; {mend}") from None
+            fix = f"unpickle where {label} is, or move what is pickled to the CPU first"
+            raise BackendUnavailable(label.partition(":")[0], f"{error.reason}; {fix}") from None

@@ -25,7 +25,7 @@ Plan: TypeAlias = Callable[..., Any]
 Key: TypeAlias = Hashable
 """All that decides how a call is carried out: the method, and its arguments except numbers. None is that of a call
 without a plan. Looking for a plan fails where an argument is of a wrong class, and the checks then name that; an error
-that has another reason is in the place of the key."""
+that has another reason replaces the key."""
 
 SizedPlans: TypeAlias = Callable[[Key, int], Plan]
 """Returns the plan that runs a dynamic program for calls with a key and so many elements."""
@@ -52,7 +52,7 @@ class Observer(Protocol):
 
 
 class Plans(BoundedCache[Key, Plan]):
-    """The plans of a device. While there are observers, the plans in here are those that the observers made of them."""
+    """The plans of a device. While there are observers, these are the plans that the observers wrap."""
 
     def __init__(self) -> None:
         super().__init__(MAX_PLANS)
@@ -66,12 +66,12 @@ class Plans(BoundedCache[Key, Plan]):
         """The plan of a key, without observers."""
         return self._known.get(key)
 
-    def remember(self, key: Key, plan: Plan) -> None:
+    def store(self, key: Key, plan: Plan) -> None:
         """Keep a plan without observers."""
         self._known.put(key, plan)
 
     def keep_observed(self, key: Key, plan: Plan, observers: tuple[Observer, ...]) -> None:
-        """Keep what observers made of a plan, unless these have changed since."""
+        """Cache the plan that observers wrapped, unless these have changed since."""
         with self._lock:
             if self.observers is observers:
                 self.put(key, plan)
@@ -84,7 +84,7 @@ class Plans(BoundedCache[Key, Plan]):
         return run
 
     def observed(self, key: Key, call: OpCall, plan: Plan) -> Plan:
-        """The plan that observers made of one that is known."""
+        """Wrap a known plan by the observers."""
         observers = self.observers
         run = self.get(key)
         if run is None:
@@ -146,9 +146,10 @@ class Planner:
     ) -> Any:
         """Call an op with its arguments, the last `numbers` of which are numbers, and return its result.
 
-        What runs its program is kept as the plan of the key, if there is one: the dispatch then gives it other storages
-        and numbers. An op that may refuse returns None, and so does a program whose library refuses; the dispatch goes
-        on to another op, whose plan has the same key. True is the result of what writes to its operands alone.
+        What runs its program is cached as the plan of the key, if there is one: the dispatch then gives it other
+        storages and numbers. An op that may refuse returns None, and so does a program whose library refuses; the
+        dispatch goes on to another op, whose plan has the same key. True is the result of what writes to its operands
+        alone.
         """
         if isinstance(key, Exception):
             raise key
@@ -173,7 +174,7 @@ class Planner:
         """Make a call that has no plan so far by that of a dynamic program."""
         result = plan(*operands)
         if key is not None:
-            self.plans.remember(key, plan)
+            self.plans.store(key, plan)
         return result
 
     def _first(self, key: Key, call: OpCall, operands: Sequence[Any], may_refuse: bool) -> Any:
@@ -186,7 +187,7 @@ class Planner:
             return None
         result = plan(*operands)
         if key is not None and not (may_refuse and result is None):
-            plans.remember(key, plan)
+            plans.store(key, plan)
         return result
 
     def _observed(self, key: Key, call: OpCall, operands: Sequence[Any], may_refuse: bool) -> Any:
@@ -207,7 +208,7 @@ class Planner:
         result = run(*operands)
         if key is not None and not (may_refuse and result is None):
             if not is_known:
-                plans.remember(key, plan)
+                plans.store(key, plan)
             plans.keep_observed(key, run, observers)
         return result
 

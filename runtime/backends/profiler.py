@@ -70,9 +70,9 @@ class CallRecord:
     is_captured: bool = False
     """Whether the call went into a graph, and was not done yet."""
     thread: int = field(default_factory=threading.get_ident)
-    """The number of the thread that made the call."""
+    """The id of the calling thread."""
     line: str = ""
-    """The file and the line of the user's code that made it."""
+    """The file and the line of the user's code that called."""
     plan_ns: int = 0
     """How long the host took to make the plan of a call that had none, before it began."""
     start_ns: int = 0
@@ -170,7 +170,7 @@ class DeviceProfiler:
         return name_of_kernel(launch)
 
     def allocated(self) -> int | None:
-        """Return the bytes of the device's memory that are in use, or None if nobody counts them."""
+        """Return the bytes of the device's memory that are in use, or None if they are not counted."""
         return None
 
     def settle(self, *, blocking: bool) -> None:
@@ -286,7 +286,7 @@ def _note_results(record: CallRecord, result: Any) -> None:
 
 
 def _bytes_of(storage: Any) -> int:
-    # Weights in blocks have no items.
+    # Block-quantized weights have no items.
     return int(storage.size_in_bytes if hasattr(storage, "size_in_bytes") else storage.length * storage.dtype.itemsize)
 
 
@@ -326,5 +326,5 @@ def _reached(call: OpCall) -> dict[object, int]:
 
 
 def _owner(memory: Memory) -> object:
-    """What equals that of any other memory of the same storage."""
+    """A key that is equal for all memory of the same storage."""
     return memory if memory.owner is None else memory.owner

@@ -162,7 +162,7 @@ def sequence(
     reverse: bool,
     keep_products: bool,
 ) -> tuple[Buffer, ...]:
-    """The states after each step, and the products of all steps or, if they are not kept, of the last one."""
+    """The states after each step, and the products of all steps or, unless all are needed, of the last one."""
     cell = kind_of(initial)
     states = _new(build, gates, (cell.states, gates.shape[0], *initial.shape[1:]))
     products = _new(build, gates, gates.shape[0 if keep_products else 1 :])
@@ -256,7 +256,7 @@ def contiguous_rows(kernels: Kernels, gates: Operand) -> Operand:
 
 
 def _transposed(matrix: Operand) -> Operand:
-    return matrix.relaid(matrix.shape[::-1], matrix.strides[::-1])
+    return matrix.as_strided(matrix.shape[::-1], matrix.strides[::-1])
 
 
 def step_fields(step: Step, last: Sequence[Operand], new: Sequence[Operand]) -> dict[str, object]:

@@ -1,8 +1,8 @@
-"""What facts stand on: errors, enums whose values are names, and bounded caches."""
+"""Errors, enums whose values are names, and bounded caches: what the spec's facts are built of."""
 
 import sys
 
-# The kernels for the CPU know how objects of Python lie in memory, and call Python with its lock held.
+# The CPU's kernels rely on the memory layout of Python objects, and call Python with the GIL held.
 if "t" in getattr(sys, "abiflags", "") or not getattr(sys, "_is_gil_enabled", lambda: True)():
     raise ImportError(
         f"{__name__.partition('.')[0]} does not support free-threaded builds of Python; use one with a GIL"

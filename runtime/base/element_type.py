@@ -1,4 +1,4 @@
-"""What is known of an element type, whichever there are."""
+"""Facts of element types, from the spec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .named import Named
 
 
 class Facts(NamedTuple):
-    """What the spec says of an element type."""
+    """The spec's facts of an element type."""
 
     kind: str
     itemsize: int
@@ -41,7 +41,7 @@ class IndexForm(NamedTuple):
 
 
 class ElementType(Named):
-    """The class of the enum DType, which has the members."""
+    """Base class of the enum DType, which defines the members."""
 
     def __init__(self, facts: Facts) -> None:
         self.kind = facts.kind
@@ -108,7 +108,7 @@ class ElementType(Named):
 
     @cached_property
     def joined_as(self) -> Self:
-        """The dtype in which ranks join its elements: itself, or one that libraries have in its place."""
+        """The dtype in which ranks combine its elements: itself, or another one that libraries support."""
         return self if self._facts.joined_as is None else self._other(self._facts.joined_as)
 
     @cached_property
@@ -117,8 +117,8 @@ class ElementType(Named):
         return self if self.is_complex else next((each for each in type(self) if each._facts.real == self.value), None)
 
     def _other(self, name: str) -> Self:
-        found: Self = type(self)._value2member_map_[name]  # type: ignore[assignment]
-        return found
+        member: Self = type(self)._value2member_map_[name]  # type: ignore[assignment]
+        return member
 
     @cached_property
     def compute(self) -> Self:
@@ -134,8 +134,8 @@ class ElementType(Named):
         if self._facts.numpy is None:
             return np.dtype([(self.value, f"u{self.itemsize}")])
         module, name = self._facts.numpy
-        found: np.dtype[Any] = np.dtype(getattr(importlib.import_module(module), name))
-        return found
+        dtype: np.dtype[Any] = np.dtype(getattr(importlib.import_module(module), name))
+        return dtype
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -161,19 +161,19 @@ class ElementType(Named):
     @classmethod
     def named(cls, name: str) -> Self | None:
         """The dtype of a name, its own or NumPy's; None where there is none."""
-        found: Self | None = _by_name(cls).get(name) if isinstance(name, str) else None
-        return found
+        member: Self | None = _by_name(cls).get(name) if isinstance(name, str) else None
+        return member
 
     @classmethod
     def from_numpy(cls, dtype: np.dtype[Any]) -> Self:
         """The dtype of a NumPy dtype in native byte order; InvalidArgument where there is none."""
         if not isinstance(dtype, np.dtype):
             raise InvalidArgument("from_numpy", f"dtype must be of type numpy.dtype, not {type(dtype).__name__}")
-        found: Self | None = _of_numpy(cls, dtype)
-        if found is None:
+        member: Self | None = _of_numpy(cls, dtype)
+        if member is None:
             known = ", ".join(_by_numpy_name(cls))
             raise InvalidArgument("dtype", f"no dtype for NumPy's {dtype!r}; convert the array to one of {known}")
-        return found
+        return member
 
 
 Element = TypeVar("Element", bound=ElementType)

@@ -19,7 +19,7 @@ class TallowError(Exception):
     """Base class of every error that this package raises."""
 
     def rename(self, op: str) -> None:
-        """Name `op`, which was called, in place of the op that it stands on; nothing if the error names no op."""
+        """Replace the op that raised the error with `op`, which called it; do nothing if the error names no op."""
         if hasattr(self, "op"):
             self.op = op
             self.args = (op, *self.args[1:])
@@ -50,7 +50,7 @@ class BackendUnavailable(TallowError, RuntimeError):
 
 
 class MissingPackage(TallowError, ImportError):
-    """What was called needs a package that is not installed."""
+    """A package that the call needs is not installed."""
 
     def __init__(self, op: str, package: str) -> None:
         super().__init__(op, package)
@@ -214,7 +214,7 @@ class IndexMismatch(ShapeMismatch, IndexError):
 
 
 class UnsizedTensor(InvalidArgument, TypeError):
-    """A tensor without dims was asked for its length or its rows; `reason` says what it has instead.
+    """The length or the rows of a tensor without dims were requested; `reason` says what it has instead.
 
     >>> len(tl.Tensor(1.0))
     Traceback (most recent call last):
@@ -354,7 +354,7 @@ class CompilationFailed(TallowError, RuntimeError):
 
 
 class LibraryError(TallowError, RuntimeError):
-    """An array library refused what a backend asked of it; `text` is what it said."""
+    """An array library refused a call; `text` is its message."""
 
     def __init__(self, library: str, text: str) -> None:
         super().__init__(library, text)
@@ -366,7 +366,7 @@ class LibraryError(TallowError, RuntimeError):
 
 
 class RankLost(TallowError, RuntimeError):
-    """A rank of a group ended before it made a call that the others wait for; `reason` says how."""
+    """A rank of a group ended before a call that the others wait for; `reason` says how."""
 
     def __init__(self, op: str, rank: int, reason: str) -> None:
         super().__init__(op, rank, reason)
@@ -379,7 +379,7 @@ class RankLost(TallowError, RuntimeError):
 
 
 class CollectiveMismatch(TallowError, RuntimeError):
-    """Ranks made calls that do not match, for which they would wait for ever; `calls` has them by the ranks."""
+    """Ranks made calls that do not match, and would wait forever; `calls` maps ranks to their calls."""
 
     def __init__(self, op: str, calls: Mapping[int, str]) -> None:
         super().__init__(op, calls)
@@ -390,12 +390,12 @@ class CollectiveMismatch(TallowError, RuntimeError):
         ranks: dict[str, list[int]] = {}
         for rank, call in sorted(self.calls.items()):
             ranks.setdefault(call, []).append(rank)
-        made = "; ".join(f"{_counted(group)} called {call}" for call, group in ranks.items())
-        return f"{self.op}: the calls of the ranks must match, but {made}"
+        called = "; ".join(f"{_counted(group)} called {call}" for call, group in ranks.items())
+        return f"{self.op}: the calls of the ranks must match, but {called}"
 
 
 class FusionError(TallowError, RuntimeError):
-    """A function that `fuse` was given does what one kernel of elementwise ops cannot do; `advice` says what to do.
+    """A function passed to `fuse` does what one kernel of elementwise ops cannot do; `advice` says what to do.
 
     `file` and `line` are where the function does it, `called` is what it calls there; None for what it returns.
     """
@@ -417,7 +417,7 @@ class FusionError(TallowError, RuntimeError):
 class OutOfMemory(TallowError, MemoryError):
     """A device cannot allocate `nbytes` bytes; None where their number is not known.
 
-    `reason` says how much room there is, where a part of it is reserved.
+    `reason` says how much memory there is, where a part of it is reserved.
     """
 
     def __init__(self, device: str, nbytes: int | None, reason: str = "") -> None:
@@ -435,7 +435,7 @@ class OutOfMemory(TallowError, MemoryError):
 class FileError(TallowError, OSError):
     """A file cannot be read or written.
 
-    `filename` is the path as it was given, `errno` and `strerror` are the system's reason, `advice` says what to do.
+    `filename` is the path that the caller passed, `errno` and `strerror` the system's reason, `advice` what to do.
     """
 
     def __init__(self, op: str, filename: str, errno: int, advice: str) -> None:

@@ -1,4 +1,4 @@
-"""What examples of calls are made of: those of each method are in the package `examples`."""
+"""The types of examples of calls; the examples of each method are in the package `examples`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Operand(NamedTuple):
     dtype: str
     """`same` as the call is for, `compute`, that which it computes in, or the name of one."""
     values: str | None = None
-    """What its elements must be: `ascending`, `definite`, `positive`, `small`, `units` or `below`."""
+    """A property of its elements: `ascending`, `definite`, `positive`, `small`, `units` or `below`."""
     below: Callable[..., int] | None = None
     """The bound of integers, over arguments by their names."""
 

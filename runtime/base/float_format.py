@@ -20,7 +20,7 @@ class FloatFormat(NamedTuple):
     fraction: int
     bias: int
     specials: str
-    """"" for infinities and NaNs as in IEEE 754, "fn" for one NaN of each sign, "fnuz" for a NaN in place of -0.0."""
+    """"" for infinities and NaNs as in IEEE 754, "fn" for one NaN of each sign, "fnuz" for NaN as the code of -0.0."""
 
     @property
     def bits(self) -> int:
@@ -50,7 +50,7 @@ class FloatFormat(NamedTuple):
         return math.ldexp((1 << self.fraction) + fraction, exponent - self.bias - self.fraction)
 
     def values(self) -> NDArray[np.float32]:
-        """What each code of a float of 8 or 16 bits is."""
+        """The value of each code of a float of 8 or 16 bits."""
         sign = 1 << self.bits - 1
         magnitudes = np.arange(sign)
         exponents, fractions = np.divmod(magnitudes, 1 << self.fraction)

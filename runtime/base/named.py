@@ -13,7 +13,7 @@ Fact = TypeVar("Fact")
 
 
 class Named(Enum):
-    """An enum that is found by the name of a member, which is also how the member is shown."""
+    """An enum whose members are looked up and printed by name."""
 
     if not TYPE_CHECKING:
         # Enum's own takes three times as long, and every op asks for it several times.
@@ -26,13 +26,13 @@ class Named(Enum):
         Other text, such as "object", is simply no name: libraries that take any dtype compare with it.
         """
         if isinstance(other, str):
-            found = self.named(other)
-            if found is None and self._is_misspelt(other):
+            member = self.named(other)
+            if member is None and self._is_misspelt(other):
                 self._missing_(other)
-            return self is found
+            return self is member
         return self is other if isinstance(other, Named) else NotImplemented
 
-    # Enum's own is a function of Python, and members are parts of keys.
+    # Members are parts of cache keys, and Enum's own __hash__ is a slow Python function.
     __hash__ = object.__hash__
 
     @classmethod
@@ -51,7 +51,7 @@ class Named(Enum):
 
     @classmethod
     def known(cls, said: Mapping[str, Fact]) -> dict[Self, Fact]:
-        """What is said of members by their names, without those that this package does not have."""
+        """Map members to facts, by name; names that this package does not have are left out."""
         return {member: fact for name, fact in said.items() if (member := cls.named(name)) is not None}
 
     @classmethod

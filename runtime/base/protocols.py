@@ -1,4 +1,4 @@
-"""What errors show of dtypes and layouts, which upper layers define."""
+"""Protocols of the dtypes and layouts that errors print; upper layers define them."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ class LayoutLike(Protocol):
 
     @property
     def end(self) -> int:
-        """The position behind the last element."""
+        """The position after the last element."""

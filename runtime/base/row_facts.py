@@ -1,4 +1,4 @@
-"""What launches of an op of rows depend on."""
+"""Facts of an op of rows that its launches depend on."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 
 class RowFacts(NamedTuple):
-    """What is known of an op of rows besides its formula."""
+    """The facts of an op of rows, besides its formula."""
 
     results: int
     """How many results have an element for each one of the first operand."""
     passes: tuple[tuple[int, int], ...]
-    """The numbers that each pass joins, and those that follow from them once a row."""
+    """For each pass, the numbers that it reduces a row to, and those derived from them once a row."""
     rescaled: int
     """A bit for each pass that kernels of long rows make together with the one before."""
     absent: tuple[float | None, ...]
-    """By operand, the number in its place where it is left out; None where it cannot be."""
+    """By operand, the number used if a call leaves it out; None if it must be passed."""
     last_dim: bool = False
     """Whether rows lie along the last dim; else calls choose the dim."""
     vectors: int = 0
@@ -33,7 +33,7 @@ class RowFacts(NamedTuple):
     at_index: int = 0
     """A bit for each operand of which the element at the index of a row is read."""
     begun: int = 0
-    """How many numbers follow from those that a row is given, and are computed before its first pass."""
+    """How many numbers are computed from a row's arguments before its first pass."""
     variant: str = ""
     """The variant without the optional operands, where it has kernels for calls that leave out all of them."""
 
@@ -59,11 +59,11 @@ class RowFacts(NamedTuple):
         return len(self.passes) - self.rescaled.bit_count()
 
     @property
-    def joined(self) -> int:
+    def reduced(self) -> int:
         """To how many numbers all passes reduce a row."""
-        return sum(joins for joins, _ in self.passes)
+        return sum(count for count, _ in self.passes)
 
     @property
     def known(self) -> int:
-        """These, those that follow from them and those that are given, of which all results are computed."""
+        """The values of a row that all results are computed from: its arguments, reductions and derived numbers."""
         return self.numbers + sum(joins + finished for joins, finished in self.passes)

@@ -11,7 +11,7 @@ class Unpicklable:
     __slots__ = ()
 
     _copy_advice: ClassVar[str]
-    """What to do instead."""
+    """The text of the error's advice."""
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
         reason = f"an object of class {type(self).__name__} is neither copied nor pickled"

@@ -91,7 +91,7 @@ def _compile_missing(target: str, folder: Path, say: Callable[[str], object]) ->
         made_of = {"sources": sources, "target": target, "flags": list(compiler.flags), "compiler": version}
         record = {**made_of, "code": _checksum(code), "kernels": []}
         file = folder / f"{family}.co"
-        # No record may ever stand beside a library that it does not describe.
+        # No record may ever describe another library than the one next to it.
         file.with_suffix(".json").unlink(missing_ok=True)
         for path, content in ((file, code), (file.with_suffix(".json"), json.dumps(record).encode())):
             with replacing(path) as stream:
@@ -103,7 +103,7 @@ def _compile_missing(target: str, folder: Path, say: Callable[[str], object]) ->
 
 
 def _version(compiler: Compiler) -> str:
-    """What a compiler says of itself, asked as `opgen compile` asks."""
+    """The version of a compiler, for the flags that `opgen compile` uses."""
     flags = [flag.replace("{target}", compiler.target) for flag in compiler.toolchain.flags]
     command = [compiler.path, *compiler.toolchain.subcommand, *flags, "--version"]
     answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)

@@ -27,7 +27,7 @@ _STANDALONE: Final = Path(__file__).with_name("standalone.py")
 
 
 def open_cache() -> CodeCache:
-    """The cache of compiled kernels. Raises CannotCompile where nothing can be kept there."""
+    """The cache of compiled kernels. Raises CannotCompile if nothing can be cached there."""
     cache = CodeCache(cache_folder())
     trouble = cache.trouble()
     # To compile for a minute in each process would be worse than NumPy.
@@ -67,11 +67,11 @@ def failure(cache: CodeCache) -> str | None:
 
 
 def _attempt() -> tuple[str, ...]:
-    """What decides whether a compilation succeeds: the sources and flags, the compilers, and the machine."""
+    """The inputs that decide whether a compilation succeeds: the sources and flags, the compilers, and the machine."""
     names = ("threads.hpp", *(f"{family}.cpp" for family in host_compiler.FAMILIES))
     sources = [sha256(repr(host_compiler.made_of(name, TARGETS[0])).encode()).hex() for name in names]
-    found = {compiler.path: Path(compiler.path).stat() for target in TARGETS for compiler in compilers(target)}
-    installed = [(path, status.st_size, status.st_mtime_ns) for path, status in sorted(found.items())]
+    statuses = {compiler.path: Path(compiler.path).stat() for target in TARGETS for compiler in compilers(target)}
+    installed = [(path, status.st_size, status.st_mtime_ns) for path, status in sorted(statuses.items())]
     return ("why kernels were not compiled", *sources, repr(installed), _machine())
 
 
@@ -101,7 +101,7 @@ def start() -> None:
     argument = json.dumps([package, [*sys.modules[package].__path__], paths])
     command = [sys.executable, "-I", str(_STANDALONE), argument]
     try:
-        # The process forks at once, so that this is a short wait, and leaves no child behind.
+        # The process forks at once, so that this is a short wait, and leaves no child process.
         subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
@@ -152,7 +152,7 @@ def _compile(cache: CodeCache) -> None:
 
 
 def _lower_priority() -> None:
-    """Give way to every other process, and be the one that is killed where memory runs out."""
+    """Give priority to every other process, and be the first to be killed if memory runs out."""
     os.nice(19)
     # Linux may share processors between sessions first, where the number above counts within a session only.
     for file, value in (("autogroup", "19"), ("oom_score_adj", "1000")):

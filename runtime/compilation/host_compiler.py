@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Those of `kernels.host_arguments`, whose import needs NumPy.
 TARGETS: Final = tuple(dict.fromkeys(target for toolchain in TOOLCHAINS for target in toolchain.targets))
-"""What the kernels are compiled for, the best one first."""
+"""The targets of the kernels, the best one first."""
 FAMILIES: Final = tuple(sorted(path.stem for path in code_object.SOURCES.glob("*.cpp")))
 """The families of kernels, each the name of a source."""
 
@@ -67,12 +67,12 @@ class Compiler(NamedTuple):
                 code, answer = _run(command, environment, limit)
                 if code == 0:
                     return output.read_bytes()
-                told = answer.strip() or f"it ended with code {code}"
+                messages = answer.strip() or f"it ended with code {code}"
             except OSError as error:
-                told = f"{error.filename}: {error.strerror}"
+                messages = f"{error.filename}: {error.strerror}"
             except subprocess.TimeoutExpired:
-                told = f"error: it had not ended after {limit} seconds, and was killed"
-        lines = told.splitlines()
+                messages = f"error: it had not ended after {limit} seconds, and was killed"
+        lines = messages.splitlines()
         line = next((line for line in lines if "error" in line), lines[0])
         raise CannotCompile(f"{self.path} does not compile {name} for {self.target}: {line}; {advice()}")
 
@@ -115,7 +115,7 @@ def compilers(target: str) -> Iterable[Compiler]:
     """Those that are installed and may build a target, the preferred one first."""
     import shutil
 
-    # pip puts compilers beside its Python, whose environment need not be active.
+    # pip installs compilers next to its Python, whose environment need not be active.
     folders = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     for toolchain in TOOLCHAINS:
         for name in toolchain.compilers if target in toolchain.targets else ():
@@ -125,7 +125,7 @@ def compilers(target: str) -> Iterable[Compiler]:
 
 
 def advice() -> str:
-    """What to install."""
+    """The packages to install."""
     return f"install {', or '.join(toolchain.install for toolchain in TOOLCHAINS)}"
 
 
@@ -136,7 +136,7 @@ class HostCompiler:
         self._cache = cache
 
     def target(self) -> str | None:
-        """The best target that this machine is; None where it is none. Raises CannotCompile where nothing tells."""
+        """The best target of this machine; None if there is none. Raises CannotCompile if that cannot be determined."""
 
         def probe(target: str) -> bytes:
             return self._cache.get(made_of(PROBE, target), lambda: first_compiler(target)[1], bytes)
@@ -151,7 +151,7 @@ class HostCompiler:
                 return target
         return None
 
-    def kept(self, family: str, target: str) -> bytes | None:
+    def cached(self, family: str, target: str) -> bytes | None:
         """The library of a family if it was compiled before."""
         return self._cache.find(made_of(f"{family}.cpp", target))
 
@@ -167,7 +167,7 @@ class HostCompiler:
             self._cache.get(made_of(name, target), lambda: compiler.compile(read_source(name), name), bytes)
             done(family)
 
-        missing = [family for family in FAMILIES if not (current(target, family) or self.kept(family, target))]
+        missing = [family for family in FAMILIES if not (current(target, family) or self.cached(family, target))]
         side_by_side(one, missing, jobs)
 
 
@@ -205,7 +205,7 @@ def side_by_side(compile_one: Callable[[str], None], families: Iterable[str], jo
 
 
 def native_target() -> str | None:
-    """The best target that this machine is, found without a cache; None where it is none. Raises CannotCompile."""
+    """The best target of this machine, determined without a cache; None if there is none. Raises CannotCompile."""
     return _best(lambda target: first_compiler(target)[1])
 
 
@@ -228,7 +228,7 @@ def _best(probe: Callable[[str], bytes]) -> str | None:
 
 
 def first_compiler(target: str) -> tuple[Compiler, bytes]:
-    """The first compiler that builds a target, and the probe that it made. Raises CannotCompile where none does."""
+    """The first compiler that builds a target, and its compiled probe. Raises CannotCompile if none does."""
     trouble = CannotCompile(f"no compiler was found that builds them for {target}; {advice()}")
     for number, compiler in enumerate(compilers(target)):
         try:
@@ -239,7 +239,7 @@ def first_compiler(target: str) -> tuple[Compiler, bytes]:
 
 
 def made_of(source: str, target: str) -> tuple[str, ...]:
-    """What a library is made of. Any compiler's will do, as those that come with the package do.
+    """The inputs of a library's compilation. Any compiler will do, like those that come with the package.
 
     Raises CannotCompile where a source is missing.
     """

@@ -1,1 +1,1 @@
-"""What every module stands on: errors, shapes, layouts, and what callers pass."""
+"""The base of all modules: errors, shapes, layouts, and conversion of arguments."""

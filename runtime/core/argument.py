@@ -1,4 +1,4 @@
-"""What callers pass, as Python's own values: integers, numbers and flags of any library become int, float and bool.
+"""Conversion of arguments: integers, numbers and flags of any library become int, float and bool.
 
 The dispatch calls these functions for every argument, by its type in the spec, and so do the constructors of shapes,
 layouts and parameters. What is then computed with, cached or packed for a kernel can't wrap as NumPy's integers do, and
@@ -85,31 +85,31 @@ def dim_of(op: str, dim: Any, axis: Any) -> Any:
 def both_or_neither(op: str, name: str, layout_name: str, storage: object, layout: object) -> None:
     """Check that there is a layout where there is an optional storage, and nowhere else."""
     if (storage is None) is not (layout is None):
-        given, lacking = (name, layout_name) if layout is None else (layout_name, name)
-        raise InvalidArgument(op, f"{given} is given without {lacking}; give both or neither")
+        present, lacking = (name, layout_name) if layout is None else (layout_name, name)
+        raise InvalidArgument(op, f"{present} is given without {lacking}; give both or neither")
 
 
 def integer(op: str, name: str, value: Any) -> int:
     """Return an integer as Python's int."""
     try:
         if type(value) is int:
-            found: int = value
+            number: int = value
         elif getattr(value, "ndim", 0):
             # PyTorch makes an integer of a tensor with one element, whatever its shape; NumPy does not.
             raise TypeError
         else:
-            found = int(operator.index(value))
+            number = int(operator.index(value))
     except TypeError:
         if value is REQUIRED:
             raise InvalidArgument(op, f"the argument {name} is missing; state it") from None
         raise InvalidArgument(op, f"{name} must be an integer, not {describe(value)}") from None
-    if -_MOST < found < _MOST:
-        return found
-    raise InvalidArgument(op, f"{name} must have at most 256 bits, not {found.bit_length()}")
+    if -_MOST < number < _MOST:
+        return number
+    raise InvalidArgument(op, f"{name} must have at most 256 bits, not {number.bit_length()}")
 
 
 class Checked(tuple[int, ...]):
-    """Integers that nobody need check again: a call that is given them takes less time."""
+    """Integers that are already validated: a call that takes them is faster."""
 
     __slots__ = ()
 
@@ -134,20 +134,20 @@ def integers(
 def integers(
     op: str, name: str, values: Iterable[Any], count: int | None = None, expected: str | None = None
 ) -> tuple[int, ...]:
-    """Return a sequence of integers, `count` of them if it is given, as a tuple of Python's."""
+    """Return a sequence of integers, `count` of them unless it is None, as a tuple of Python's."""
     try:
-        found = values if type(values) is tuple else tuple(values)
-        for value in found:
-            # Nearly all are Python's own, for which a call each would take longer than all the rest.
+        items = values if type(values) is tuple else tuple(values)
+        for value in items:
+            # Nearly all are Python's own; a call for each would take most of the time.
             if type(value) is not int or not -_EXACT < value < _EXACT:
-                found = tuple([integer(op, name, value) for value in found])
+                items = tuple([integer(op, name, value) for value in items])
                 break
     except (InvalidArgument, TypeError):
-        found = None
-    if found is None or (count is not None and len(found) != count):
+        items = None
+    if items is None or (count is not None and len(items) != count):
         expected = expected or f"a sequence of {'' if count is None else f'{count} '}integers"
         raise InvalidArgument(op, f"{name} must be {expected}, not {describe(values)}")
-    return found
+    return items
 
 
 def number(op: str, name: str, value: Any, expected: str = "a Python number") -> int | float:
@@ -183,20 +183,20 @@ def real(op: str, name: str, value: Any, expected: str = "a Python number") -> f
 def _elements(op: str, name: str, values: Iterable[Object], expected: str) -> tuple[Object, ...]:
     """The elements of a sequence. An array without dims has a method for them, which raises an error."""
     try:
-        found = iter(values)
+        iterator = iter(values)
     except TypeError:
         raise InvalidArgument(op, f"{name} must be a sequence of {expected}, not {describe(values)}") from None
-    return tuple(found)
+    return tuple(iterator)
 
 
 def objects(op: str, name: str, values: Iterable[Object], kind: type[Any], expected: str) -> tuple[Object, ...]:
     """Return a sequence of objects of a class as a tuple."""
-    found = _elements(op, name, values, expected)
-    for value in found:
+    items = _elements(op, name, values, expected)
+    for value in items:
         if not isinstance(value, kind):
             reason = f"each of {name} must be of type {expected}, not {type_name(value)}"
             raise InvalidArgument(op, reason)
-    return found
+    return items
 
 
 def boolean(op: str, name: str, value: Any) -> bool:
@@ -257,12 +257,12 @@ def dtype(op: str, name: str, value: DTypeLike) -> DType:
         meant = np.dtype(meant)
     if isinstance(meant, np.dtype) and meant.isnative:
         meant = meant.name
-    found = DType.named(meant) if isinstance(meant, str) else None
-    if found is None:
+    member = DType.named(meant) if isinstance(meant, str) else None
+    if member is None:
         known = ", ".join(known.value for known in DType)
         reason = f"{name} must be a DType, its name or NumPy's type of it, not {describe(value)}"
         raise InvalidArgument(op, f"{reason}; use one of {known}")
-    return found
+    return member
 
 
 def ggml_dtype(op: str, name: str, value: GgmlDType | str) -> GgmlDType:

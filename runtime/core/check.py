@@ -1,4 +1,4 @@
-"""What the ops ask of the shapes and arguments they are given, checked before any backend sees them.
+"""Checks of shapes and arguments that precede every backend.
 
 Each function raises one of the errors of `tallow.error` or returns None. The first argument is the op's name.
 Those of layers, blocks of weights and optimisers are in `layer_check`.
@@ -33,12 +33,12 @@ def known_dtype(op: str, dtype: DType, dtypes: frozenset[DType], device: DeviceL
 
 
 def same_shape(op: str, *layouts: Layout | None) -> None:
-    """Check that all operands that are given have one shape."""
-    given = [layout for layout in layouts if layout is not None]
-    shape = given[0].shape
-    for layout in given:
+    """Check that all operands that are not None have one shape."""
+    present = [layout for layout in layouts if layout is not None]
+    shape = present[0].shape
+    for layout in present:
         if layout.shape is not shape and layout.shape != shape:
-            shapes = tuple(layout.shape for layout in given)
+            shapes = tuple(layout.shape for layout in present)
             raise ShapeMismatch(op, shapes, "the shapes must be equal; use broadcast_as or reshape first")
 
 
@@ -49,7 +49,7 @@ def no_repeats(op: str, layout: Layout) -> None:
 
 
 def keeps_dtype(op: str, binary: BinaryOp, dtype: DType) -> None:
-    """Check that an op gives the dtype that it is given, so that its result fits where its operand was."""
+    """Check that the result of an op has the dtype of its operand, so that it can be written in place."""
     result = binary.result_of(dtype)
     if result is not dtype:
         raise InvalidArgument(op, f"it gives {result.value}, which {dtype.value} has no room for; make a new tensor")
@@ -97,7 +97,7 @@ def in_compute_dtype(op: str, dtype: DType, numbers: DType) -> None:
 
 
 def sorted_count(op: str, count: int, layout: Layout) -> None:
-    """Check that a line of a layout has so many elements."""
+    """Check that a line of a layout has `count` elements."""
     length = layout.shape[-1] if layout.shape else 1
     if not 0 <= count <= length:
         raise InvalidArgument(op, f"count is from 0 to {length}, the elements along the last dim, not {count}")
@@ -159,7 +159,7 @@ def columns_for(op: str, layout: Layout, values_layout: Layout) -> None:
 
 
 def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) -> None:
-    """Check that the dims exist, that none is named twice, and that no result is asked of no elements."""
+    """Check that the dims exist, that none is named twice, and that no op without an identity reduces zero elements."""
     distinct_dims(op, layout, dims)
     if reduce.needs_elements and 0 in layout.shape and 0 not in reduced(layout.shape, dims):
         raise EmptyTensor(reduce.value)
@@ -218,7 +218,7 @@ def pad_dims(op: str, layout: Layout, border: str, before: Sequence[int], after:
 
 
 def require_enough(op: str, mode: str, dim: int, size: int, count: int) -> None:
-    """Raise InvalidArgument where a dim has too few elements for so many new ones at an end."""
+    """Raise InvalidArgument if a dim has too few elements to pad an end with `count` new ones."""
     needed = padding.needed(mode, count) if count > 0 else 0
     if size < needed:
         reason = f"mode {mode!r} with a padding of {count} needs {needed} elements, and dim {dim} has {size}"
@@ -239,7 +239,7 @@ def gather_shapes(op: str, layout: Layout, indexes_layout: Layout, dim: int) -> 
 def scatter_shapes(op: str, layout: Layout, indexes_layout: Layout, source_layout: Layout, dim: int) -> None:
     """Check that the source has the shape of the indexes, and that those fit the tensor as for gather.
 
-    The tensor is written: InvalidArgument where an element of it is in several places, as in a broadcast view.
+    The tensor is written: InvalidArgument if elements of it share memory, as in a broadcast view.
     """
     if source_layout.shape != indexes_layout.shape:
         reason = "the source must have the shape of the indexes; narrow or broadcast one of them"
@@ -279,10 +279,10 @@ def is_vector(op: str, layout: Layout) -> None:
     has_rank(op, layout, 1)
 
 
-def has_compute_dtype(op: str, what: str, dtype: DType, given: DType) -> None:
+def has_compute_dtype(op: str, what: str, dtype: DType, actual: DType) -> None:
     """Check that what belongs to elements of a dtype is in its compute dtype."""
-    if given is not dtype.compute:
-        reason = f"{what} must be in {dtype.compute.value}, the compute dtype of {dtype.value}, not {given.value}"
+    if actual is not dtype.compute:
+        reason = f"{what} must be in {dtype.compute.value}, the compute dtype of {dtype.value}, not {actual.value}"
         raise InvalidArgument(op, f"{reason}; convert with to_dtype first")
 
 

@@ -21,7 +21,7 @@ _MAX_DIMS = 3
 def convolved_size(op: str, size: int, kernel: int, padding: tuple[int, int], stride: int, dilation: int) -> int:
     """The size of a dim of a convolution. Raises InvalidArgument where a kernel is longer than the padded elements."""
     free = size + sum(padding) - dilation * (kernel - 1) - 1
-    # A dim with no elements has no room for any kernel, and convolves to one with no elements.
+    # No kernel fits in a dim without elements, which convolves to one without elements.
     if free < 0 < size:
         reason = f"a kernel of size {kernel} with dilation {dilation} is longer than the {size} elements"
         around = padding[0] if padding[0] == padding[1] else padding
@@ -133,7 +133,7 @@ class ParamsConvolution(_Convolution):
 
     @property
     def periods(self) -> tuple[int, ...]:
-        """After so many taps along each dim, one meets input elements of the same residue modulo the stride."""
+        """Along each dim, after how many taps input elements have the same residue modulo the stride again."""
         steps = zip(self.stride, self.dilation, strict=True)
         return tuple([stride // math.gcd(stride, dilation) for stride, dilation in steps])
 
@@ -181,7 +181,7 @@ class ParamsConvolution(_Convolution):
 
 
 class Params:
-    """What the parameters of all convolutions share. Not a dataclass: each one more would slow the import down."""
+    """Parameters that all convolutions share. Not a dataclass: each one more would slow the import down."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -198,9 +198,9 @@ class Params:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            given, least = getattr(self, name), 1 if name in _AT_LEAST_1 else 0
-            size = integer(self.op, name, given)
-            if size is not given:
+            value, least = getattr(self, name), 1 if name in _AT_LEAST_1 else 0
+            size = integer(self.op, name, value)
+            if size is not value:
                 object.__setattr__(self, name, size)
             if size < least:
                 raise InvalidArgument(self.op, f"{name} is {least} or more, not {size}")

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from ...dtype import DType
 from ...promotion import promoted
 
-# The usual dtypes that an op may have in place of an exact one, and of another one.
+# The usual dtypes that may replace an exact operand's or an inexact one's.
 _OF_EXACT, _OF_INEXACT = ("i64", "f32", "complex64"), ("f32", "complex64", "i64")
 
 

@@ -1,4 +1,4 @@
-"""Draws of random numbers that are noted, so that they can be made again."""
+"""Records draws of random numbers so that they can be repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place where upper layers attach what lower layers call but cannot import."""
+"""The registry where upper layers attach functions that lower layers call but cannot import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OF_GRADIENTS: Final = frozenset(
 
 
 class Extensions:
-    """What upper layers contribute: each attribute is set once, by `provide`, when its layer is imported."""
+    """Functions that upper layers contribute: each attribute is set once, by `provide`, when its layer is imported."""
 
     __slots__ = (
         "_provided",
@@ -57,7 +57,7 @@ class Extensions:
     without_autocast: Callable[[], AbstractContextManager[None]]
     """Suspends `autocast`."""
     backward: Callable[..., Any]
-    """What `Tensor.backward` does."""
+    """Implements `Tensor.backward`."""
     move: Callable[..., Any]
     """Copies a recorded tensor to another device."""
     mean_of_counted: Callable[..., Any]
@@ -66,7 +66,7 @@ class Extensions:
     composed: Any
     """The module with the functions of storage methods that are composed of tensor methods."""
 
-    # Of the package itself: few programs use these layers, so they are imported when they are first asked for.
+    # Of the package itself: few programs use these layers, so they are imported on first use.
     array_api: Callable[[str], ModuleType]
     """Imports a module of the array API."""
     array_namespace: Callable[[], ModuleType]

@@ -1,4 +1,4 @@
-"""What the ops of networks ask of shapes and arguments: layers, blocks of weights and steps of optimisers.
+"""Checks of shapes and arguments of neural network ops: layers, quantized weights and optimiser steps.
 
 Like those of `check`, each function raises one of the errors of `tallow.error` or returns None.
 """
@@ -55,16 +55,16 @@ def attention_shapes(
         raise ShapeMismatch(op, (shapes[0], lengths_layout.shape), reason)
 
 
-def logsumexp_of(op: str, layout: Layout, dtype: DType, logsumexp_layout: Layout, given: DType) -> None:
+def logsumexp_of(op: str, layout: Layout, dtype: DType, logsumexp_layout: Layout, actual: DType) -> None:
     """Check that there is a number for each query, in the compute dtype."""
-    has_compute_dtype(op, "logsumexp", dtype, given)
+    has_compute_dtype(op, "logsumexp", dtype, actual)
     if logsumexp_layout.shape != layout.shape[:3]:
         reason = f"logsumexp must be {layout.shape[:3]}, a number for each query; give that of the result"
         raise ShapeMismatch(op, (layout.shape, logsumexp_layout.shape), reason)
 
 
 def whole_blocks(op: str, elem_count: int, dtype: GgmlDType) -> None:
-    """Check that so many weights fill blocks."""
+    """Check that `elem_count` weights fill blocks completely."""
     size = dtype.block_size
     if elem_count < 0 or elem_count % size:
         raise InvalidArgument(
@@ -73,21 +73,21 @@ def whole_blocks(op: str, elem_count: int, dtype: GgmlDType) -> None:
 
 
 def block_bytes(op: str, data: Array, dtype: GgmlDType) -> None:
-    """Check that an array has the bytes of whole blocks."""
+    """Check that an array holds the bytes of complete blocks."""
     size = dtype.type_size
     if data.dtype != np.uint8 or not data.flags.c_contiguous or data.size % size:
-        given = f"{data.dtype} of shape {data.shape}"
-        raise InvalidArgument(op, f"data must be contiguous uint8, {size} bytes for each {dtype} block, not {given}")
+        actual = f"{data.dtype} of shape {data.shape}"
+        raise InvalidArgument(op, f"data must be contiguous uint8, {size} bytes for each {dtype} block, not {actual}")
 
 
 def as_many_weights(op: str, blocks: Blocks, elem_count: int) -> None:
-    """Check that there are so many weights."""
+    """Check that there are `elem_count` weights."""
     if blocks.length != elem_count:
         raise InvalidArgument(op, f"elem_count is that of the blocks, {blocks.length}, not {elem_count}")
 
 
 def block_rows(op: str, blocks: Blocks, rows: int, hidden: int) -> None:
-    """Check that the weights are a matrix of so many rows, each of whole blocks."""
+    """Check that the weights are a matrix of `rows` rows, each of complete blocks."""
     size = blocks.dtype.block_size
     if min(rows, hidden) < 0 or rows * hidden != blocks.length:
         raise InvalidArgument(op, f"the blocks have {blocks.length} weights, which are no {rows} rows of {hidden}")
@@ -102,13 +102,13 @@ def block_product(op: str, layout: Layout, hidden: int) -> None:
 
 
 def known_activations(op: str, activations: object) -> None:
-    """Check the name of a way to round x."""
+    """Check the name of a rounding of the activations."""
     if activations not in (None, "q8_1"):
         raise InvalidArgument(op, f"activations is 'q8_1' or None, not {activations!r}")
 
 
 def block_activations(op: str, blocks: Blocks, activations: str | None) -> None:
-    """Check that x may be rounded in this way for a product with the weights."""
+    """Check that a product with these weights may round its activations like this."""
     known_activations(op, activations)
     if activations is not None and blocks.dtype.block_size == 1:
         raise InvalidArgument(op, f"activations is None for weights in {blocks.dtype}, which have no quants")
@@ -116,7 +116,7 @@ def block_activations(op: str, blocks: Blocks, activations: str | None) -> None:
 
 def linear_shapes(op: str, layout: Layout, weight_layout: Layout, bias_layout: Layout | None) -> None:
     """Check that the layouts hold matrices (m, k) and (n, k), and a vector of n where there is a bias."""
-    shapes = tuple(held.shape for held in (layout, weight_layout, bias_layout) if held is not None)
+    shapes = tuple(each.shape for each in (layout, weight_layout, bias_layout) if each is not None)
     inner, outer = layout.shape[-1:], weight_layout.shape[:1]
     fits = layout.rank == weight_layout.rank == 2 and weight_layout.shape[-1:] == inner
     if not fits or shapes[2:] not in ((), (outer,)):
@@ -219,7 +219,7 @@ def channel_groups(op: str, layout: Layout, groups: int, dim: int) -> None:
 
 
 def channel_vectors(op: str, layout: Layout, dim: int, vectors: Sequence[Layout | None]) -> None:
-    """Check that vectors, those that are given, have a number for each channel."""
+    """Check that the vectors that are not None have a number for each channel."""
     for vector in vectors:
         if vector is not None and vector.shape != (layout.shape[dim],):
             reason = (
@@ -231,9 +231,9 @@ def channel_vectors(op: str, layout: Layout, dim: int, vectors: Sequence[Layout 
 def statistics_shapes(op: str, layout: Layout, groups: int, whole_batch: bool, mean: Layout, variance: Layout) -> None:
     """Check the shapes of the means and the variances of groups of channels."""
     expected = group_statistics(layout.shape, groups, whole_batch)
-    for given in (mean, variance):
-        if given.shape != expected:
-            reason = f"the groups have statistics of shape {expected}, not {given.shape}"
+    for statistics in (mean, variance):
+        if statistics.shape != expected:
+            reason = f"the groups have statistics of shape {expected}, not {statistics.shape}"
             raise InvalidArgument(op, f"{reason}; give those of normalize_groups")
 
 
@@ -279,16 +279,16 @@ def convolution_shapes(
     kernel_layout: Layout | None,
     result_layout: Layout | None,
 ) -> None:
-    """Check that input, kernel and result, of which one is made, have the shapes that the parameters state."""
+    """Check that the layouts that are not None have the shapes that the parameters state; one of them is the result."""
     stated = (
         ("an input", layout, params.input_dims),
         ("a kernel", kernel_layout, params.kernel_dims),
         ("a result", result_layout, params.out_dims),
     )
     operands = [(what, layout.shape, shape) for what, layout, shape in stated if layout is not None]
-    if any(found != shape for _, found, shape in operands):
+    if any(actual != shape for _, actual, shape in operands):
         reason = " and ".join(f"{what} {shape}" for what, _, shape in operands)
-        raise ShapeMismatch(op, tuple(found for _, found, _ in operands), f"the parameters are for {reason}")
+        raise ShapeMismatch(op, tuple(actual for _, actual, _ in operands), f"the parameters are for {reason}")
 
 
 def known_activation(op: str, activation: str | None) -> None:
@@ -329,7 +329,7 @@ def upsample_sizes(op: str, layout: Layout, rank: int, sizes: tuple[int, ...]) -
 
 
 def upsample_scales(op: str, scale_h: float | None, scale_w: float | None) -> None:
-    """Check that the scale factors that are given are finite and above 0."""
+    """Check that the scale factors that are not None are finite and above 0."""
     for name, scale in (("scale_h", scale_h), ("scale_w", scale_w)):
         if scale is not None and not 0 < scale < math.inf:
             raise InvalidArgument(op, f"{name} is finite and above 0, or None, not {scale}")
@@ -352,7 +352,7 @@ def step_shapes(op: str, layout: Layout, other_layouts: Sequence[Layout], gradie
 
 
 def step_state(op: str, parameter: Typed, state: Typed, kinds: int, layout: Layout, others: Sequence[Layout]) -> None:
-    """Check that there is room for so many kinds of numbers of all parameters; one kind may be left out."""
+    """Check that the state holds `kinds` numbers of each parameter; one kind may be left out."""
     has_compute_dtype(op, "the state", parameter.dtype, state.dtype)
     size = kinds * parts_of([layout.elem_count, *(other.elem_count for other in others)])[-1]
     if state.length < size and not (kinds == 1 and state.length == 0):

@@ -39,7 +39,7 @@ class Layout:
     start_offset: Final[int]
     """The position of the first element in its storage."""
     number: int = field(repr=False, compare=False)
-    """What equal layouts share and no others, so that what is done with a layout can be found quickly."""
+    """An id that only equal layouts share, so that caches are keyed by it quickly."""
     _end: int | None = field(repr=False, compare=False)
     _is_contiguous: bool | None = field(repr=False, compare=False)
     _dense: Layout | None = field(repr=False, compare=False)
@@ -210,7 +210,7 @@ class Layout:
 
     @property
     def overlaps_itself(self) -> bool:
-        """Whether an element is in several places, such as in a broadcast view.
+        """Return True if several positions share an element, such as in a broadcast view.
 
         Strides that are not multiples of each other count as overlapping wherever a dim reaches beyond a step of
         another one: no view of a contiguous tensor has such.
@@ -226,7 +226,7 @@ class Layout:
         """Raise `InvalidLayout` if an element is outside a storage of `length` elements, or there are 2**56 or more."""
         if type(length) is not int:
             length = integer(op, "length", length)
-        # Only repeated elements can be so many; nothing counts their bytes, or comes to an end with them.
+        # Only repeated elements reach MAX_ELEMENTS; neither loops nor byte counts can handle them.
         if self.end > length or self.start_offset < 0 or prod(self.shape) >= MAX_ELEMENTS:
             raise InvalidLayout(op, self, length)
 
@@ -249,13 +249,13 @@ class Layout:
         return self._permuted(order)
 
     def _permuted(self, order: Iterable[int]) -> Layout:
-        """The layout whose dim i is dim `order[i]` of this one, of an order that nobody has to check."""
+        """The layout whose dim i is dim `order[i]` of this one; `order` is not checked."""
         shape, strides = self.shape, self.strides
         sizes, steps = [shape[dim] for dim in order], [strides[dim] for dim in order]
         return Layout._trusted(Shape._trusted(sizes), tuple(steps), self.start_offset)
 
     def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Layout:
-        """Return the layout of `length` of the places along `dim`: start, start + step, start + 2 * step and so on."""
+        """Return the layout of `length` positions along `dim`: start, start + step, start + 2 * step and so on."""
         shape, strides = self.shape, self.strides
         dim = shape.dim("narrow", dim)
         start, length = integer("narrow", "start", start), integer("narrow", "length", length)
@@ -267,7 +267,7 @@ class Layout:
             raise InvalidArgument("narrow", f"{reason}; {_mend_of_narrow(start, length, step, size)}")
         sizes, steps = list(shape), list(strides)
         sizes[dim] = length
-        if length > 1:  # there is no other place to step to
+        if length > 1:  # a single position has no stride
             steps[dim] *= step
         # Only with no elements may the other sizes be too large for a shape.
         narrowed = Shape._trusted(sizes) if length else Shape(sizes)
@@ -284,9 +284,9 @@ class Layout:
         dim = shape.dim("squeeze", dim)
         if shape[dim] != 1:
             raise InvalidArgument("squeeze", f"dim {dim} of shape {shape} is not of size 1; index or reduce it instead")
-        rest = slice(dim + 1, None)
-        sizes = Shape._trusted(shape[:dim] + shape[rest])
-        return Layout._trusted(sizes, strides[:dim] + strides[rest], self.start_offset)
+        after = slice(dim + 1, None)
+        sizes = Shape._trusted(shape[:dim] + shape[after])
+        return Layout._trusted(sizes, strides[:dim] + strides[after], self.start_offset)
 
     def unsqueeze(self, dim: int) -> Layout:
         """Insert a new dim of size 1 that becomes dim `dim`; -1 puts it last."""
@@ -307,7 +307,7 @@ class Layout:
             raise ShapeMismatch("reshape", (self.shape, target), reason)
         if self.is_contiguous:
             return Layout.contiguous(target, self.start_offset)
-        # Merged dims are the runs in which any split keeps the order, so each must be filled by whole new dims.
+        # Merged dims are the runs in which any split keeps the order, so new dims must fill each of them exactly.
         sizes, steps = self.collapsed()
         strides = [1] * len(target)
         position = len(target)
@@ -371,7 +371,7 @@ _next_number: Final = itertools.count()
 
 def _number(*layout: *tuple[Shape, tuple[int, ...], int]) -> int:
     number = _numbers.get(layout)
-    # Numbers are never given again: a layout that is met after the others are forgotten has another one, and new plans.
+    # Ids are never reused: a layout that is met again after it left the cache has a new one, and new plans.
     return _numbers.put(layout, next(_next_number)) if number is None else number
 
 

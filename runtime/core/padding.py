@@ -43,7 +43,7 @@ _NO_RUN: Final = Run(0, 1 << 62, 0, 0)
 
 
 class PaddedDim(NamedTuple):
-    """A dim of a result, of `size` positions, and how far its elements are apart in the source."""
+    """A dim of a result with `size` positions, and its stride in the source."""
 
     size: int
     stride: int
@@ -51,7 +51,7 @@ class PaddedDim(NamedTuple):
 
 
 def needed(mode: str, count: int) -> int:
-    """The elements that a dim needs for so many new ones at an end."""
+    """The elements that a dim needs to pad an end with `count` new ones."""
     return {CONSTANT: 0, REPLICATE: 1, REFLECT: count + 1, CIRCULAR: count}[mode]
 
 

@@ -49,7 +49,7 @@ class ParamsPool(_Pool):
 
     Window i along a dim covers i * stride + t * dilation - padding for t below `window`. What lies before and after the
     input is padding, which no maximum sees. It counts in the divisor of an average if `count_include_pad` is true, up
-    to `padding` elements behind the input. The last window begins within the input or the padding before it.
+    to `padding` elements after the input. The last window begins within the input or the padding before it.
 
     An adaptive pool divides the input evenly: window i of `count` covers elements floor(i * size / count) up to
     ceil((i + 1) * size / count). Its `window` is the longest, and the other steps say nothing.
@@ -85,7 +85,7 @@ class ParamsPool(_Pool):
         padded, is_adaptive = boolean(op, "count_include_pad", count_include_pad), boolean(op, "adaptive", adaptive)
         if is_adaptive:
             steps, paces = (steps[0], (0,) * dims), ((1,) * dims,) * 2
-        # The step behind a single window may be of any length.
+        # The step after a single window may be of any length.
         paces = tuple([step if count > 1 else 1 for step, count in zip(paces[0], counts, strict=True)]), paces[1]
         params = super().__new__(cls, inputs, counts, *steps, *paces, padded, is_adaptive)
         for axis in params.axes:
@@ -158,7 +158,7 @@ PoolParams: TypeAlias = ParamsPool | tuple[int, int]
 
 
 def pool_of(shape: Sequence[int], params: PoolParams, stride: tuple[int, int] | None = None) -> ParamsPool:
-    """The parameters of a pool; those of (b, c, h, w) without padding, in whole windows, are a window and a stride."""
+    """The parameters of a pool; those of (b, c, h, w) without padding and partial windows are a window and a stride."""
     if isinstance(params, ParamsPool) or stride is None:
         assert isinstance(params, ParamsPool), "a window has a stride"
         return params
@@ -190,12 +190,12 @@ def pooled_size(op: str, size: int, window: int, padding: int, stride: int, dila
 
 
 def longest_adaptive(size: int, windows: int) -> int:
-    """The length of the longest of so many windows that divide a dim; 1 where there are none."""
+    """The length of the longest of the `windows` that divide a dim; 1 if there are none."""
     if not size or not windows:
         return 1
-    length, rest = divmod(size, windows)
-    # Windows begin at all multiples of gcd(rest, windows) / windows within an element.
-    return length + (2 if rest > math.gcd(rest, windows) else int(rest > 0))
+    length, remainder = divmod(size, windows)
+    # Windows begin at all multiples of gcd(remainder, windows) / windows within an element.
+    return length + (2 if remainder > math.gcd(remainder, windows) else int(remainder > 0))
 
 
 def _check_padding(op: str, window: int, padding: int, dilation: int) -> None:
@@ -211,11 +211,11 @@ def _windows(axis: PoolAxis, count_include_pad: bool, adaptive: bool) -> tuple[W
             range(i * axis.size // axis.windows, -(-(i + 1) * axis.size // axis.windows)) for i in range(axis.windows)
         ]
         return tuple(Window(covered, len(covered)) for covered in bounds)
-    found = []
+    windows = []
     for i in range(axis.windows):
         begin = i * axis.stride - axis.padding
         end = begin + axis.dilation * (axis.window - 1) + 1
         inside = range(begin % axis.dilation if begin < 0 else begin, min(end, axis.size), axis.dilation)
         counted = range(begin, min(end, axis.size + axis.padding), axis.dilation) if count_include_pad else inside
-        found.append(Window(inside, len(counted)))
-    return tuple(found)
+        windows.append(Window(inside, len(counted)))
+    return tuple(windows)

@@ -1,4 +1,4 @@
-"""What this layer asks of devices and storages, whose classes are above it."""
+"""Protocols of devices and storages, whose classes are in layers above."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ INITIAL_SEED = 299792458
 """The seed that a device begins with: Candle's, the speed of light in meters per second."""
 
 PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-"""What the first and the third word of the counter are multiplied by in each round."""
+"""Multipliers of the first and the third word of the counter in each round."""
 
 PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
-"""What is added to the two words of the key after each round: the golden ratio and sqrt(3) - 1, as fractions."""
+"""Increments of the two words of the key after each round: the golden ratio and sqrt(3) - 1, as fractions."""
 
 PHILOX_ROUNDS = 10
 
@@ -64,7 +64,7 @@ def elements_per_block(dtype: DType) -> int:
 
 
 def drawn_blocks(elements: int, dtype: DType) -> int:
-    """Return how many blocks of words so many elements of a floating-point dtype are drawn from."""
+    """Return the number of blocks of words that `elements` numbers of a floating-point dtype are drawn from."""
     return -(-elements // elements_per_block(dtype))
 
 
@@ -94,7 +94,7 @@ class RandomState:
             self._next_block = 0
 
     def reserve(self, blocks: int) -> tuple[int, int]:
-        """Return the seed, and the first of so many blocks that nobody else gets.
+        """Return the seed, and the first of `blocks` blocks that no other caller gets.
 
         A function that `checkpoint` runs again gets the blocks of its first run.
         """
@@ -141,7 +141,7 @@ def _neighbours(lo: float, up: float, dtype: DType) -> tuple[float, float]:
     if dtype.itemsize == 4:
         with np.errstate(over="ignore", under="ignore"):
             lowest, highest = np.float32(lo), np.float32(up)
-            # Rounding may have passed the bound, which only one step the other way can mend.
+            # Rounding may have passed the bound; one step back corrects it.
             if float(lowest) < lo:
                 lowest = np.nextafter(lowest, np.float32(math.inf))
             if float(highest) >= up:

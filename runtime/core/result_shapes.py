@@ -28,7 +28,7 @@ def concatenated(first: HasShape, others: Sequence[HasShape], dim: int) -> Sizes
 
 
 def padded(shape: Sizes, before: Sequence[int], after: Sequence[int]) -> Sizes:
-    """The shape with new elements in front of and behind each dim; negative numbers cut elements off."""
+    """The shape with new elements before and after each dim; negative numbers cut elements off."""
     return tuple([front + size + back for size, front, back in zip(shape, before, after, strict=True)])
 
 

@@ -12,7 +12,7 @@ from ..base.error import InvalidArgument, InvalidDim, ShapeMismatch
 from .argument import integer, integers
 
 MAX_ELEMENTS: Final = 1 << 56
-"""No machine has the memory for so many elements, whatever their dtype, and nothing counts further than their bytes."""
+"""More elements than any machine can store, in any dtype; byte counts of fewer elements do not overflow."""
 
 
 class Shape(tuple[int, ...]):

@@ -23,6 +23,6 @@ class TensorType(NamedTuple):
 
 def complex_of(dtype: DType) -> DType:
     """The complex dtype of the precision of another, which is one of those that have it."""
-    found = dtype.complex
-    assert found is not None
-    return found
+    dtype_complex = dtype.complex
+    assert dtype_complex is not None
+    return dtype_complex

@@ -55,7 +55,7 @@ class CType(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """A parameter of a kernel: its text in the signature, and its type or, of a pointer, that behind it."""
+    """A parameter of a kernel: its text in the signature, and its type or, of a pointer, that of its elements."""
 
     text: str
     type: CType | None
@@ -74,14 +74,14 @@ class Parameter(NamedTuple):
 
     @property
     def takes(self) -> str:
-        """What may be behind the pointer."""
+        """The elements that the pointer may point to."""
         if self.type is None:
             return "elements of any dtype"
         size = struct.calcsize(f"@{self.type.code}")
         return f"elements of {size} bytes" if self.type.dtype is None else self.type.dtype.value
 
     def points_to(self, dtype: DType) -> bool:
-        """Whether elements of a dtype may be behind the pointer.
+        """Return True if the pointer may point to elements of a dtype.
 
         Those of its own dtype, of a type that is no dtype those of as many bytes, of void any.
         """
@@ -104,7 +104,7 @@ def _parameter(op: str, text: str) -> Parameter:
         is_pointer = words[-1:] == ["*"]
         name = " ".join(sorted(words[:-1] if is_pointer else words))
         known = _types().get(name)
-        # A complex number is two of C's, which stand behind a pointer alone.
+        # A complex number is two of C's, which only a pointer can point to.
         is_complex = known is not None and known.dtype is not None and known.dtype.is_complex
         if (known is not None and not is_complex) or (is_pointer and (is_complex or name == "void")):
             return Parameter(text, known, is_pointer)
@@ -116,7 +116,7 @@ def _parameter(op: str, text: str) -> Parameter:
 @cache
 def _types() -> dict[str, CType]:
     """All types by their names, several words in alphabetical order."""
-    found = {}
+    types = {}
     by_code = {}
     for dtype in DType:
         # Python has no numbers of the dtypes that NumPy lacks: what is packed is their bits.
@@ -124,10 +124,10 @@ def _types() -> dict[str, CType]:
         if dtype.is_of_numpy:
             by_code[code] = dtype
         known = () if dtype.numpy.names else (dtype.numpy.name, *_VENDORS.get(dtype.numpy.name, ()))
-        found.update(dict.fromkeys((dtype.value, dtype.cpp, *known), CType(code, dtype)))
+        types.update(dict.fromkeys((dtype.value, dtype.cpp, *known), CType(code, dtype)))
     for code, names in _NAMES.items():
-        found.update(dict.fromkeys(names, CType(code, by_code.get(code))))
+        types.update(dict.fromkeys(names, CType(code, by_code.get(code))))
     same = "long long" if struct.calcsize("@l") == struct.calcsize("@q") else "int"
-    found.update(dict.fromkeys(_LONG, found[same]))
-    found.update(dict.fromkeys(_UNSIGNED_LONG, found[f"{same} unsigned"]))
-    return found
+    types.update(dict.fromkeys(_LONG, types[same]))
+    types.update(dict.fromkeys(_UNSIGNED_LONG, types[f"{same} unsigned"]))
+    return types

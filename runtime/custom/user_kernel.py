@@ -19,13 +19,13 @@ Size: TypeAlias = int | Sequence[int]
 
 
 class KernelOperand:
-    """What a launch takes for a pointer besides a backend's own storage and an address: a tensor, or a storage."""
+    """An argument for a pointer besides a backend's own storage and an address: a tensor, or a storage."""
 
     __slots__ = ()
 
     @abstractmethod
     def _kernel_operand(self) -> tuple[Any, Layout | None]:
-        """The backend's storage, and the layout of the elements in it; None for those of a whole storage."""
+        """The backend's storage, and the layout of the elements in it; None for all elements of a storage."""
 
 
 class Kernel:
@@ -71,11 +71,11 @@ class Kernel:
 
         `signature` is the kernel's list of parameters in C, such as "float* y, const float* x, float a, unsigned n";
         names may be missing. Without one the kernel takes one struct by value, which the caller packs. It is compared
-        with the kernel where the driver tells the sizes of parameters; elsewhere nobody notices that it is wrong.
+        with the kernel where the driver reports the sizes of parameters; elsewhere a wrong one goes unnoticed.
 
         The source may include the headers of tallow's own kernels ("types.hpp" has `tallow::f16` and its siblings);
         C's types without a header are those that every compiler knows, such as `unsigned`. `options` go to the compiler
-        besides tallow's, and take the place of those that they contradict. What was compiled is kept on disk, and a
+        besides tallow's, and override those that they contradict. What was compiled is cached on disk, and a
         source is loaded once on a device. It is compiled again when a file that it may include has changed; where a
         macro names such a file, at each call.
 
@@ -97,7 +97,7 @@ class Kernel:
         as many bytes, and `void*` takes any. Other parameters take numbers of Python or NumPy that the type holds.
         Without a signature the only argument is the struct's bytes.
 
-        `shared_bytes` of memory are given to each block besides what the kernel declares. Memory that is dropped after
+        Each block has `shared_bytes` of memory besides what the kernel declares. Memory that is dropped after
         this call is not used again before the kernel has run, since the device does its work in order.
 
         Raises InvalidArgument for arguments that the signature does not take and for a launch that is beyond the

@@ -1,4 +1,4 @@
-"""What the ops that users write have in common, and what is asked of them before and after they run."""
+"""The base of ops that users write, and the checks before and after they run."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class UserOp:
     # The method of storages and tensors that takes ops of the class.
     _applied_by: ClassVar[str]
 
-    def bwd(self, *given: Any) -> Any:
+    def bwd(self, *arguments: Any) -> Any:
         """Give the gradients of the operands of an op; it has none where this is not written.
 
-        It is given the operands, the result and the gradient of the result, as tensors: bwd(x, result, g) of a
-        CustomOp1. Of an op that writes in place, x is what was overwritten, and the result what was written. It returns
+        Its arguments are the operands, the result and the gradient of the result, as tensors: bwd(x, result, g) of a
+        CustomOp1. For an op that writes in place, x is the overwritten value, and the result the new one. It returns
         a gradient in the shape of its operand, or None for zeros; for several operands a tuple of as many.
         """
-        raise self._without_gradient(len(given) - 2)
+        raise self._without_gradient(len(arguments) - 2)
 
     def require_bwd(self, count: int) -> None:
-        """Raise GradientError where the op has no gradients of so many operands."""
+        """Raise GradientError if the op has no gradients of `count` operands."""
         if getattr(self.bwd, "__func__", None) is UserOp.bwd:
             raise self._without_gradient(count)
 
     def _without_gradient(self, count: int) -> GradientError:
-        operands = [f"x{place}" for place in range(1, count + 1)]
+        operands = [f"x{index}" for index in range(1, count + 1)]
         parameters = ", ".join(["self", *operands, "result", "g"])
         reason = f"class {type(self).__name__} gives no gradient; define bwd({parameters}) in it"
         return GradientError(self.name, reason)
@@ -62,7 +62,7 @@ def require_op(op: object, kind: type[UserOp], backend: str) -> None:
 
 
 def require_made(op: UserOp, backend: str, storage_class: type[S], result: object) -> tuple[S, Shape]:
-    """Return the storage and the shape that an op made; `InvalidArgument` if it made anything else.
+    """Return the storage and the shape that an op computed; `InvalidArgument` if it returned anything else.
 
     `InvalidLayout` if the shape has more elements than the storage.
     """

@@ -3,8 +3,8 @@
     group = tl.distributed.init()
     total = tl.distributed.all_reduce(x)
 
-Each function takes the group as `group`, by default that of all ranks. In a group of one, a result is the tensor that
-was given.
+Each function takes the group as `group`, by default that of all ranks. In a group of one, a result is the operand
+itself.
 """
 
 from ..ranks.group import Group

@@ -1,4 +1,4 @@
-"""What all ranks of a group call together, on tensors."""
+"""Collective calls on tensors, which all ranks of a group make."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def all_reduce(x: Tensor, reduction: str = "sum", *, group: Group | None = None)
     group = group or init()
     if group.size == 1:
         return x
-    return _made("all_reduce", x, group, reduction)
+    return _result("all_reduce", x, group, reduction)
 
 
 def begin_all_reduce(x: Tensor, reduction: str, group: Group) -> Callable[[], Tensor]:
-    """Begin `all_reduce` beside what follows: what is returned waits for the elements, and gives them.
+    """Begin `all_reduce` asynchronously: the returned function waits for the elements, and returns them.
 
     The tensor is contiguous, and of a dtype that the libraries join as it is.
     """
-    group = group.beside
+    group = group.asynchronous
     group.begin("all_reduce", reduction, x.dtype, x.shape)
     storage, layout = x._storage, x._layout
-    finished = storage.inner.device.beside(group, lambda: storage.all_reduce(layout, reduction, group))
+    finished = storage.inner.device.run_async(group, lambda: storage.all_reduce(layout, reduction, group))
 
     def result() -> Tensor:
         with _telling("all_reduce", group):
@@ -87,7 +87,7 @@ def all_gather(x: Tensor, *, group: Group | None = None) -> Tensor:
     group = group or init()
     if group.size == 1:
         return x
-    return _made("all_gather", x, group, find=results.all_gather)
+    return _result("all_gather", x, group, find=results.all_gather)
 
 
 def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = None) -> Tensor:
@@ -99,7 +99,7 @@ def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = N
     group = group or init()
     if group.size == 1:
         return x
-    return _made("reduce_scatter", x, group, reduction, find=results.reduce_scatter)
+    return _result("reduce_scatter", x, group, reduction, find=results.reduce_scatter)
 
 
 def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor:
@@ -112,7 +112,7 @@ def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor
     group = group or init()
     if group.size == 1:
         return x
-    return _made("broadcast", x, group, root)
+    return _result("broadcast", x, group, root)
 
 
 def reduce(x: Tensor, reduction: str = "sum", root: int = 0, *, group: Group | None = None) -> Tensor:
@@ -124,7 +124,7 @@ def reduce(x: Tensor, reduction: str = "sum", root: int = 0, *, group: Group | N
     group = group or init()
     if group.size == 1:
         return x
-    return _made("reduce", x, group, reduction, root)
+    return _result("reduce", x, group, reduction, root)
 
 
 def all_to_all(x: Tensor, *, group: Group | None = None) -> Tensor:
@@ -136,7 +136,7 @@ def all_to_all(x: Tensor, *, group: Group | None = None) -> Tensor:
     group = group or init()
     if group.size == 1:
         return x
-    return _made("all_to_all", x, group)
+    return _result("all_to_all", x, group)
 
 
 def send(x: Tensor, target: int, *, group: Group | None = None) -> None:
@@ -185,10 +185,10 @@ def barrier(*, group: Group | None = None) -> None:
     (group or init()).barrier()
 
 
-def _made(
+def _result(
     op: str, x: Tensor, group: Group, *arguments: object, find: Callable[[Tensor, Group], TensorType] | None = None
 ) -> Tensor:
-    """What a call of all ranks gives: in the shape of its operand, unless a function finds another one."""
+    """The result of a call of all ranks: in the shape of its operand, unless a function gives another one."""
     if not isinstance(x, Tensor):
         require_tensors(op, x=x)
     group.begin(op, *arguments, x.dtype, x.shape)
@@ -198,8 +198,8 @@ def _made(
 
 def _stored(op: str, x: Tensor, group: Group, *arguments: object) -> Storage:
     with _telling(op, group):
-        made: Storage = getattr(x._storage, op)(x._layout, *arguments, group)
-        return made
+        storage: Storage = getattr(x._storage, op)(x._layout, *arguments, group)
+        return storage
 
 
 @contextmanager
@@ -213,7 +213,7 @@ def _telling(op: str, group: Group) -> Iterator[None]:
 
 
 def _other(op: str, name: str, rank: object, group: Group) -> int:
-    found = argument.integer(op, name, rank)
-    if found == group.rank:
-        raise InvalidArgument(op, f"{name} is rank {found} itself; name another rank")
-    return found
+    number = argument.integer(op, name, rank)
+    if number == group.rank:
+        raise InvalidArgument(op, f"{name} is rank {number} itself; name another rank")
+    return number

@@ -33,8 +33,8 @@ def average_gradients(
 ) -> Gradients:
     """The means over all ranks of the gradients of variables: `loss.backward`, and what joins the ranks meanwhile.
 
-    The gradients are joined in buckets of `bucket_bytes`, each by one call, which begins when they are final and is
-    under way while others are worked out. Buckets go from the last variable to the first, as backward does; every rank
+    The gradients are reduced in buckets of `bucket_bytes`, each by one call, which begins when they are final and is
+    under way while others are computed. Buckets go from the last variable to the first, as backward does; every rank
     names the variables in one order. Of one on which the loss of a rank does not depend, that rank gives zeros.
     `create_graph` records the means as well, and waits for each. A group of one calls `loss.backward` and does no more.
 
@@ -57,24 +57,24 @@ def average_gradients(
 
 
 class _Bucket:
-    """Variables of one dtype and device, whose gradients are joined by one call."""
+    """Variables of one dtype and device, whose gradients are reduced by one call."""
 
     def __init__(self, variables: Sequence[Var]) -> None:
         self.variables = variables
-        self.given: dict[Node, Tensor] = {}
+        self.gradients: dict[Node, Tensor] = {}
         """The gradients that are final."""
 
-    def joined(self) -> Tensor:
-        """All gradients, one behind the other, in the dtype in which they travel."""
-        parts = [self.given.pop(_node_of(variable)).reshape(-1) for variable in self.variables]
+    def concatenated(self) -> Tensor:
+        """All gradients, concatenated, in the dtype in which they travel."""
+        parts = [self.gradients.pop(_node_of(variable)).reshape(-1) for variable in self.variables]
         return cat(parts).to_dtype(self.variables[0].dtype.joined_as)
 
-    def divided(self, joined: Tensor) -> Iterator[tuple[Node, Tensor]]:
+    def divided(self, reduced: Tensor) -> Iterator[tuple[Node, Tensor]]:
         """The gradient of each variable among all."""
-        joined = joined.to_dtype(self.variables[0].dtype)
+        reduced = reduced.to_dtype(self.variables[0].dtype)
         begin = 0
         for variable in self.variables:
-            yield _node_of(variable), joined[begin : begin + variable.elem_count].reshape(variable.shape)
+            yield _node_of(variable), reduced[begin : begin + variable.elem_count].reshape(variable.shape)
             begin += variable.elem_count
 
 
@@ -93,17 +93,17 @@ class _Averages:
         bucket = self.bucket_of[node]
         if gradient is None:
             gradient = Tensor.zeros(node.length, dtype=node.dtype, device=bucket.variables[0].device)
-        bucket.given[node] = gradient
+        bucket.gradients[node] = gradient
         for bucket in self._buckets[len(self._begun) :]:
-            if len(bucket.given) < len(bucket.variables):
+            if len(bucket.gradients) < len(bucket.variables):
                 break
-            self._begun.append(self._begin(bucket.joined()))
+            self._begun.append(self._begin(bucket.concatenated()))
 
     def _begin(self, x: Tensor) -> Callable[[], Tensor]:
         if not self._is_recorded:
             return begin_all_reduce(x, "mean", self._group)
-        made = all_reduce(x, "mean", group=self._group)
-        return lambda: made
+        result = all_reduce(x, "mean", group=self._group)
+        return lambda: result
 
     def finish(self) -> Iterator[tuple[Node, Tensor]]:
         """Wait for what has begun, and give the mean of each variable."""

@@ -14,7 +14,7 @@ from .report import doctor
 
 _EXAMPLES: Final = """\
 examples:
-  python -m {package}.doctor         what works here, and what is missing for the rest
+  python -m {package}.doctor         what works here, and what is missing otherwise
   python -m {package}.doctor {backend:6}  one backend alone; exit code 1 if it cannot be used
   python -m {package}.doctor --json  the same for programs, and for reports
 
@@ -27,7 +27,7 @@ Nothing in the report names the user or the host."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what was found of all backends, or of those that are named. Returns the exit code."""
+    """Print the findings of all backends, or of those that are named. Returns the exit code."""
     options = _parser().parse_args(arguments)
     report = doctor(*options.backends)
     if options.json:

@@ -1,4 +1,4 @@
-"""What the examination of a backend found."""
+"""The findings about a backend."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -12,13 +12,13 @@ class Finding(NamedTuple):
     """One thing that a backend needs, or can use."""
 
     part: str
-    """What was looked for: a module, a runtime, a library, a compiler, kernels."""
+    """A module, a runtime, a library, a compiler, or kernels."""
     is_present: bool | None
     """None for what is not needed: the backend works without it, or makes it when it is needed."""
     text: str
-    """What was found, or what is missing."""
+    """A description of it, or of what is missing."""
     fix: str = ""
-    """What to do about it."""
+    """The advice."""
     files: Sequence[str] = ()
     """The files that it was loaded from."""
 
@@ -32,8 +32,9 @@ def modules(names: Iterable[str], requires: Sequence[str]) -> Iterator[Finding]:
         if not installed(name):
             yield Finding(name, False, "the module is not installed", pip_install(requires))
             continue
-        found = [f"{package} {version(package)}" for package in dict.fromkeys(packages.get(name.partition(".")[0], ()))]
-        yield Finding(name, True, ", ".join(found) or "a module that no package brought")
+        providers = dict.fromkeys(packages.get(name.partition(".")[0], ()))
+        versions = [f"{package} {version(package)}" for package in providers]
+        yield Finding(name, True, ", ".join(versions) or "a module that no package brought")
 
 
 @cache

@@ -23,7 +23,7 @@ _INSTRUCTIONS: Final = (
 
 @dataclass(frozen=True)
 class System:
-    """What runs the package; nothing in it names a user or a host."""
+    """The machine and its Python; nothing in it names a user or a host."""
 
     package: str
     """The name and the version of the package."""

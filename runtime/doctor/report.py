@@ -1,4 +1,4 @@
-"""What was found of backends, as text for people and as JSON for programs."""
+"""Reports on backends, as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BOLD: Final = 1
 
 @dataclass(frozen=True)
 class BackendReport:
-    """What was found of one backend.
+    """The findings about one backend.
 
     >>> report = next(each for each in tl.doctor().backends if each.backend == "cpu")
     >>> report.is_available, all(finding.part for finding in report.findings)
@@ -30,7 +30,7 @@ class BackendReport:
     is_available: bool
     """Whether its first device can be opened."""
     findings: tuple[Finding, ...]
-    """What was looked for, and what was found."""
+    """What was checked, and the results."""
 
     def lines(self, *, has_colours: bool = False) -> Iterator[str]:
         """Yield the name of the backend, and below it a line for each thing that was looked for."""
@@ -73,7 +73,7 @@ class BackendReport:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What was found; `print` and Python's prompt show it as people read it.
+    """The findings; `print` and Python's prompt show them as text.
 
     >>> report = tl.doctor()
     >>> "cpu" in [each.backend for each in report.backends]
@@ -112,7 +112,7 @@ def system_dict(described: System) -> dict[str, Any]:
 class DeviceClass(Protocol):
     """The class of a backend's devices: see `BackendDevice`."""
 
-    def examine(self) -> Iterator[Finding]:
+    def diagnose(self) -> Iterator[Finding]:
         """Yield what the backend needs or can use."""
         ...
 
@@ -122,7 +122,7 @@ class DeviceClass(Protocol):
 
 
 def doctor(*backends: str) -> Report:
-    """What every backend needs, and what of it is here: modules, runtimes, devices, libraries, compilers, kernels.
+    """Report what every backend needs, and what is here: modules, runtimes, devices, libraries, compilers, kernels.
 
     Opens the first device of each backend that is available, and compiles nothing. Where `backends` are given, only
     these are looked at; InvalidArgument for a name that none has. Raises nothing else: what an attempt raised is in the
@@ -145,8 +145,8 @@ def _examined(name: str, device: DeviceClass) -> BackendReport:
     findings: list[Finding] = []
     is_available = False
     try:
-        findings.extend(device.examine())
+        findings.extend(device.diagnose())
         is_available = device.is_available()
-    except Exception as error:  # whatever a broken installation raises is what to tell
+    except Exception as error:  # whatever a broken installation raises is reported
         findings.append(Finding("runtime", False, f"{type(error).__name__}: {error}"))
     return BackendReport(name, is_available, tuple(findings))

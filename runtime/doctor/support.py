@@ -9,7 +9,7 @@ from ...ggml_dtype import GgmlDType
 
 @dataclass(frozen=True)
 class SupportCell:
-    """What a backend makes of an op on a dtype.
+    """The support of an op on a dtype by a backend.
 
     >>> cell = next(cell for cell in tl.support() if cell.op == "exp" and cell.backend == "cpu" and cell.dtype == "f32")
     >>> cell.status
@@ -23,11 +23,11 @@ class SupportCell:
     backend: str
     """The name of the backend."""
     dtype: DType | GgmlDType | None
-    """The dtype, or the format of weights in blocks; None for device methods without a dtype."""
+    """The dtype, or the format of block-quantized weights; None for device methods without a dtype."""
     status: str
     """Either supported or unsupported."""
     via: str | None
-    """What the branch calls: functions of the backend's ops, `library: function` where the library is there, and
+    """The functions that the branch calls: those of the backend's ops, `library: function` if the library is there, and
     `any_order: function` where `deterministic(False)` lets floats be added in any order."""
     reason: str | None
     """Why it is unsupported."""

@@ -28,7 +28,7 @@ def with_epilogues(trace: Trace, results: Sequence[Result]) -> list[Convolution]
     for convolution in trace.convolutions:
         uses.update([shown.name for shown in convolution.operands if shown is not None])
     taken: set[str] = set()
-    found = []
+    fused = []
     for convolution in trace.convolutions:
         chain = _Chain(trace, convolution)
         while uses[chain.name] == 1 and chain.name in readers:
@@ -41,8 +41,8 @@ def with_epilogues(trace: Trace, results: Sequence[Result]) -> list[Convolution]
             extended = convolution
         else:
             taken |= chain.steps
-        found.append(extended)
-    return found
+        fused.append(extended)
+    return fused
 
 
 class _Chain:
@@ -127,9 +127,9 @@ class _Chain:
         step = trace.step_of(name)
         if step is not None:
             return step.dtype_of(name)
-        found = trace.source_of(name) or trace.convolution_of(name)
-        assert found is not None, "each operand is a number, a source, a step or a convolution"
-        return found.dtype
+        origin = trace.source_of(name) or trace.convolution_of(name)
+        assert origin is not None, "each operand is a number, a source, a step or a convolution"
+        return origin.dtype
 
     def _residual(self, shown: Shown) -> Shown | None:
         """An operand of all elements in the dtype of the convolution, before it was converted to the compute dtype."""

@@ -69,8 +69,8 @@ def record(
     count, function = len(function.results), function.with_saved
     layouts = tuple(
         [
-            layout if result.dtype.is_float and place < count else None
-            for place, (layout, result) in enumerate(zip(function.computed_layouts, function.results, strict=True))
+            layout if result.dtype.is_float and index < count else None
+            for index, (layout, result) in enumerate(zip(function.computed_layouts, function.results, strict=True))
         ]
     )
     variables = tuple([position for position in wanted if nodes[position].rule is None])
@@ -86,28 +86,30 @@ def _gradients(node: Node, parts: Any) -> Contributions:
     """The gradients of the arguments of a call, by another fused function; op by op where they are recorded."""
     call: _Call = node.saved[-2]
     gradients = [
-        None if (gradient := parts.get(place)) is None else gradient.reshape(layout.shape)
-        for place, layout in enumerate(call.function.computed_layouts)
+        None if (gradient := parts.get(position)) is None else gradient.reshape(layout.shape)
+        for position, layout in enumerate(call.function.computed_layouts)
     ]
-    wanted = tuple([place for place in range(len(call.function.tensors)) if node.takes(place)])
+    wanted = tuple([position for position in range(len(call.function.tensors)) if node.takes(position)])
     layouts = tuple([None if gradient is None else gradient._layout for gradient in gradients])
     is_wrapped = any(gradient is not None and gradient._storage.is_wrapped for gradient in gradients)
     variables = tuple([position for position in wanted if node.inputs[2 * position].rule is None])
-    held = tuple(
-        [place for place, gradient in enumerate(gradients) if gradient is not None and is_seed(node, gradient)]
+    owned = tuple(
+        [position for position, gradient in enumerate(gradients) if gradient is not None and is_seed(node, gradient)]
     )
-    fused = None if is_wrapped else gradient_of(call.function, wanted, variables, layouts, call.numbers, held)
+    fused = None if is_wrapped else gradient_of(call.function, wanted, variables, layouts, call.numbers, owned)
     if mode().keeps_graph or fused is None:
         yield from _by_ops(node, call, gradients)
         return
     known: list[Callable[[], Any]] = [
-        *[partial(node.operand, place) for place in range(len(call.function.tensors))],
-        *[partial(gradients.__getitem__, place) for place in range(len(gradients))],
-        *[partial(result_of, node, place, layout) for place, layout in enumerate(call.function.computed_layouts)],
+        *[partial(node.operand, position) for position in range(len(call.function.tensors))],
+        *[partial(gradients.__getitem__, position) for position in range(len(gradients))],
+        *[partial(result_of, node, position, layout) for position, layout in enumerate(call.function.computed_layouts)],
     ]
     outputs: Sequence[Any] = ()
     if fused.function is not None:
-        outputs = launch(fused.function, [known[place]()._storage.inner for place in fused.positions], call.numbers)
+        outputs = launch(
+            fused.function, [known[position]()._storage.inner for position in fused.positions], call.numbers
+        )
         outputs = [*map(Tensor._new, map(Storage._new, outputs), fused.function.layouts)]
     for source, position, result in fused.gradients:
         use = Use(node.inputs[2 * source.position], source.layout)
@@ -118,9 +120,9 @@ def _by_ops(node: Node, call: _Call, gradients: Sequence[Tensor | None]) -> Iter
     """Go back through the ops of a call, which are called and recorded once more, as those of `checkpoint` are."""
     around = mode()
     tensors = []
-    for place, layout in enumerate(node.inputs[1 : 2 * len(call.function.tensors) : 2]):
-        node.require_unchanged(node.saved[place])
-        source, value = node.inputs[2 * place], node.saved[place]
+    for position, layout in enumerate(node.inputs[1 : 2 * len(call.function.tensors) : 2]):
+        node.require_unchanged(node.saved[position])
+        source, value = node.inputs[2 * position], node.saved[position]
         tensors.append(Tensor._new(value if source is None else recorded_of(value, source), layout))
     try:
         set_mode(around.inside(records=True, is_inner=around.is_inner))

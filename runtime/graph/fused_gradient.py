@@ -52,21 +52,21 @@ def gradient_of(
     variables: tuple[int, ...],
     layouts: tuple[Layout | None, ...],
     numbers: Sequence[float],
-    held: tuple[int, ...] = (),
+    owned: tuple[int, ...] = (),
 ) -> FusedGradient | None:
     """The gradients of the arguments at the positions `wanted`; None if they cannot be fused.
 
     Gradients of arguments at the positions `variables`, which the caller gets, share no memory. `layouts` are those of
-    the gradients of the results, None for a result that has no gradient; the caller keeps those of the results `held`.
+    the gradients of the results, None for a result that has no gradient; those at `owned` stay alive in the caller.
     """
-    key = function, wanted, variables, layouts, held
+    key = function, wanted, variables, layouts, owned
     known = _gradients.get(key)
     if known is None:
-        found = _find(function, wanted, variables, layouts, numbers, held)
-        if found is None and variables:
+        gradient = _find(function, wanted, variables, layouts, numbers, owned)
+        if gradient is None and variables:
             # Where a kernel cannot write all of them, equal gradients are copied.
-            found = _find(function, wanted, (), layouts, numbers, ())
-        known = _gradients.put(key, (found,))
+            gradient = _find(function, wanted, (), layouts, numbers, ())
+        known = _gradients.put(key, (gradient,))
     return known[0]
 
 
@@ -80,13 +80,13 @@ def _find(
     variables: tuple[int, ...],
     layouts: tuple[Layout | None, ...],
     numbers: Sequence[float],
-    held: tuple[int, ...],
+    owned: tuple[int, ...],
 ) -> FusedGradient | None:
     """The cheaper variant: it computes results again, or reads them."""
     variants = []
     for reads_results in (True, False):
         try:
-            variants.append(_Derivation(function, wanted, layouts, numbers, reads_results).gradient(variables, held))
+            variants.append(_Derivation(function, wanted, layouts, numbers, reads_results).gradient(variables, owned))
         except (_NotFused, EmptyRowError, FusionError):
             return None
     return min(variants, key=_cost)
@@ -134,16 +134,16 @@ class _Derivation:
         self._steps = {name: step for step in function.steps for name in step.names}
         count, results = len(function.tensors), function.results
         self._sources = dict(function.sources)
-        whole = [self._whole(result) for result in results]
+        full_layouts = [self._full_layout(result) for result in results]
         first_saved = len(results) - function.saved
         self._sources |= {
             result.name: Source(count + len(results) + k, result.dtype, layout)
-            for k, (result, layout) in enumerate(zip(results, whole, strict=True))
+            for k, (result, layout) in enumerate(zip(results, full_layouts, strict=True))
             if layout is not None and (reads_results or k >= first_saved)
         }
         gradients = {
             f"g{k}": Source(count + k, result.dtype, layout if own is None else _shaped(layout, own.shape))
-            for k, (result, layout, own) in enumerate(zip(results, layouts, whole, strict=True))
+            for k, (result, layout, own) in enumerate(zip(results, layouts, full_layouts, strict=True))
             if layout is not None
         }
         dense = [Layout.contiguous(result.layout.shape) for result in results]
@@ -161,11 +161,11 @@ class _Derivation:
         self._added: set[str] = set()
         for k, result in enumerate(results):
             if f"g{k}" in gradients:
-                self._add(result.name, whole[k] or result.layout, self._shown(gradients[f"g{k}"]))
+                self._add(result.name, full_layouts[k] or result.layout, self._argument(gradients[f"g{k}"]))
         for step in reversed(function.steps):
             self._go_back(step)
 
-    def _whole(self, result: Result) -> Layout | None:
+    def _full_layout(self, result: Result) -> Layout | None:
         """The layout of a result that is all of what a step computes, with the dims that were reduced; else None."""
         step = self._steps.get(result.name)
         if step is None or not result.layout.is_contiguous:
@@ -173,19 +173,19 @@ class _Derivation:
         layout = Layout.contiguous(step.result_shape)
         return layout if layout.elem_count == result.layout.elem_count else None
 
-    def _shown(self, source: Source) -> Any:
-        storage = TracedStorage.made(self._trace, source.dtype, place=source.position)
+    def _argument(self, source: Source) -> Any:
+        storage = TracedStorage.create(self._trace, source.dtype, position=source.position)
         return TracedTensor.of_argument(storage, source.layout)
 
     def _value(self, name: str, layout: Layout) -> Any:
         """Return a source, a number or a step as a layout shows it."""
         if name in self._sources:
-            return self._shown(self._sources[name])
+            return self._argument(self._sources[name])
         step, number = self._steps.get(name), self._function.numbers.get(name)
         known = step or number
         assert known is not None
         shape = Shape(()) if step is None else step.result_shape
-        return TracedTensor._new(TracedStorage.made(self._trace, known.dtype, name=name, shape=shape), layout)
+        return TracedTensor._new(TracedStorage.create(self._trace, known.dtype, name=name, shape=shape), layout)
 
     def _add(self, name: str, layout: Layout, gradient: Any) -> None:
         """Add a gradient of what a layout shows."""
@@ -215,8 +215,8 @@ class _Derivation:
             return
         if gradients[1:] != [None] * (len(gradients) - 1):
             raise _NotFused
-        for place, gradient in self._contributions(step, gradients[0]):
-            self._add(step.operands[place], step.layouts[place], gradient)
+        for index, gradient in self._contributions(step, gradients[0]):
+            self._add(step.operands[index], step.layouts[index], gradient)
 
     def _contributions(self, step: Step, g: Any) -> Iterator[tuple[int, Any]]:
         if step.op is MethodOp.TO_DTYPE:
@@ -242,10 +242,10 @@ class _Derivation:
         else:
             derivatives = _DERIVATIVES.get(step.op) or {}
             self._require_no_rounding(step, derivatives)
-            for place, derivative in enumerate(derivatives.values()):
-                if derivative is not None and step.operands[place] in self._needed:
+            for index, derivative in enumerate(derivatives.values()):
+                if derivative is not None and step.operands[index] in self._needed:
                     parts = [self._part(step, [*derivatives], name) for name in derivative.takes]
-                    yield place, derivative.function(g, *parts)
+                    yield index, derivative.function(g, *parts)
 
     def _inverse_of_rows(self, step: Step) -> Any:
         """One over a divisor that is one number a row, computed once a row; None if it is none."""
@@ -295,8 +295,8 @@ class _Derivation:
         """The gradient of the elements of which one of each row is gathered."""
         g = g.broadcast_as(step.shape)
         operands, layouts = (g._storage.named(g.source_layout), step.operands[1]), (g.source_layout, step.layouts[1])
-        made = self._trace.step(Step("", IndexOp.SCATTER, operands, layouts, (), step.dtype, step.dtype, step.dim))
-        return g._new(self._trace.storage_of(made.name), Layout.contiguous(step.shape))
+        scattered = self._trace.step(Step("", IndexOp.SCATTER, operands, layouts, (), step.dtype, step.dtype, step.dim))
+        return g._new(self._trace.storage_of(scattered.name), Layout.contiguous(step.shape))
 
     def _of_numbers(self, step: Step, g: Any) -> Any:
         """The gradient of the elements of which an op gives a number for each row, by its gradient op."""
@@ -311,22 +311,27 @@ class _Derivation:
         of_op = zip(operand_names(step.op.value)[1:], step.operands[1:], step.layouts[1:], strict=True)
         known |= {name: (operand, layout) for name, operand, layout in of_op}
         operands, layouts = zip(*[known[name] for name in operand_names(op.value)], strict=True)
-        made = trace.step(step._replace(name="", op=op, operands=operands, layouts=layouts, results=1))
-        return x._new(trace.storage_of(made.name), Layout.contiguous(step.shape))
+        result = trace.step(step._replace(name="", op=op, operands=operands, layouts=layouts, results=1))
+        return x._new(trace.storage_of(result.name), Layout.contiguous(step.shape))
 
     def _require_no_rounding(self, step: Step, derivatives: Mapping[str, Derivative | None]) -> None:
         """Refuse what reads a result that was rounded, where the op of both gradients does not."""
-        joint = JOINT_DERIVATIVES.get(step.op)
+        multi_output = JOINT_DERIVATIVES.get(step.op)
         reads_result = any(it is not None and "result" in it.takes for it in derivatives.values())
         is_rounded = step.dtype.compute is not step.dtype and reads_result
-        if is_rounded and joint is not None and "result" not in joint.takes and self._needed.issuperset(step.operands):
+        if (
+            is_rounded
+            and multi_output is not None
+            and "result" not in multi_output.takes
+            and self._needed.issuperset(step.operands)
+        ):
             raise _NotFused
 
     def _part(self, step: Step, operands: Sequence[str], name: str) -> Any:
         """An operand, the result or a parameter of a step, as derivatives name them."""
         if name in operands:
-            place = operands.index(name)
-            return self._value(step.operands[place], step.layouts[place])
+            index = operands.index(name)
+            return self._value(step.operands[index], step.layouts[index])
         if name in ("result", "output"):
             return self._value(step.name, Layout.contiguous(step.shape))
         parameters = [*inspect.signature(getattr(Storage, step.op.value)).parameters][-len(step.parameters) :]
@@ -372,17 +377,17 @@ class _Derivation:
         results = getattr(g._storage, method)(g._layout, *arguments)
         first, *others = results if isinstance(results, tuple) else (results,)
         yield 0, g._new(first, g._layout.dense)
-        for place, (is_wanted, part) in enumerate(zip(wanted, others, strict=False), 1):
+        for index, (is_wanted, part) in enumerate(zip(wanted, others, strict=False), 1):
             if is_wanted:
                 self._added.add(part.name)
-                yield place, g._new(part, g._layout.dense)
+                yield index, g._new(part, g._layout.dense)
 
     def _is_number(self, step: Step, operands: Sequence[str], name: str) -> bool:
         """Return True if an operand of an op of rows was left out."""
         return name in operands and step.operands[operands.index(name)] in self._function.numbers
 
     def _result_for(self, source: Source, gradient: Any) -> tuple[Source, Result]:
-        """What is computed of a gradient, and what of the argument it is the gradient of.
+        """The result that computes a gradient, and the part of the argument whose gradient it is.
 
         Of what is broadcast along or across rows, the kernel of these sums it up.
         """
@@ -403,16 +408,16 @@ class _Derivation:
                 shown = gradient.source_layout
         return source, Result(gradient._storage.named(shown), gradient.dtype, shown)
 
-    def gradient(self, variables: Sequence[int], held: Sequence[int]) -> FusedGradient:
+    def gradient(self, variables: Sequence[int], owned: Sequence[int]) -> FusedGradient:
         """The function that computes the gradients, of the tensors that it needs.
 
         Two `variables` with the same gradient have a result each, and so has one whose gradient is that of a result
-        `held`: a kernel writes it in less time than a copy of it takes.
+        that the caller owns: a kernel writes it faster than a copy.
         """
         if self._trace.read:
             raise _NotFused
         gradients: list[tuple[Source, int | None, int]] = []
-        kept = {len(self._function.tensors) + place for place in held}
+        owned_positions = {len(self._function.tensors) + position for position in owned}
         results: list[Result] = []
         taken: Counter[Result] = Counter()
         for name, source in self._function.sources.items():
@@ -420,11 +425,13 @@ class _Derivation:
             if gradient is None:
                 continue
             own, result = self._result_for(source, gradient)
-            place = gradient._storage.place
+            position = gradient._storage.position
             is_variable = source.position in variables
-            is_copied = is_variable and place in kept and result.layout.is_contiguous and len(self._gradients) > 1
-            if place is not None and own is source and not is_copied:
-                gradients.append((own, place, 0))
+            is_copied = (
+                is_variable and position in owned_positions and result.layout.is_contiguous and len(self._gradients) > 1
+            )
+            if position is not None and own is source and not is_copied:
+                gradients.append((own, position, 0))
                 continue
             equal = [index for index, other in enumerate(results) if other == result]
             number = taken[result] if is_variable else 0

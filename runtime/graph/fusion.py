@@ -66,7 +66,7 @@ def fuse(function: Any = None, *, precise: bool = True) -> Any:
     run for that object.
 
     Raises FusionError, which names the line, for what is no such op of the arguments: other reductions, matmul,
-    reading elements (`if x > 0`), writing in place, another shape for what was computed, tensors that are no arguments.
+    reading elements (`if x > 0`), in-place writes, reshaping a computed tensor, tensors that are no arguments.
 
     >>> @tl.fuse
     ... def swish(x: tl.Tensor, beta: float) -> tl.Tensor:
@@ -86,17 +86,17 @@ def fuse(function: Any = None, *, precise: bool = True) -> Any:
 
 
 _Traced: TypeAlias = "tuple[FusedFunction | StagedFunction, Callable[[list[Any]], object] | None]"
-"""What a function computes for one kind of arguments, and the class that holds the results; None of one alone."""
+"""The fused function for one kind of arguments, and the class of its container of results; None for a single tensor."""
 
 
 class _Kind:
-    """What a function does for arguments of the same dtypes and layouts, by the numbers that decide it."""
+    """The traced functions for arguments with the same dtypes and layouts, by the numbers that decide branches."""
 
     def __init__(self) -> None:
         self._read: tuple[int, ...] = ()
         self._traced: BoundedCache[tuple[str, ...], _Traced] = BoundedCache(_MAX_NUMBERS)
         self.only: _Traced | None = None
-        """What it does where no number decides."""
+        """The traced function if it does not depend on numbers."""
 
     def find(self, numbers: Sequence[float]) -> _Traced | None:
         return self._traced.get(self._key(numbers))
@@ -109,7 +109,7 @@ class _Kind:
         self.only = None if self._read else traced
 
     def _key(self, numbers: Sequence[float]) -> tuple[str, ...]:
-        return tuple([repr(numbers[place]) for place in self._read])
+        return tuple([repr(numbers[index]) for index in self._read])
 
 
 class Fused:
@@ -145,10 +145,10 @@ class Fused:
         """Run what was traced for arguments of this kind; trace the function first if there was none."""
         if live_autocasts and extensions.is_cast():
             return self._function(*arguments, **named)
-        given = (*arguments, *named.values()) if named else arguments
+        inputs = (*arguments, *named.values()) if named else arguments
         key: list[object] = list(named)
         inners, numbers = [], []
-        for value in given:
+        for value in inputs:
             kind = type(value)
             if kind is Tensor:
                 inner = value._storage.inner
@@ -161,10 +161,10 @@ class Fused:
                 key.append(self._objects[id(value)][1])
             else:
                 return self._call_with_others(arguments, named)
-        found = self._kinds.get(tuple(key))
-        traced = None if found is None else found.only or found.find(numbers)
+        variants = self._kinds.get(tuple(key))
+        traced = None if variants is None else variants.only or variants.find(numbers)
         if traced is None:
-            if any(type(value) is Tensor and value._storage.is_wrapped for value in given):
+            if any(type(value) is Tensor and value._storage.is_wrapped for value in inputs):
                 return self._call_wrapped(key, arguments, named, numbers)
             try:
                 traced = self._trace(tuple(key), arguments, named, numbers)
@@ -173,7 +173,7 @@ class Fused:
         device = inners[0].device
         for inner in inners:
             if inner.device is not device:
-                require_same_device(self._name, *[value._storage for value in given if type(value) is Tensor])
+                require_same_device(self._name, *[value._storage for value in inputs if type(value) is Tensor])
         function, container = traced
         plan = device.plans.get(function)
         if plan is None:
@@ -210,8 +210,8 @@ class Fused:
             if type(value) is Tensor:
                 next(parts)
                 plain_key.append(value._storage.inner.kind)
-        found = self._kinds.get(tuple(plain_key))
-        traced = None if found is None else found.only or found.find(numbers)
+        variants = self._kinds.get(tuple(plain_key))
+        traced = None if variants is None else variants.only or variants.find(numbers)
         if traced is None:
             try:
                 traced = self._trace(tuple(plain_key), plain_arguments, plain_named, numbers)
@@ -233,14 +233,14 @@ class Fused:
         results = record(function, tensors, numbers, again)
         if results is None:
             return self._function(*arguments, **named)
-        made = [*map(Tensor._new, results, function.layouts)]
-        return made[0] if container is None else container(made)
+        outputs = [*map(Tensor._new, results, function.layouts)]
+        return outputs[0] if container is None else container(outputs)
 
     def _call_with_others(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """A call of tensors of a user's class, NumPy's numbers, or what another fused function is traced with."""
         from .traced import TracedTensor
 
-        values = {f"argument {place}": value for place, value in enumerate(arguments, 1)} | dict(named)
+        values = {f"argument {index}": value for index, value in enumerate(arguments, 1)} | dict(named)
         if any(isinstance(value, TracedTensor) for value in values.values()):
             return self._function(*arguments, **named)
         known = [
@@ -265,10 +265,10 @@ class Fused:
         for tensor in tensors:
             tensor._layout.check(self._name, tensor._storage.inner.length)
         trace = Trace(self._name, tensors[0].device, tuple(numbers))
-        stand_ins = trace.stand_ins((*arguments, *named.values()))
-        rest = dict(zip(named, stand_ins[len(arguments) :], strict=True))
+        proxies = trace.proxies((*arguments, *named.values()))
+        named_proxies = dict(zip(named, proxies[len(arguments) :], strict=True))
         try:
-            result = self._function(*stand_ins[: len(arguments)], **rest)
+            result = self._function(*proxies[: len(arguments)], **named_proxies)
         except TypeError as error:
             if isinstance(error, TallowError) or not any(
                 name in str(error) for name in ("TracedNumber", "TracedTensor")
@@ -302,11 +302,11 @@ class Fused:
         """Raise FusionError for a function that takes nothing but Python's own numbers, or no tensors."""
         import traceback  # most programs need none of it
 
-        places = traceback.extract_tb(error.__traceback__)
-        place = next((it for it in places if it.filename != __file__), places[-1])
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = next((it for it in frames if it.filename != __file__), frames[-1])
         reason = f"gives what stands for an argument to a function that does not take it ({error})"
         advice = "give it float(n) or int(n) of a number, or call it outside of the fused function"
-        raise FusionError(self._name, place.filename, place.lineno or 0, None, reason, advice) from None
+        raise FusionError(self._name, frame.filename, frame.lineno or 0, None, reason, advice) from None
 
     def _refuse(self, reason: str, advice: str) -> NoReturn:
         code = getattr(self._function, "__code__", None) or getattr(type(self._function).__call__, "__code__", None)

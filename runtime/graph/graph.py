@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class Graph(Closing, Unpicklable):
-    """What calls on a device enqueue, captured once and replayed as often as one likes, at the cost of one call.
+    """The work that calls on a device enqueue, captured once and replayed any number of times at the cost of one call.
 
-    A replay does what the calls would do again, on the same memory: change the tensors that they read in place, with
-    `copy_` for example, and read those that they made. Random draws go on in the device's stream, and an index out of
-    range is raised by the next call that waits, as if the calls had been made in the place of the replay.
+    A replay repeats the work of the calls on the same memory: change the tensors that they read in place, with
+    `copy_` for example, and read their results. Random draws go on in the device's stream, and an index out of
+    range is raised by the next call that waits, just as it is without a graph.
 
-    Tensors that are made in the capture have memory that no other tensor gets while the graph or they themselves live.
-    The graph also holds the memory of tensors that were made before and are read or written in the capture, so they may
-    be dropped. Memory that a user's kernel is given by its address alone must live as long as the graph is replayed.
+    Tensors created during the capture own memory that no other tensor gets while the graph or they themselves live.
+    The graph also keeps older tensors alive that are read or written in the capture, so they may
+    be dropped. Memory whose bare address a user's kernel takes must live as long as the graph is replayed.
 
     Raises UnsupportedDevice on a device that has no graphs, as the CPU, BackendUnavailable where there is no such
     device.
@@ -55,7 +55,7 @@ class Graph(Closing, Unpicklable):
     def capture(self) -> Iterator[None]:
         """Capture what this thread enqueues on the device inside a `with` block; nothing of it is done yet.
 
-        What other threads do on the device meanwhile is done as ever; one that captures too waits for its turn. After
+        Other threads go on using the device meanwhile; one that captures too waits until this capture ends. After
         an exception in the block the graph has captured nothing, and may capture again.
 
         Raises CaptureError inside of another capture on the device, InvalidArgument where the graph has captured
@@ -75,16 +75,16 @@ class Graph(Closing, Unpicklable):
         self.inner.replay()
 
     def close(self) -> None:
-        """Give back the graph and its memory, that of tensors when they end; replays under way are done before.
+        """Release the graph and its memory, that of tensors once they are dropped; running replays are completed first.
 
-        Memory that a capture under way uses is given back at its end. Nothing happens when the graph is closed already.
+        Memory that a running capture uses is released at its end. Closing a closed graph does nothing.
         So do leaving a `with` block and garbage collection.
         """
         self.inner.close()
 
     @property
     def closed(self) -> bool:
-        """Whether the graph was given back."""
+        """Return True if the graph is closed."""
         return self.inner.closed
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ class Stage(NamedTuple):
 
 
 class ConvolutionCall(NamedTuple):
-    """What a convolution takes beside its operands."""
+    """The arguments of a convolution besides its operands."""
 
     layouts: tuple[Any, ...]
     """Those of input, kernel, scale, bias and residual; None of what there is not."""
@@ -44,7 +44,7 @@ class ConvolutionCall(NamedTuple):
 
 
 class StagedFunction:
-    """What a function with convolutions computes: see `FusedFunction`."""
+    """A fused function with convolutions: see `FusedFunction`."""
 
     computed_numbers: tuple[()] = ()
     """It has no program of its own that takes numbers."""
@@ -73,13 +73,13 @@ def staged(trace: Trace, results: Sequence[Result], *, is_precise: bool) -> Stag
 
 
 class _Value(NamedTuple):
-    """What a stage computes."""
+    """The result of a stage."""
 
     position: int
     dtype: DType
     layout: Layout
 
-    def shown(self, layout: Layout) -> Layout:
+    def viewed(self, layout: Layout) -> Layout:
         """The layout of the elements that the layout of a contiguous value shows."""
         return layout if self.layout.is_contiguous else self.layout.broadcast_as(layout.shape)
 
@@ -103,13 +103,17 @@ class _Division:
             is_whole = value is not None and result.layout.shape == value.layout.shape
             positions.append(value.position if value is not None and is_whole else None)
         # Results share no memory.
-        positions = [None if each in positions[:place] else each for place, each in enumerate(positions)]
+        positions = [None if each in positions[:index] else each for index, each in enumerate(positions)]
         computed = [result for result, position in zip(results, positions, strict=True) if position is None]
         if computed:
-            made = iter(self._compute(computed))
-            positions = [next(made) if position is None else position for position in positions]
-        found = [position for position in positions if position is not None]
-        return StagedFunction(self._released(found), found, [self._layouts[position] for position in found])
+            computed_positions = iter(self._compute(computed))
+            positions = [next(computed_positions) if position is None else position for position in positions]
+        result_positions = [position for position in positions if position is not None]
+        return StagedFunction(
+            self._released(result_positions),
+            result_positions,
+            [self._layouts[position] for position in result_positions],
+        )
 
     def _needed(self, names: Iterable[str]) -> list[str]:
         """The convolutions that values in no memory are computed of."""
@@ -138,18 +142,18 @@ class _Division:
             self._compute(
                 [Result(name, step.dtype_of(name), Layout.contiguous(step.result_shape)) for name, step in steps]
             )
-        places = [None if shown is None else self._place(shown) for shown in convolution.operands]
-        positions = [None if place is None else place[0] for place in places]
-        layouts = tuple([None if place is None else place[1] for place in places])
+        arguments = [None if shown is None else self._argument(shown) for shown in convolution.operands]
+        positions = [None if it is None else it[0] for it in arguments]
+        layouts = tuple([None if it is None else it[1] for it in arguments])
         is_last = layouts[0] is not None and layouts[0].is_channels_last
         params = convolution.params._replace(channels_last=is_last)
         self._add(positions, ConvolutionCall(layouts, convolution.activation, params))
         self._keep(convolution.name, convolution.dtype, layout_of(params.out_dims, is_last))
 
-    def _place(self, shown: Shown) -> tuple[int, Layout]:
+    def _argument(self, shown: Shown) -> tuple[int, Layout]:
         value = self._values.get(shown.name)
         if value is not None:
-            return value.position, value.shown(shown.layout)
+            return value.position, value.viewed(shown.layout)
         source = self._trace.source_of(shown.name)
         assert source is not None, "numbers are no operands of convolutions"
         return source.position, shown.layout
@@ -166,7 +170,7 @@ class _Division:
             value = self._values.get(name)
             if value is None:
                 return Shown(name, layout)
-            layout = value.shown(layout)
+            layout = value.viewed(layout)
             return Shown(self._trace.source(Source(value.position, value.dtype, layout)), layout)
 
         own = []
@@ -194,10 +198,10 @@ class _Division:
 
     def _released(self, results: Iterable[int]) -> list[Stage]:
         """The stages, each with the values that it reads last."""
-        first, kept = len(self._trace.tensors), {*results}
+        first, used = len(self._trace.tensors), {*results}
         stages: list[Stage] = []
         for stage in reversed(self._stages):
-            last = {it for it in stage.operands if it is not None and it >= first} - kept
-            kept |= last
+            last = {it for it in stage.operands if it is not None and it >= first} - used
+            used |= last
             stages.append(stage._replace(released=tuple(sorted(last))))
         return stages[::-1]

@@ -62,15 +62,17 @@ _OTHER: Final = ("is no elementwise op", "call it outside of the fused function"
 class Trace:
     """One run of a function with what stands for its arguments."""
 
-    def __init__(self, name: str, device: Device, given: Sequence[float], *, adds_up_rows: bool = False) -> None:
+    def __init__(
+        self, name: str, device: Device, number_arguments: Sequence[float], *, adds_up_rows: bool = False
+    ) -> None:
         self.name = name
         self.adds_up_rows = adds_up_rows
-        """Whether row ops may be asked for totals: there are storages of what elements add to these."""
+        """Whether row ops may compute totals: elements have storages for what they add to these."""
         self.device = device
-        self.given = given
-        """The numbers that the function is given."""
+        self.number_arguments = number_arguments
+        """The numbers among the function's arguments."""
         self.read: set[int] = set()
-        """The numbers, by their places, whose values decided what the function does."""
+        """The positions of numbers that decided a branch of the function."""
         self.sources: dict[Source, str] = {}
         self.numbers: dict[str, Number] = {}
         self.steps: list[Step] = []
@@ -83,10 +85,14 @@ class Trace:
 
     @classmethod
     def after(
-        cls, function: FusedFunction, tensors: Iterable[Layout], sources: Mapping[str, Source], given: Sequence[float]
+        cls,
+        function: FusedFunction,
+        tensors: Iterable[Layout],
+        sources: Mapping[str, Source],
+        number_arguments: Sequence[float],
     ) -> Trace:
         """A trace that goes on where a function ends, of more tensors; what is a source need not be computed."""
-        trace = cls(function.name, Device.cpu(), given, adds_up_rows=True)
+        trace = cls(function.name, Device.cpu(), number_arguments, adds_up_rows=True)
         trace.sources = {source: name for name, source in sources.items()}
         trace.numbers = dict(function.numbers)
         trace.steps = [step for step in function.steps if sources.keys().isdisjoint(step.names)]
@@ -100,24 +106,24 @@ class Trace:
         trace._prefix = "d"
         return trace
 
-    def stand_ins(self, arguments: Iterable[Any]) -> list[Any]:
-        """What the function is given in the place of its tensors and numbers; the object of a method is itself."""
-        made: list[Any] = []
+    def proxies(self, arguments: Iterable[Any]) -> list[Any]:
+        """The objects that replace tensors and numbers in a call of the function; a method's object is unchanged."""
+        proxies: list[Any] = []
         numbers = count()
         for value in arguments:
             if isinstance(value, Tensor):
-                storage = TracedStorage.made(self, value.dtype, place=len(self.tensors))
-                made.append(TracedTensor.of_argument(storage, value.layout))
+                storage = TracedStorage.create(self, value.dtype, position=len(self.tensors))
+                proxies.append(TracedTensor.of_argument(storage, value.layout))
                 self.tensors.append(value.layout)
             elif type(value) not in (int, float):
-                made.append(value)
+                proxies.append(value)
             else:
-                place = next(numbers)
-                made.append(TracedNumber(self, itemgetter(place), frozenset((place,))))
-        return made
+                index = next(numbers)
+                proxies.append(TracedNumber(self, itemgetter(index), frozenset((index,))))
+        return proxies
 
     def number(self, value: object, dtype: DType, check: Callable[[Any], complex]) -> str:
-        """The name of a number of `dtype`, where that may depend on the numbers that the function is given."""
+        """The name of a number of `dtype`, which may depend on the number arguments."""
         if isinstance(value, TracedNumber):
             find = value.find
             check(value.value)
@@ -156,13 +162,13 @@ class Trace:
         return next((convolution for convolution in self.convolutions if convolution.name == name), None)
 
     def storage_of(self, name: str) -> TracedStorage:
-        """What has a name: a source, a number or the result of a step."""
+        """The storage of a source, a number or a step's result, by name."""
         source, step = self.source_of(name), self.step_of(name)
         if source is not None:
-            return TracedStorage.made(self, source.dtype, place=source.position)
+            return TracedStorage.create(self, source.dtype, position=source.position)
         if step is None:
-            return TracedStorage.made(self, self.numbers[name].dtype, name=name)
-        return TracedStorage.made(self, step.dtype_of(name), name=name, shape=step.result_shape)
+            return TracedStorage.create(self, self.numbers[name].dtype, name=name)
+        return TracedStorage.create(self, step.dtype_of(name), name=name, shape=step.result_shape)
 
     def parameters(self, op: MethodOp, dtype: DType, numbers: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of the parameters of an op of operands of a dtype."""
@@ -190,12 +196,12 @@ class Trace:
             called.append(frame.f_code.co_name)
             frame = frame.f_back
         op = next((name for name in reversed(called) if hasattr(Tensor, name)), called[-1])
-        place = frame.f_code.co_filename, frame.f_lineno
-        raise FusionError(self.name, *place, op.removeprefix("__").removesuffix("__"), *reason)
+        location = frame.f_code.co_filename, frame.f_lineno
+        raise FusionError(self.name, *location, op.removeprefix("__").removesuffix("__"), *reason)
 
 
 class _Inner:
-    """What stands for a backend's storage."""
+    """A proxy of a backend's storage."""
 
     kind = TRACED
     length = 0
@@ -213,28 +219,28 @@ class _Inner:
 class TracedStorage(Storage):
     """Stands for the storage of an argument or of what was computed. Only elementwise ops make another of it."""
 
-    __slots__ = ("dims", "name", "place", "shape")
+    __slots__ = ("dims", "name", "position", "shape")
 
     is_recorded = False
     is_wrapped = False
 
     inner: _Inner  # type: ignore[assignment]
     name: str
-    place: int | None
-    """The place of the argument; None of what was computed."""
+    position: int | None
+    """The position of the argument; None for a computed storage."""
     shape: Shape
     """That of what was computed."""
     dims: tuple[int, ...]
     """The dims of that shape which were reduced to size 1; tensors may show it without them."""
 
     @classmethod
-    def made(
+    def create(
         cls,
         trace: Trace,
         dtype: DType,
         *,
         name: str = "",
-        place: int | None = None,
+        position: int | None = None,
         shape: Shape | None = None,
         dims: tuple[int, ...] = (),
     ) -> TracedStorage:
@@ -242,7 +248,7 @@ class TracedStorage(Storage):
         storage = object.__new__(cls)
         storage.inner = _Inner(trace, dtype)
         storage.name = name
-        storage.place = place
+        storage.position = position
         storage.shape = Shape(()) if shape is None else shape
         storage.dims = dims
         return storage
@@ -259,26 +265,26 @@ class TracedStorage(Storage):
 
     def named(self, layout: Layout) -> str:
         """The name of the elements that a layout shows."""
-        if self.place is None:
+        if self.position is None:
             return self.name
-        return self.inner.trace.source(Source(self.place, self.inner.dtype, layout))
+        return self.inner.trace.source(Source(self.position, self.inner.dtype, layout))
 
     def layout_of(self, layout: Layout) -> Layout:
         """The layout of a traced tensor of this storage, without the gaps that `of_argument` leaves."""
-        if self.place is None:
+        if self.position is None:
             return layout
         steps, first = tuple([step // 2 for step in layout.strides]), layout.start_offset // 2
         return Layout._trusted(layout.shape, steps, first)
 
     def shows(self, layout: Layout) -> bool:
         """Whether a layout shows what was computed, or that broadcast; of an argument it may show anything."""
-        if self.place is not None or self.is_without_dims(layout):
+        if self.position is not None or self.is_without_dims(layout):
             return True
         try:
-            whole = Layout.contiguous(self.shape).broadcast_as(layout.shape)
+            full = Layout.contiguous(self.shape).broadcast_as(layout.shape)
         except ShapeMismatch:
             return False
-        return _steps(layout) == _steps(whole)
+        return _steps(layout) == _steps(full)
 
     def is_without_dims(self, layout: Layout) -> bool:
         """Return True for a layout of what was computed without the dims that were reduced."""
@@ -317,7 +323,7 @@ class TracedStorage(Storage):
         operands = tuple([storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)])
         parameters = trace.parameters(op, first.dtype, numbers)
         step = trace.step(Step("", op, operands, tuple(layouts), parameters, first.dtype, dtype))
-        return self.made(trace, dtype, name=step.name, shape=step.shape, dims=dims)
+        return self.create(trace, dtype, name=step.name, shape=step.shape, dims=dims)
 
     def _with_dims(self, storages: list[TracedStorage], layouts: list[Layout]) -> tuple[tuple[int, ...], list[Layout]]:
         """Return the dims of a result that were reduced, and the layouts with them where operands lack them."""
@@ -334,7 +340,7 @@ class TracedStorage(Storage):
         return dims, [layout for _, layout in pairs]
 
     def _lifted(self, dims: tuple[int, ...]) -> TracedStorage:
-        """What was computed of arguments that lack some dims, with these."""
+        """A computed storage, expanded by dims that its arguments lack."""
         trace = self.inner.trace
         step = trace.step_of(self.name)
         if self.dims == dims or step is None:
@@ -345,7 +351,7 @@ class TracedStorage(Storage):
         layouts = [with_dims(layout, dims) for layout in step.layouts]
         operands = [storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)]
         lifted = trace.step(step._replace(name="", operands=tuple(operands), layouts=tuple(layouts)))
-        return self.made(trace, self.dtype, name=lifted.name, shape=lifted.shape, dims=dims)
+        return self.create(trace, self.dtype, name=lifted.name, shape=lifted.shape, dims=dims)
 
 
 def _steps(layout: Layout) -> tuple[Shape, list[int], int]:
@@ -370,12 +376,12 @@ def _kept(method: str) -> Callable[..., Any]:
         traced_row if method in ROWS else TracedStorage.traced_map
     )
 
-    def kept(self: TracedStorage, *given: Any) -> Any:
-        storages = iter([self, *[value for value in given if isinstance(value, Storage)]])
-        values = [_layout_of(next(storages), value) if isinstance(value, Layout) else value for value in given]
+    def traced(self: TracedStorage, *arguments: Any) -> Any:
+        storages = iter([self, *[value for value in arguments if isinstance(value, Storage)]])
+        values = [_layout_of(next(storages), value) if isinstance(value, Layout) else value for value in arguments]
         return trace(self, method, dict(zip(names, values, strict=True)))
 
-    return kept
+    return traced
 
 
 def _layout_of(storage: Storage, layout: Layout) -> Layout:
@@ -388,7 +394,7 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 
 for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
-        # Gradients are of functions as a whole.
+        # The gradient of a fused function is derived as a whole, not op by op.
         _is_row = _name in ROWS and not ROWS[_name].numbers
         _is_kept = _name in ELEMENTWISE_METHODS or _is_row or _name in _TRACED
         setattr(TracedStorage, _name, (_kept if _is_kept else _refused)(_name))
@@ -437,7 +443,7 @@ class TracedTensor(Tensor):
     def _number(self, op: str, other: object, name: str = "other", dtype: DType | None = None) -> Storage:
         trace, chosen = self._storage.inner.trace, dtype or self.dtype
         named = trace.number(other, chosen, lambda value: as_number(op, value, chosen, name=name))
-        return TracedStorage.made(trace, chosen, name=named)
+        return TracedStorage.create(trace, chosen, name=named)
 
     def where(self, on_true: Any, on_false: Any) -> Any:
         """Choose between elements; the types of two numbers, which are read, decide the dtype."""

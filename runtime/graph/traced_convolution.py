@@ -61,7 +61,7 @@ def traced_convolution(x: Any, method: str, arguments: Mapping[str, Any]) -> Any
     name = f"c{len(trace.convolutions)}"
     convolution = Convolution(name, x.dtype, params, **shown, activation=arguments.get("activation"))
     trace.convolutions.append(convolution)
-    return x.made(trace, x.dtype, name=name, shape=convolution.shape)
+    return x.create(trace, x.dtype, name=name, shape=convolution.shape)
 
 
 def is_channels_last(trace: Any, name: str, layout: Layout) -> bool:

@@ -14,7 +14,7 @@ from ..tensor.base import TensorBase
 from ..tensor.number import NumberLike
 
 Find: TypeAlias = Callable[[Sequence[float]], float]
-"""Works out a number of the numbers that the function is given."""
+"""Computes a number of a trace from the number arguments."""
 
 _PACKAGE: Final = __name__.partition(".")[0]
 
@@ -22,7 +22,7 @@ _PACKAGE: Final = __name__.partition(".")[0]
 class Trace(Protocol):
     """The run of a function that a number takes part in."""
 
-    given: Sequence[float]
+    number_arguments: Sequence[float]
     read: set[int]
 
 
@@ -38,8 +38,8 @@ class TracedNumber(NumberLike):
 
     @property
     def value(self) -> float:
-        """What it is while the function is traced."""
-        return self.find(self._trace.given)
+        """Its value in this trace."""
+        return self.find(self._trace.number_arguments)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -50,9 +50,9 @@ class TracedNumber(NumberLike):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.read(), name)
 
-    def __array__(self, *given: Any, **options: Any) -> Any:
+    def __array__(self, *arguments: Any, **options: Any) -> Any:
         # NumPy's functions take it for what it is.
-        return np.asarray(self.read()).__array__(*given, **options)
+        return np.asarray(self.read()).__array__(*arguments, **options)
 
     def read(self) -> float:
         """Its value, on which it depends from now on what the function does."""

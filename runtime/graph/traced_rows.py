@@ -54,11 +54,11 @@ def traced_reduction(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
     operands = (x.named(layout),)
     parameters = trace.parameters(op, x.dtype, numbers)
     step = trace.step(Step("", op, operands, (layout,), parameters, x.dtype, x.dtype, dim))
-    return x.made(trace, x.dtype, name=step.name, shape=step.result_shape, dims=tuple(sorted({*x.dims, *dims})))
+    return x.create(trace, x.dtype, name=step.name, shape=step.result_shape, dims=tuple(sorted({*x.dims, *dims})))
 
 
 def traced_ratio(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
-    """What a ratio of two sums over all numbers of rows gives."""
+    """Trace a ratio of two sums over all numbers of rows."""
     trace, (layout, divisor, divisor_layout) = x.inner.trace, arguments.values()
     if not isinstance(divisor, type(x)):
         trace.refuse(FOREIGN)
@@ -94,7 +94,7 @@ def traced_gather(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
     row = shown.broadcast_as(layout.shape)
     operands = x.named(layout), indexes.named(row)
     step = trace.step(Step("", IndexOp.GATHER, operands, (layout, row), (), x.dtype, x.dtype, dim))
-    return x.made(trace, x.dtype, name=step.name, shape=step.result_shape, dims=(*x.dims, dim))
+    return x.create(trace, x.dtype, name=step.name, shape=step.result_shape, dims=(*x.dims, dim))
 
 
 def traced_row(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
@@ -127,8 +127,8 @@ def traced_row(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
         check.has_each_row(op.value, layout, rows, dim)
     if facts.number_results and layout.elem_count == 0:
         raise EmptyRowError
-    asked = [numbers.pop(name) for name in [*numbers][: facts.totals]]
-    adds_up = any(asked)
+    requested = [numbers.pop(name) for name in [*numbers][: facts.totals]]
+    adds_up = any(requested)
     if adds_up and not trace.adds_up_rows:
         trace.refuse(("adds up rows", "do it outside of the fused function"))
     sums: list[Any] = []
@@ -156,14 +156,14 @@ def traced_row(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
     parameters = trace.parameters(op, x.dtype, numbers)
     results = facts.number_results or facts.results + facts.totals * adds_up
     step = trace.step(Step("", op, tuple(names), tuple(layouts), parameters, x.dtype, x.dtype, dim, results, ignored))
-    made = _results(x, step, (*x.dims, dim) if step.is_reduction else ())
-    return (*made, *sums) if facts.outputs > 1 or facts.number_results else made[0]
+    outputs = _results(x, step, (*x.dims, dim) if step.is_reduction else ())
+    return (*outputs, *sums) if facts.outputs > 1 or facts.number_results else outputs[0]
 
 
 def _results(x: Any, step: Step, dims: tuple[int, ...]) -> tuple[Any, ...]:
     """The results of a step, with the dims that it reduces."""
     trace, shape = x.inner.trace, step.result_shape
-    return tuple([x.made(trace, step.dtype_of(name), name=name, shape=shape, dims=dims) for name in step.names])
+    return tuple([x.create(trace, step.dtype_of(name), name=name, shape=shape, dims=dims) for name in step.names])
 
 
 def require_dtype(x: Any, op: Any, dtypes: frozenset[DType]) -> None:

@@ -1,4 +1,4 @@
-"""Checksums of what is kept on disk."""
+"""Checksums of files in caches."""
 
 
 def sha256(content: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a `with` block closes."""
+"""The base class of objects that a `with` block closes."""
 
 from __future__ import annotations
 

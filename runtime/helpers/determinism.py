@@ -12,7 +12,7 @@ _REQUIRED: Final = ContextVar("deterministic", default=True)
 
 
 class Determinism:
-    """What `deterministic` changed; at the end of a `with` block it is as before."""
+    """The effect of a call of `deterministic`; leaving a `with` block undoes it."""
 
     def __init__(self, before: bool) -> None:
         self._before = before

@@ -1,4 +1,4 @@
-"""What does not fit into the memory of the host, told as OutOfMemory."""
+"""Raises OutOfMemory for arrays that do not fit in host memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def require_memory(dtype: DType, sizes: Iterable[int]) -> None:
-    """Raise OutOfMemory for dims of so many elements that NumPy could not even ask for the memory."""
+    """Raise OutOfMemory for dims of more elements than NumPy could try to allocate."""
     count = math.prod(sizes)
     if count >= MAX_ELEMENTS:
         raise OutOfMemory("cpu", count * dtype.itemsize)

@@ -1,4 +1,4 @@
-"""Folders and files that nobody but their user, and root, can change or put others in the place of."""
+"""Folders and files that only their user, and root, can change or replace."""
 
 import errno
 import os
@@ -25,24 +25,24 @@ def private_folder(folder: Path) -> Path:
     made.
     """
     folder = Path(os.path.realpath(folder))
-    # From the root on, so that each is known to stay in its place before the next one is looked at.
-    for place in (*reversed(folder.parents), folder):
+    # From the root down, so that each is known to be private before the next one is examined.
+    for path in (*reversed(folder.parents), folder):
         try:
-            status = place.lstat()
+            status = path.lstat()
         except FileNotFoundError:
             with suppress(FileExistsError):  # another process may be faster
-                place.mkdir(0o700)
-            status = place.lstat()
+                path.mkdir(0o700)
+            status = path.lstat()
         if not stat.S_ISDIR(status.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, "it is no folder", str(place))
-        _require_owned(place, status)
-        if place == folder or not status.st_mode & stat.S_ISVTX:
-            _require_unshared(place, status)
+            raise NotADirectoryError(errno.ENOTDIR, "it is no folder", str(path))
+        _require_owned(path, status)
+        if path == folder or not status.st_mode & stat.S_ISVTX:
+            _require_unshared(path, status)
     return folder
 
 
 def open_private(file: Path, flags: int) -> int:
-    """Open a plain file, made with mode 0600 if `flags` make one; neither follows a link nor waits for a pipe.
+    """Open a plain file, created with mode 0600 if `flags` say so; neither follows a link nor waits for a pipe.
 
     Raises PermissionError where it is no plain file, or another user owns it or can write to it.
     """
@@ -59,19 +59,19 @@ def open_private(file: Path, flags: int) -> int:
     return descriptor
 
 
-def _require_owned(place: Path, status: os.stat_result) -> None:
+def _require_owned(path: Path, status: os.stat_result) -> None:
     if pwd is not None and status.st_uid not in (os.geteuid(), 0):
-        raise PermissionError(errno.EPERM, f"it belongs to another user, number {status.st_uid}", str(place))
+        raise PermissionError(errno.EPERM, f"it belongs to another user, number {status.st_uid}", str(path))
 
 
-def _require_unshared(place: Path, status: os.stat_result) -> None:
+def _require_unshared(path: Path, status: os.stat_result) -> None:
     shared = status.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
     if pwd is not None and (shared & stat.S_IWOTH or (shared and not _is_own_group(status.st_gid))):
-        raise PermissionError(errno.EPERM, f"others can write to it; run 'chmod go-w {place}'", str(place))
+        raise PermissionError(errno.EPERM, f"others can write to it; run 'chmod go-w {path}'", str(path))
 
 
 def _is_own_group(number: int) -> bool:
-    """Whether a group is the one that many systems make for each user, with nobody else in it."""
+    """Return True for the group that many systems create for each user, without other members."""
     try:
         group, user = grp.getgrgid(number), pwd.getpwuid(os.geteuid())
     except KeyError:

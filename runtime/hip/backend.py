@@ -34,16 +34,16 @@ _LONGEST_DELAY: Final = 1.0
 
 
 class HipStatus(NamedTuple):
-    """What a GPU is, and how it is doing; sizes are in bytes."""
+    """The properties and the state of a GPU; sizes are in bytes."""
 
     name: str
     target: str
     free: int
     total: int
     allocated: int
-    """What tensors hold."""
+    """The bytes that tensors use."""
     cached: int
-    """What is kept for the next ones; it is given back where it is missed."""
+    """The bytes that are cached for the next tensors; they are freed if memory runs out."""
     busy: bool
     """Whether work of the stream is still to be done."""
 
@@ -53,7 +53,7 @@ class HipBackend(Closing):
 
     All backends of one ordinal share the stream with the tensors of that device, so what they enqueue is in order.
     Closing waits for the stream, then unloads the backend's modules. Buffers, events and tensors belong to whoever
-    asked for them. Raises what `HipDevice` raises, and `HipError` where the runtime refuses a call.
+    created them. Raises what `HipDevice` raises, and `HipError` where the runtime refuses a call.
     """
 
     __slots__ = ("__weakref__", "_lock", "_modules", "_rocm", "closed", "device", "stream")
@@ -68,7 +68,7 @@ class HipBackend(Closing):
         self._lock = threading.Lock()
 
     def load_module(self, name: str | Path, image: bytes | None = None) -> HipModule:
-        """Load a code object; asked for again, the module that is there.
+        """Load a code object; the second call for the same one returns the loaded module.
 
         Without an image `name` is the path of a file, whose last part becomes the module's name. Raises what
         `HipModule` raises, `InvalidArgument` where the name is another code object's, `OSError` where a file can't be
@@ -90,15 +90,15 @@ class HipBackend(Closing):
     def get_kernel(self, module: str, name: str, argument_size: int | None = None) -> HipKernel:
         """The kernel `name` of a module that was loaded, whose arguments are one struct of `argument_size` bytes.
 
-        Without a size its parameters are given one by one.
+        Without a size its parameters are passed one by one.
         Raises `InvalidArgument` where no module has that name, and what `HipModule.kernel` raises.
         """
         with self._lock:
             self.require_open()
-            found = self._modules.get(module)
-        if found is None:
+            entry = self._modules.get(module)
+        if entry is None:
             raise InvalidArgument("HipBackend.get_kernel", f"no module is called {module!r}; load it with load_module")
-        return found[1].kernel(name, argument_size)
+        return entry[1].kernel(name, argument_size)
 
     def launch(
         self,
@@ -160,7 +160,7 @@ class HipBackend(Closing):
     def allocate_buffer_safe(self, nbytes: int) -> HipBuffer:
         """A new allocation of uninitialised bytes, of at most 70 % of the free memory; else `OutOfMemory`."""
         size = _size("HipBackend.allocate_buffer_safe", nbytes)
-        self._require_room(size, self.safe_alloc_size, "at most 70 % of the free memory at once")
+        self._require_memory(size, self.safe_alloc_size, "at most 70 % of the free memory at once")
         try:
             return self.buffer(size)
         except HipError as error:
@@ -171,29 +171,29 @@ class HipBackend(Closing):
     def check_memory_for_model(self, nbytes: int) -> None:
         """Raise `OutOfMemory` where `nbytes` would leave less than 10 % of the free memory, or than 100 MiB."""
         size = _size("HipBackend.check_memory_for_model", nbytes)
-        self._require_room(size, self._room_for_model, "with 10 % of the free memory, at least 100 MiB, in reserve")
+        self._require_memory(size, self._room_for_model, "with 10 % of the free memory, at least 100 MiB, in reserve")
 
     def _room_for_model(self) -> int:
         free = self.memory_info().free
         return max(0, free - max(free * _RESERVED_SHARE // 100, _MIN_RESERVED))
 
-    def _require_room(self, nbytes: int, room: Callable[[], int], condition: str) -> None:
-        if nbytes <= room():
+    def _require_memory(self, nbytes: int, available: Callable[[], int], condition: str) -> None:
+        if nbytes <= available():
             return
         # What tensors no longer need.
         self._rocm.allocator.empty_cache()
-        left = room()
-        if nbytes > left:
-            raise OutOfMemory(self.device.label, nbytes, f"there are {left}, {condition}")
+        available_bytes = available()
+        if nbytes > available_bytes:
+            raise OutOfMemory(self.device.label, nbytes, f"there are {available_bytes}, {condition}")
 
     def gpu_status(self) -> HipStatus:
-        """What the device is, its memory at this moment, and whether it is busy."""
-        memory, held, properties = self.memory_info(), self._rocm.allocator.statistics(), self.device.properties
+        """The properties of the device, its memory at this moment, and whether it is busy."""
+        memory, statistics, properties = self.memory_info(), self._rocm.allocator.statistics(), self.device.properties
         busy = not self.stream.query()
-        return HipStatus(properties.name, properties.target, *memory, held.allocated, held.cached, busy)
+        return HipStatus(properties.name, properties.target, *memory, statistics.allocated, statistics.cached, busy)
 
     def retry_operation(self, operation: Callable[[], Result], retries: int = 3) -> Result:
-        """What `operation()` returns; after a `HipError` it is called again, up to `retries` times.
+        """Return `operation()`; after a `HipError` call it again, up to `retries` times.
 
         Before that it waits 10 ms, then twice as long each time, up to 1 s. A permanent error is raised at once, as is
         any other; the last one is raised where all calls fail.

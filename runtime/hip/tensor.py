@@ -109,13 +109,13 @@ class DeviceTensor:
         return cls._sharing(inner.device, inner.memory, tensor.layout.start_offset * _ITEMSIZE, tensor.shape)
 
     @classmethod
-    def _sharing(cls, rocm: RocmDevice, held: Memory, offset: int, shape: Shape) -> Self:
+    def _sharing(cls, rocm: RocmDevice, memory: Memory, offset: int, shape: Shape) -> Self:
         """A tensor on a region of memory, which is the buffer's own or a storage's."""
-        if isinstance(held, HipBuffer):
-            buffer = held.view(offset, _nbytes(shape))
+        if isinstance(memory, HipBuffer):
+            buffer = memory.view(offset, _nbytes(shape))
         else:
-            driver, address = rocm.driver, held.address + offset
-            buffer = HipBuffer.wrap(driver.device, address, _nbytes(shape), _give_back, driver, held)
+            driver, address = rocm.driver, memory.address + offset
+            buffer = HipBuffer.wrap(driver.device, address, _nbytes(shape), _give_back, driver, memory)
         return cls(rocm, buffer, shape)
 
     def to_tensor(self) -> Tensor:
@@ -188,7 +188,7 @@ class DeviceTensor:
 
 def rocm_device(device: Device | int) -> RocmDevice:
     """The device as tensors know it. Raises what `HipDevice` raises."""
-    # Later than this module, whose package the driver of that device stands on.
+    # Imported late: the driver of that device depends on this module's package.
     from ...backends import RocmDevice
 
     return RocmDevice(device.ordinal if isinstance(device, Device) else integer("HipDevice", "ordinal", device))
@@ -219,12 +219,12 @@ def _nbytes(shape: Shape) -> int:
 
 
 def _float32(operation: str, name: str, source: Array) -> Array:
-    given = array(operation, name, source)
-    if given.dtype != np.float32 or not given.dtype.isnative:
+    values = array(operation, name, source)
+    if values.dtype != np.float32 or not values.dtype.isnative:
         raise InvalidArgument(
-            operation, f"{name} must have dtype float32, not {given.dtype}; use astype(numpy.float32)"
+            operation, f"{name} must have dtype float32, not {values.dtype}; use astype(numpy.float32)"
         )
-    return np.ascontiguousarray(given).reshape(given.shape)
+    return np.ascontiguousarray(values).reshape(values.shape)
 
 
 def _require_aligned(operation: str, buffer: HipBuffer, offset: int) -> None:

@@ -1,1 +1,1 @@
-"""NumPy in the memory of the host: elements converted, numbers as arrays, and weights in blocks."""
+"""NumPy on host memory: conversions of elements, numbers as arrays, and block-quantized weights."""

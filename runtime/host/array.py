@@ -16,7 +16,7 @@ _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.compl
 # So many elements in f64, several times over, fit in the cache.
 MIN_PART = 1 << 15
 
-# Rows up to this long are joined column by column where there are more of them.
+# Rows up to this long are reduced column by column if there are more rows than columns.
 _SHORT = 16
 
 # So many rows at once stay in the first-level cache, also where a power of two between them maps all to one set of it.
@@ -38,17 +38,17 @@ def view(data: Array, layout: Layout) -> Array:
         # The types of ml_dtypes export no buffer, their bytes do; as_strided takes ten times as long.
         return np.ndarray(shape, data.dtype, data.view(np.uint8).data, layout.start_offset * size, strides)
     except ValueError:
-        # There are repeated elements, more than NumPy could ask the memory for; so would what is made of them be.
+        # There are repeated elements, more than NumPy could allocate; an op on them would need that memory.
         raise OutOfMemory("cpu", layout.elem_count * size) from None
 
 
 def bits(array: Array) -> Array:
-    """The same memory as unsigned integers, for moves: NumPy is slow at moving types that are not its own."""
+    """View the memory as unsigned integers, for moves: NumPy moves types that are not its own slowly."""
     return array.view(_UNSIGNED[array.itemsize])
 
 
 def normalised(array: Array) -> Array:
-    """The array with 1 in place of other bytes than 0 and 1, if it is one of truth values: itself if there are none."""
+    """Replace bytes other than 0 and 1 by 1 in an array of bools; return the array itself if there are none."""
     if array.dtype != np.bool_ or array.size == 0 or bits(array).max() <= 1:
         return array
     return np.asarray(bits(array) != 0)
@@ -71,9 +71,9 @@ def contiguous(array: Array) -> Array:
 
 
 def in_parts(function: Callable[..., Array], dtype: np.dtype[Any], *operands: Array) -> Array:
-    """What `function` makes of the operands, contiguous arrays that broadcast: a fresh array each time.
+    """Apply `function` to operands, contiguous arrays that broadcast, into a new array each time.
 
-    It is given parts so small that whatever it makes on its way stays in the cache.
+    Its parts are so small that all intermediate arrays stay in the cache.
     """
     if max(operand.size for operand in operands) <= MIN_PART:
         return function(*operands).view(dtype)
@@ -93,8 +93,8 @@ def in_parts(function: Callable[..., Array], dtype: np.dtype[Any], *operands: Ar
     return result
 
 
-def joined(combine: np.ufunc, x: Array, axis: int, dtype: Any) -> Array:
-    """What `combine` makes of the elements along an axis, which is kept, in a dtype."""
+def reduced(combine: np.ufunc, x: Array, axis: int, dtype: Any) -> Array:
+    """Reduce the elements along an axis, which is not removed, by `combine` in a dtype."""
     if x.ndim == 2 and axis == 1 and 0 < x.shape[1] <= _SHORT < x.shape[0]:
         # NumPy takes one row at a time, which short ones are too many for.
         result = x[:, :1].astype(dtype)
@@ -102,8 +102,8 @@ def joined(combine: np.ufunc, x: Array, axis: int, dtype: Any) -> Array:
             combine(result, x[:, column : column + 1], out=result)
         return result
     # It adds pairwise only what lies side by side, and what has parts of f64 has no wider type to add in.
-    held = contiguous(x) if combine is np.add and x.dtype in (np.float64, np.complex128) else x
-    return np.asarray(combine.reduce(held, axis=axis, dtype=dtype, keepdims=True))
+    operand = contiguous(x) if combine is np.add and x.dtype in (np.float64, np.complex128) else x
+    return np.asarray(combine.reduce(operand, axis=axis, dtype=dtype, keepdims=True))
 
 
 def copy(target: Array, source: Array) -> None:

@@ -16,7 +16,7 @@ def convert(array: Array, source: DType, target: DType) -> Array:
     """A new array of the elements, of dtype `source`, in dtype `target`.
 
     Float to integer truncates and saturates, NaN to 0; integer to integer wraps; to a float rounds to nearest even; to
-    bool tells what is not 0; to complex has no imaginary part.
+    bool is True for all but 0; to complex has no imaginary part.
     """
     if source is target:
         return bits(array).copy().view(array.dtype)

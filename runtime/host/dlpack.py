@@ -12,7 +12,7 @@ from ..base.error import UnsupportedDType
 
 NAME: Final = b"dltensor"
 TAKEN: Final = b"used_dltensor"
-# Of the protocol since its version 1.0; what is said of the tensor comes behind the rest.
+# The protocol since its version 1.0, whose struct has the version first and the tensor last.
 _VERSIONED: Final = b"dltensor_versioned"
 _BEHIND: Final = 32
 _UNSIGNED: Final = 1
@@ -27,7 +27,7 @@ class DeviceOf(ctypes.Structure):
 
 
 class DataType(ctypes.Structure):
-    """What its elements are."""
+    """The type of its elements."""
 
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
@@ -39,7 +39,7 @@ class DataType(ctypes.Structure):
 
 
 class TensorOf(ctypes.Structure):
-    """What a capsule says of its tensor."""
+    """The tensor of a capsule."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -69,7 +69,7 @@ rename = _of_python("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.
 
 
 def said_by(capsule: Any) -> TensorOf | None:
-    """What a capsule of either version says, which may be changed; None of one that has no tensor any more."""
+    """The tensor of a capsule of either version, which may be changed; None if the capsule has no tensor any more."""
     if is_named(capsule, NAME):
         return TensorOf.from_address(content(capsule, NAME))
     return TensorOf.from_address(content(capsule, _VERSIONED) + _BEHIND) if is_named(capsule, _VERSIONED) else None

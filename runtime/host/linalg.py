@@ -1,7 +1,7 @@
 """Decompositions of matrices in host memory by NumPy's LAPACK, for all backends.
 
 All results of a matrix with a NaN or an infinity are NaN. What LAPACK does with one depends on its implementation: some
-functions compare NaN away and return finite numbers, others fail for the whole batch.
+functions drop NaN in comparisons and return finite numbers, others fail for the whole batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ...dtype import Array
 from ..base.error import InvalidArgument
 
-# Python adds up so many elements before a function of NumPy's has begun.
+# Python adds up this many elements faster than NumPy starts.
 _FEW: Final = 64
 
 
@@ -26,50 +26,50 @@ def no_result(op: str, reason: object) -> InvalidArgument:
 
 def cholesky(x: Array) -> tuple[Array, ...]:
     """Lower triangles."""
-    return _found("cholesky", np.linalg.cholesky, x, is_lower=True)
+    return _call("cholesky", np.linalg.cholesky, x, is_lower=True)
 
 
 def det(x: Array) -> tuple[Array, ...]:
     """Determinants."""
-    return _found("det", np.linalg.det, x)
+    return _call("det", np.linalg.det, x)
 
 
 def slogdet(x: Array) -> tuple[Array, ...]:
     """Their signs, and the logarithms of their absolute values."""
-    return _found("slogdet", np.linalg.slogdet, x)
+    return _call("slogdet", np.linalg.slogdet, x)
 
 
 def solve(x: Array, values: Array) -> tuple[Array, ...]:
     """Columns of which matrices make these."""
     if _are_finite(values):
-        return _found("solve", np.linalg.solve, x, values)
-    columns = _found("solve", np.linalg.solve, x, np.where(np.isfinite(values), values, 0))[0]
+        return _call("solve", np.linalg.solve, x, values)
+    columns = _call("solve", np.linalg.solve, x, np.where(np.isfinite(values), values, 0))[0]
     # A column depends on no other.
     return (np.where(np.isfinite(values).all(-2, keepdims=True), columns, np.nan),)
 
 
 def eig(x: Array, has_vectors: bool) -> tuple[Array, ...]:
     """Eigenvalues and eigenvectors, which NumPy gives as real numbers where all of them are."""
-    found = _found("eig", np.linalg.eig if has_vectors else np.linalg.eigvals, x)
-    return tuple(array.astype(np.result_type(array.dtype, np.complex64)) for array in found)
+    results = _call("eig", np.linalg.eig if has_vectors else np.linalg.eigvals, x)
+    return tuple(array.astype(np.result_type(array.dtype, np.complex64)) for array in results)
 
 
 def eigh(x: Array, has_vectors: bool) -> tuple[Array, ...]:
     """Eigenvalues and eigenvectors of Hermitian matrices."""
-    return _found("eigh", np.linalg.eigh if has_vectors else np.linalg.eigvalsh, x, is_lower=True)
+    return _call("eigh", np.linalg.eigh if has_vectors else np.linalg.eigvalsh, x, is_lower=True)
 
 
 def qr(x: Array, is_complete: bool) -> tuple[Array, ...]:
     """Orthonormal columns and upper triangles."""
-    return _found("qr", lambda array: np.linalg.qr(array, "complete" if is_complete else "reduced"), x)
+    return _call("qr", lambda array: np.linalg.qr(array, "complete" if is_complete else "reduced"), x)
 
 
 def svd(x: Array, has_vectors: bool, is_full: bool) -> tuple[Array, ...]:
     """Singular values, with vectors between the left and the right ones."""
-    return _found("svd", lambda array: np.linalg.svd(array, is_full) if has_vectors else np.linalg.svdvals(array), x)
+    return _call("svd", lambda array: np.linalg.svd(array, is_full) if has_vectors else np.linalg.svdvals(array), x)
 
 
-def _found(op: str, compute: Callable[..., Any], x: Array, *others: Array, is_lower: bool = False) -> tuple[Array, ...]:
+def _call(op: str, compute: Callable[..., Any], x: Array, *others: Array, is_lower: bool = False) -> tuple[Array, ...]:
     """Call a function of NumPy's, which reads the lower triangle alone with `is_lower`."""
     if _are_finite(x):
         return _computed(op, compute, x, *others)

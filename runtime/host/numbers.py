@@ -11,7 +11,7 @@ from . import cast
 
 
 def sequence(count: int, start: float, step: float, dtype: DType) -> Array:
-    """The first of the numbers from `start` on, `step` apart."""
+    """The first numbers from `start` on, in steps of `step`."""
     if isinstance(start, int) and isinstance(step, int):
         return _integers(count, start, step, dtype)
     return _floats(count, start, step, dtype)
@@ -54,10 +54,10 @@ def numbers(data: Sequence[complex], dtype: DType) -> Array:
         raise InvalidArgument("storage_from_slice", f"{reason}; use integers, or floats in f64's range")
     if values.dtype.kind in "bi":
         return cast.convert(values.astype(np.int64), DType.I64, dtype)
-    whole = [number for number in data if isinstance(number, int | np.integer)]
-    if len(whole) == len(data):
-        # They are more than i64 has, and NumPy may have made floats of them.
-        return cast.integers(map(int, whole), dtype)
+    integers = [number for number in data if isinstance(number, int | np.integer)]
+    if len(integers) == len(data):
+        # They exceed i64, and NumPy may have made floats of them.
+        return cast.integers(map(int, integers), dtype)
     try:
         values = values.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:

@@ -1,7 +1,7 @@
 """How weights are rounded to blocks: as quantize_row_*_ref of llama.cpp's ggml-quants.c does, in Q8_1 as Candle does.
 
 What is chosen for a block are its floats, its quants, and for groups of them integers that scale the floats. Where
-they go is found by decoding blocks of one bit each, so that only the decoder knows how a block is laid out.
+they are stored is determined by decoding blocks of one bit each, so that only the decoder knows the layout of a block.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _MIN_MAGNITUDE: Final = np.float32(1e-15)
 
 
 class _Choice(NamedTuple):
-    """What blocks hold, a row for each."""
+    """The contents of blocks, a row for each."""
 
     quants: Array
     floats: Mapping[str, Array]
     scales: Array | None = None
-    """What d is multiplied with for each group."""
+    """The factor of d for each group."""
     minima: Array | None = None
-    """What dmin is multiplied with for each group."""
+    """The factor of dmin for each group."""
 
 
 class _Bits(NamedTuple):
@@ -44,15 +44,15 @@ class _Bits(NamedTuple):
     owner: Array
     """The integer that it belongs to."""
     shift: Array
-    """Its place in it."""
+    """Its position in that integer."""
     zero: Array
-    """What the integers of a block of zero bits are."""
+    """The integers of a block of zero bits."""
 
     def put(self, integers: Array, data: Array) -> None:
         """Write integers, a row for each block, to the bytes of the blocks."""
-        rest = integers.astype(np.int32) - self.zero
+        differences = integers.astype(np.int32) - self.zero
         bits = np.zeros((len(data), 8 * data.shape[1]), np.uint8)
-        bits[:, self.positions] = rest[:, self.owner] >> self.shift & 1
+        bits[:, self.positions] = differences[:, self.owner] >> self.shift & 1
         data |= np.packbits(bits, axis=1, bitorder="little")
 
 
@@ -72,12 +72,12 @@ class _Digits(NamedTuple):
         """Write integers, a row for each block, to the bytes of the blocks."""
         digits = integers.astype(np.int32)[:, self.owners] - self.lowest
         # Quants of infinities and NaNs may be any integers.
-        found = (digits @ self.radix ** np.arange(self.owners.shape[1])) % len(self.codes)
-        data[:, self.positions] = self.codes[found]
+        indexes = (digits @ self.radix ** np.arange(self.owners.shape[1])) % len(self.codes)
+        data[:, self.positions] = self.codes[indexes]
 
 
 def quantized(weights: Array, format: GgmlDType) -> Array:
-    """The bytes of blocks of weights, given in f32."""
+    """Quantize f32 weights to the bytes of blocks."""
     rows = weights.reshape(-1, format.block_size)
     result = np.empty((len(rows), format.type_size), np.uint8)
     step = max(_CHUNK // format.block_size, 1)
@@ -113,9 +113,9 @@ def _quantized(rows: Array, format: GgmlDType) -> Array:
 
 @cache
 def _layouts(format: GgmlDType, part: str) -> list[_Bits] | list[_Digits]:
-    """Where quants, or what scales d or dmin, stand in a block of a format."""
+    """Where quants, or what scales d or dmin, are in a block of a format."""
     size, decoder = format.type_size, DECODERS[format]
-    places = np.arange(format.block_size, dtype=np.int16)
+    elements = np.arange(format.block_size, dtype=np.int16)
 
     def decoded(data: Array) -> Array:
         blocks = data.view(format.numpy)[:, 0]
@@ -123,19 +123,19 @@ def _layouts(format: GgmlDType, part: str) -> list[_Bits] | list[_Digits]:
             if name in (blocks.dtype.names or ()):
                 blocks[name] = 1
         if part == "quant":
-            return decoder.quant(blocks, places).astype(np.int32)
+            return decoder.quant(blocks, elements).astype(np.int32)
         function = decoder.scale if part == "scale" else decoder.offset
         assert function is not None
-        integers: Array = function(blocks, places[: format.block_size // decoder.group]).astype(np.int32)
+        integers: Array = function(blocks, elements[: format.block_size // decoder.group]).astype(np.int32)
         return integers if part == "scale" else -integers
 
     single = np.packbits(np.eye(8 * size + 1, 8 * size, dtype=np.uint8), axis=1, bitorder="little")
-    found = decoded(single)
-    differences = found[:-1] - found[-1]
+    bit_integers = decoded(single)
+    differences = bit_integers[:-1] - bit_integers[-1]
     positions, owner = np.nonzero(differences)
     pairs = np.unique(np.stack([owner, positions // 8]), axis=1)
-    if part != "quant" or len(pairs[0]) > len(places):
-        return [_Bits(positions, owner, np.log2(abs(differences[positions, owner])).astype(np.int32), found[-1])]
+    if part != "quant" or len(pairs[0]) > len(elements):
+        return [_Bits(positions, owner, np.log2(abs(differences[positions, owner])).astype(np.int32), bit_integers[-1])]
     # By each byte, of all bytes alike.
     every = decoded(np.repeat(np.arange(256, dtype=np.uint8)[:, None], size, 1))
     lowest, radix = int(every.min()), int(np.ptp(every)) + 1
@@ -152,7 +152,7 @@ def _layouts(format: GgmlDType, part: str) -> list[_Bits] | list[_Digits]:
 
 
 def _choice(x: Array, format: GgmlDType, decoder: Decoder, rounding: Rounding) -> _Choice:
-    """What blocks of rows hold, as the spec says."""
+    """Choose the contents of blocks, as the spec says."""
     has_groups = rounding.scales != (1, 1)
     match rounding.kind:
         case "magnitude" if "e" in (format.numpy.names or ()):
@@ -168,7 +168,7 @@ def _choice(x: Array, format: GgmlDType, decoder: Decoder, rounding: Rounding) -
 
 
 def nearest(x: Array) -> Array:
-    """The nearest integers, halves away from zero: C's roundf. That of blocks of 256 is np.rint, halves to even."""
+    """The nearest integers, half away from zero: C's roundf. That of blocks of 256 is np.rint, half to even."""
     magnitude = abs(x)
     floor = np.floor(magnitude)
     rounded: Array = np.copysign(floor + (magnitude - floor >= np.float32(0.5)), x)
@@ -186,7 +186,7 @@ def _quotient(x: Array | float | np.float32, y: Array) -> Array:
 
 
 def _largest(x: Array, axis: int = -1) -> Array:
-    """Along an axis, which is kept, the first number of the greatest magnitude."""
+    """Along an axis, which is not removed, the first number of the greatest magnitude."""
     return np.take_along_axis(x, abs(x).argmax(axis, keepdims=True), axis)
 
 
@@ -227,8 +227,8 @@ def _nearest_of(x: Array, table: Array, *, is_up: bool = True) -> Array:
     values = np.unique(table).astype(np.float32)
     upper = np.searchsorted(values, x, "right").clip(1, len(values) - 1)
     below, above = x - values[upper - 1], values[upper] - x
-    found: Array = np.where(below < above if is_up else below <= above, values[upper - 1], values[upper])
-    return found
+    nearest: Array = np.where(below < above if is_up else below <= above, values[upper - 1], values[upper])
+    return nearest
 
 
 def _from_table(x: Array, decoder: Decoder, table: Array, rounding: Rounding) -> _Choice:
@@ -261,7 +261,7 @@ def _from_table(x: Array, decoder: Decoder, table: Array, rounding: Rounding) ->
 
 
 def _steps(rounding: Rounding) -> list[np.float32]:
-    """What trials add, which may be around zero."""
+    """The numbers that trials add, which may be centred on zero."""
     if not rounding.search:
         return []
     first, last, step = rounding.search
@@ -311,7 +311,7 @@ def _root_mean_square(x: Array) -> Array:
 def _line(x: Array, weight: Array, most: int, rounding: Rounding) -> tuple[Array, Array]:
     """Scales and minima, both from 0 on, of groups along dim 0, by which quants from 0 to `most` come near them.
 
-    make_qkx2_quants of ggml-quants.c. Quants are made from the least number on, in steps of (highest - least) / (most +
+    make_qkx2_quants of ggml-quants.c. Quants count from the least number, in steps of (highest - least) / (most +
     number), for the numbers of the search. The line that least squares, weighted, give for those quants is
     the next `least` and scale if its weighted sum of errors, or of their squares, is less than that of the last one.
     """
@@ -386,7 +386,7 @@ class _Fit(NamedTuple):
 def _refined_slope(x: Array, rounding: Rounding) -> Array:
     """Scales of groups, by which quants from -half to half - 1 come near them: make_q3_quants of ggml-quants.c.
 
-    Each quant in turn becomes that which is best for the scale of the others, as often as the spec says.
+    Each quant in turn is set to the best one for the scale of the others, as often as the spec says.
     """
     half, largest = -rounding.quants[0], _largest(x, 0)[0]
     quants, products, squares = _Fit.of(x, _quotient(-half, largest), half)
@@ -394,11 +394,11 @@ def _refined_slope(x: Array, rounding: Rounding) -> Array:
         for value, quant in zip(x, quants, strict=True):
             heavy = value * value
             less, fewer = products - heavy * value * quant, squares - heavy * quant * quant
-            found = np.rint(value * fewer / less).clip(-half, half - 1)
-            new_products, new_squares = less + heavy * value * found, fewer + heavy * found * found
-            is_better = (less > 0) & (found != quant) & (new_squares > 0)
+            candidate = np.rint(value * fewer / less).clip(-half, half - 1)
+            new_products, new_squares = less + heavy * value * candidate, fewer + heavy * candidate * candidate
+            is_better = (less > 0) & (candidate != quant) & (new_squares > 0)
             is_better &= new_products * new_products * squares > products * products * new_squares
-            quant[:] = np.where(is_better, found, quant)
+            quant[:] = np.where(is_better, candidate, quant)
             products, squares = np.where(is_better, new_products, products), np.where(is_better, new_squares, squares)
     return _quotient(products, squares)
 

@@ -1,4 +1,4 @@
-"""Weights in blocks: what they are decoded to, and rows that are multiplied with them."""
+"""Block-quantized weights: decoding them, and rows that are multiplied by them."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from .quantize import nearest
 
 # So many weights are decoded at a time, so that what is between the steps stays in the processor's cache.
 _CHUNK: Final = 1 << 16
-# Up to so many rows are multiplied one by one, so that a row has the same sums alone and among others.
+# Up to this many rows are multiplied one by one, so that a row's sums do not depend on the other rows.
 FEW_ROWS: Final = 8
 """Of x, which may be rounded."""
 # So many numbers of x are rounded together.
@@ -33,10 +33,10 @@ def decode(data: Array, format: GgmlDType) -> Array:
 def _decode(blocks: Array, format: GgmlDType, out: Array) -> None:
     """Write the weights of blocks, a row for each."""
     decoder = DECODERS[format]
-    places = np.arange(format.block_size, dtype=np.int16)
-    groups = places[: format.block_size // decoder.group]
+    positions = np.arange(format.block_size, dtype=np.int16)
+    groups = positions[: format.block_size // decoder.group]
     shape = (len(blocks), len(groups), decoder.group)
-    quants = decoder.quant(blocks, places).reshape(shape)
+    quants = decoder.quant(blocks, positions).reshape(shape)
     if decoder.scale is None:
         np.copyto(out.reshape(shape), quants)
         return

@@ -7,15 +7,15 @@ namespace tallow {
 
 static_assert(access_bytes == 16, "the widest access is one of four words");
 
-template <uint32_t First, uint32_t... Rest>
-constexpr uint32_t largest = First > largest<Rest...> ? First : largest<Rest...>;
+template <uint32_t First, uint32_t... Others>
+constexpr uint32_t largest = First > largest<Others...> ? First : largest<Others...>;
 template <uint32_t First> constexpr uint32_t largest<First> = First;
 
 // How many elements of each of these types a thread takes at once: 16 bytes of the widest.
 template <typename... Elements>
 constexpr uint32_t pack_length = access_bytes / largest<static_cast<uint32_t>(sizeof(Elements))...>;
 
-// The same where a thread finds the place of each of them.
+// The same where a thread computes the position of each of them.
 template <typename... Elements>
 constexpr uint32_t strided_length = pack_length<Elements...> > side_by_side ? side_by_side : pack_length<Elements...>;
 static_assert(is_power_of_two<side_by_side>, "packs are split evenly");
@@ -28,7 +28,7 @@ template <uint32_t N, typename T> TALLOW_INLINE bool is_aligned(const T* pointer
     return reinterpret_cast<uint64_t>(pointer) % alignof(Pack<T, N>) == 0;
 }
 
-// An unsigned value of so many bytes. Compilers keep one access whole when it has one of these types, where they would
+// An unsigned value of this many bytes. Compilers do not split an access to one of these types, where they would
 // split that of a struct and join its parts with accesses on other paths.
 #if defined(TALLOW_NVIDIA)
 #define TALLOW_MAY_ALIAS
@@ -116,7 +116,7 @@ TALLOW_INLINE void store_streaming(void* pointer, const Registers<16>& registers
 }
 
 // Two words of an access as one number. LLVM would compile a shift and an or of them to a load of their own, besides
-// that of the whole access.
+// that of the access.
 TALLOW_INLINE uint64_t join_words(uint32_t low, uint32_t high) {
 #if defined(TALLOW_NVIDIA)
     return low | uint64_t{high} << 32;
@@ -165,22 +165,22 @@ TALLOW_INLINE void put_element(Registers<Bytes>& registers, uint32_t i, T elemen
 template <typename T, uint32_t Bytes, typename Function>
 TALLOW_INLINE Registers<Bytes> map_pack(const Registers<Bytes>& pack, Function function) {
     constexpr uint32_t length = Bytes / sizeof(T);
-    Registers<Bytes> made{};
+    Registers<Bytes> result{};
 #pragma unroll
     for (uint32_t i = 0; i < length; ++i) {
         const auto value = function(to_compute(take_element<T>(pack, i)), i);
         if constexpr (sizeof(T) == 2 && length > 1) {
             ++i;
-            made.values[i / 2] = round_pair<T>(value, function(to_compute(take_element<T>(pack, i)), i));
+            result.values[i / 2] = round_pair<T>(value, function(to_compute(take_element<T>(pack, i)), i));
         } else {
-            put_element(made, i, convert<T>(value));
+            put_element(result, i, convert<T>(value));
         }
     }
-    return made;
+    return result;
 }
 
 // N elements in one access, which the pointer must be aligned for.
-template <uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_whole(const T* pointer) {
+template <uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_pack(const T* pointer) {
     const Registers<sizeof(T) * N> registers = load_registers<sizeof(T) * N>(pointer);
     Pack<T, N> pack;
 #pragma unroll
@@ -188,7 +188,7 @@ template <uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_whole(const T* p
         pack.values[i] = take_element<T>(registers, i);
     return pack;
 }
-template <uint32_t N, typename T> TALLOW_INLINE void store_whole(T* pointer, const Pack<T, N>& pack) {
+template <uint32_t N, typename T> TALLOW_INLINE void store_pack(T* pointer, const Pack<T, N>& pack) {
     Registers<sizeof(T) * N> registers{};
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i)
@@ -200,7 +200,7 @@ template <uint32_t N, typename T> TALLOW_INLINE void store_whole(T* pointer, con
 template <uint32_t N, typename T>
 TALLOW_INLINE void store_guarded(T* pointer, uint64_t first, uint64_t count, const Pack<T, N>& pack) {
     if (first + N <= count && is_aligned<N>(pointer)) {
-        store_whole(pointer + first, pack);
+        store_pack(pointer + first, pack);
     } else {
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i)
@@ -209,11 +209,11 @@ TALLOW_INLINE void store_guarded(T* pointer, uint64_t first, uint64_t count, con
     }
 }
 
-// N elements `stride` apart. The innermost stride is 0 for a broadcast operand and 1 for a dense one.
+// N elements with a stride. The innermost stride is 0 for a broadcast operand and 1 for a dense one.
 template <uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_run(const T* pointer, uint64_t stride) {
     Pack<T, N> pack;
     if (stride == 1 && is_aligned<N>(pointer)) {
-        pack = load_whole<N>(pointer);
+        pack = load_pack<N>(pointer);
     } else if (stride == 0) {
         const T value = *pointer;
 #pragma unroll
@@ -227,7 +227,7 @@ template <uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_run(const T* poi
     return pack;
 }
 
-// Up to N elements `stride` apart, of which `left` exist.
+// Up to N elements with a stride, of which `left` exist.
 template <uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_some(const T* pointer, uint64_t stride, uint32_t left) {
     if (left >= N)
         return load_run<N>(pointer, stride);

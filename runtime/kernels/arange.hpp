@@ -5,7 +5,7 @@
 
 namespace tallow {
 
-// result[i] and those behind it = function(i), in whole accesses.
+// result[i] = function(i) from i on, in vector accesses.
 template <typename T, typename Arguments, typename Function>
 TALLOW_INLINE void number_packs(const Arguments& arguments, Function function) {
     constexpr uint32_t length = access_bytes / sizeof(T);
@@ -33,11 +33,11 @@ template <typename T, typename Arguments> TALLOW_INLINE void arange_integers(con
 template <typename T, typename Arguments> TALLOW_INLINE void arange_floats(const Arguments& arguments) {
     number_packs<T>(arguments, [&arguments](uint64_t first) {
         NumberPack<T> pack;
-        double place = static_cast<double>(first);
+        double position = static_cast<double>(first);
 #pragma unroll
         for (T& value : pack.values) {
-            value = convert<T>(arguments.start + place * arguments.step);
-            place += 1.0;
+            value = convert<T>(arguments.start + position * arguments.step);
+            position += 1.0;
         }
         if (first == 0) {
             pack.values[0] = convert<T>(arguments.start);

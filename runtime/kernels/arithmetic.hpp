@@ -62,8 +62,8 @@ template <typename T> TALLOW_INLINE T power_integers(T x, T y) {
         if (y < 0)
             return x == 1 || (x == T{-1} && y % 2 == 0) ? T{1} : x == T{-1} ? T{-1} : T{0};
     T power{1};
-    for (auto rest = static_cast<wide_unsigned<T>>(y); rest != 0; rest >>= 1) {
-        if (rest % 2 != 0)
+    for (auto exponent = static_cast<wide_unsigned<T>>(y); exponent != 0; exponent >>= 1) {
+        if (exponent % 2 != 0)
             power = wrapping_mul(power, x);
         x = wrapping_mul(x, x);
     }
@@ -82,18 +82,17 @@ template <typename T> TALLOW_INLINE T bitwise_xor(T x, T y) {
 template <typename T> TALLOW_INLINE T bitwise_invert(T x) {
     return static_cast<T>(~x);
 }
-// As NumPy's: by as many places as there are bits, or more, all bits go, and a sign stays. So it is by a negative
-// number of places, which is a large one without its sign.
+// As NumPy's: a shift by the width or more drops all bits, and a sign stays. A negative shift is a large unsigned one.
 template <typename T> TALLOW_INLINE T bitwise_left_shift(T x, T y) {
-    const auto places = static_cast<wide_unsigned<T>>(y);
-    return places < 8 * sizeof(T) ? static_cast<T>(static_cast<wide_unsigned<T>>(x) << places) : T{0};
+    const auto shift = static_cast<wide_unsigned<T>>(y);
+    return shift < 8 * sizeof(T) ? static_cast<T>(static_cast<wide_unsigned<T>>(x) << shift) : T{0};
 }
 template <typename T> TALLOW_INLINE T bitwise_right_shift(T x, T y) {
-    const auto places = static_cast<wide_unsigned<T>>(y);
+    const auto shift = static_cast<wide_unsigned<T>>(y);
     if constexpr (is_unsigned<T>)
-        return places < 8 * sizeof(T) ? static_cast<T>(x >> places) : T{0};
+        return shift < 8 * sizeof(T) ? static_cast<T>(x >> shift) : T{0};
     else
-        return static_cast<T>(x >> (places < 8 * sizeof(T) ? places : 8 * sizeof(T) - 1));
+        return static_cast<T>(x >> (shift < 8 * sizeof(T) ? shift : 8 * sizeof(T) - 1));
 }
 
 TALLOW_INLINE float infinity(float) {

@@ -32,7 +32,7 @@ TALLOW_INLINE void copy_async_if(bool is_needed, uint32_t target, const void* so
 TALLOW_INLINE void commit_copies() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Waits until only the given number of this thread's last groups are pending.
+// Waits until at most this number of this thread's last groups are pending.
 template <uint32_t Left> TALLOW_INLINE void await_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
 }

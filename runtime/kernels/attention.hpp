@@ -1,4 +1,4 @@
-// Attention by dot products, for a few queries over many keys and for what matrix cores do not multiply: a team of
+// Attention by dot products, for a few queries over many keys and for what matrix cores do not multiply: a subgroup of
 // lanes takes a key at a time, each as many elements of it as one access moves, and a wave several keys.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace tallow {
 
-// The attention of a block, a wave or a team over its part of the keys: for each row the maximum, the total of the
+// The attention of a block, a wave or a subgroup over its part of the keys: for each row the maximum, the total of the
 // weights, and the sums of weighted values. Size is that of a head, or more.
 template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
     using Element = T;
@@ -16,11 +16,11 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
     static constexpr uint32_t lanes = Size / length < 32 ? Size / length : 32;
     static constexpr uint32_t accesses = Size / length / lanes;
     static constexpr uint32_t elements = length * accesses;
-    static constexpr uint32_t teams = block_size / lanes;
-    // The keys that a team takes together.
+    static constexpr uint32_t subgroups = block_size / lanes;
+    // The keys that a subgroup takes together.
     static constexpr uint32_t batch = Rows < 8 && accesses == 1 ? 4 : 2;
     using Stream = LineStream<T, batch, accesses>;
-    static constexpr uint32_t step = batch * teams;
+    static constexpr uint32_t step = batch * subgroups;
     static constexpr uint32_t shared_bytes = Stream::shared_bytes;
     static constexpr uint32_t scores = Rows * batch;
     // How many scores a lane has of these, or how many lanes have each.
@@ -41,7 +41,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         return (access * lanes + lane()) * length;
     }
 
-    // The part of a team of the keys [begin, end). All waves make the same steps.
+    // The part of a subgroup of the keys [begin, end). All waves make the same steps.
     template <typename Arguments>
     TALLOW_INLINE void attend(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t begin, uint32_t end,
                               bits128* shared) {
@@ -55,14 +55,14 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         stream.head_size = arguments.head_size;
         stream.element = element(0);
         stream.step = lanes * length;
-        stream.teams = teams;
-        const uint32_t team = opaque(thread_index()) / lanes;
+        stream.subgroups = subgroups;
+        const uint32_t subgroup = opaque(thread_index()) / lanes;
 #if defined(TALLOW_HAS_ASYNC_COPIES)
         stream.ring = shared;
 #else
         static_cast<void>(shared);
 #endif
-        stream.start(begin + team);
+        stream.start(begin + subgroup);
         const float scale = rows.scale();
         float query[Rows][elements];
 #pragma unroll
@@ -87,11 +87,11 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         const uint32_t seen = rows.seen(row) < end ? rows.seen(row) : end;
         // Without a mask it is no address. A choice of nullptr would hide from compilers that it is in global memory.
         const T* const mask = rows.template mask<T>(row < rows.count ? row : first_row);
-        const uint32_t team_lane = lane_index() - lane();
+        const uint32_t first_lane_of_subgroup = lane_index() - lane();
         float maximum = -infinity(float{});
         float total = 0;
-        for (uint32_t first = begin; first < end; first += batch * teams) {
-            const uint32_t key = first + team;
+        for (uint32_t first = begin; first < end; first += batch * subgroups) {
+            const uint32_t key = first + subgroup;
             typename Stream::Lines lines;
             stream.take_keys(key, lines);
             float weights[scores];
@@ -112,7 +112,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
             float maximum_now = maximum;
 #pragma unroll
             for (uint32_t i = 0; i < own; ++i) {
-                const uint32_t key_index = key + (first_of_batch + i) * teams;
+                const uint32_t key_index = key + (first_of_batch + i) * subgroups;
                 if (arguments.mask != 0)
                     weights[i] = multiply_add(rows.masked(mask, key_index), log2_e, weights[i]);
                 weights[i] = key_index < seen ? weights[i] : -infinity(float{});
@@ -131,7 +131,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
             }
 #pragma unroll
             for (uint32_t r = 0; r < Rows; ++r) {
-                const float factor_of_row = shuffle_from(factor, team_lane + r * lanes_of_row);
+                const float factor_of_row = shuffle_from(factor, first_lane_of_subgroup + r * lanes_of_row);
 #pragma unroll
                 for (uint32_t i = 0; i < elements; ++i)
                     sums[r][i] *= factor_of_row;
@@ -142,7 +142,8 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
                 float weight[Rows];
 #pragma unroll
                 for (uint32_t r = 0; r < Rows; ++r)
-                    weight[r] = shuffle_from(weights[(r * batch + b) % own], team_lane + (r * batch + b) / own * alike);
+                    weight[r] = shuffle_from(weights[(r * batch + b) % own],
+                                             first_lane_of_subgroup + (r * batch + b) / own * alike);
 #pragma unroll
                 for (uint32_t i = 0; i < elements; ++i) {
                     const float x = to_compute(take_element<T>(lines[b][i / length], i % length));
@@ -157,13 +158,13 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
             total += shuffle_xor(total, partner);
 #pragma unroll
         for (uint32_t r = 0; r < Rows; ++r) {
-            maxima[r] = shuffle_from(maximum, team_lane + r * lanes_of_row);
-            totals[r] = shuffle_from(total, team_lane + r * lanes_of_row);
+            maxima[r] = shuffle_from(maximum, first_lane_of_subgroup + r * lanes_of_row);
+            totals[r] = shuffle_from(total, first_lane_of_subgroup + r * lanes_of_row);
         }
     }
 
-    // Joins the teams of each wave, which all get the same.
-    TALLOW_INLINE void join_teams() {
+    // Joins the subgroups of each wave, which all get the same.
+    TALLOW_INLINE void combine_subgroups() {
 #pragma unroll
         for (uint32_t r = 0; r < Rows; ++r)
 #pragma unroll
@@ -198,8 +199,8 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
 #pragma unroll
             for (uint32_t i = 0; i < elements; i += 4) {
                 const float(&own)[elements] = sums[first + r];
-                store_whole(lines[r] + element(i / length) + i % length,
-                            Pack<float, 4>{own[i], own[i + 1], own[i + 2], own[i + 3]});
+                store_pack(lines[r] + element(i / length) + i % length,
+                           Pack<float, 4>{own[i], own[i + 1], own[i + 2], own[i + 3]});
             }
     }
 };
@@ -211,13 +212,13 @@ TALLOW_INLINE float share_of(float total) {
 }
 
 // What a thread knows of a row after some of the keys, for some elements of the head.
-struct JoinedParts {
+struct PartialAttention {
     static constexpr uint32_t elements = 4;
     Pack<float, elements> sums{};
     float maximum = -infinity(float{});
     float total = 0;
 
-    template <uint32_t Count> TALLOW_INLINE void add(const JoinedParts (&others)[Count]) {
+    template <uint32_t Count> TALLOW_INLINE void add(const PartialAttention (&others)[Count]) {
         float maximum_of_all = maximum;
 #pragma unroll
         for (uint32_t k = 0; k < Count; ++k)
@@ -261,40 +262,40 @@ TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first
         return;
     // Not known before, so that no register keeps what follows from it while keys are attended to.
     const uint32_t thread = opaque(thread_index());
-    constexpr uint32_t in_line = Size / JoinedParts::elements;
-    constexpr uint32_t teams = block_size / in_line;
-    JoinedParts* const joined = reinterpret_cast<JoinedParts*>(shared);
-    // So many teams share the splits of a row.
-    uint32_t sharing = teams;
-    while (sharing > 1 && sharing * (end_row - first_row) > teams)
+    constexpr uint32_t in_line = Size / PartialAttention::elements;
+    constexpr uint32_t subgroups = block_size / in_line;
+    PartialAttention* const partials = reinterpret_cast<PartialAttention*>(shared);
+    // So many subgroups share the splits of a row.
+    uint32_t sharing = subgroups;
+    while (sharing > 1 && sharing * (end_row - first_row) > subgroups)
         sharing /= 2;
     const uint32_t first_split = thread / in_line % sharing;
-    const uint32_t element = thread % in_line * JoinedParts::elements;
+    const uint32_t element = thread % in_line * PartialAttention::elements;
 #pragma unroll 1
-    for (uint32_t first = first_row; first < end_row; first += teams / sharing) {
+    for (uint32_t first = first_row; first < end_row; first += subgroups / sharing) {
         const uint32_t row = first + thread / in_line / sharing;
         const bool is_present = row < end_row && element < arguments.head_size;
-        JoinedParts own;
+        PartialAttention own;
         if (is_present) {
             const PartsOfRow<Size> parts(rows, row, 0);
 #pragma unroll 1
             for (uint32_t split = first_split; split < splits; split += Together * sharing) {
-                JoinedParts loaded[Together];
+                PartialAttention loaded[Together];
 #pragma unroll
                 for (uint32_t k = 0; k < Together; ++k) {
                     const uint32_t of = split + k * sharing;
                     if (of < splits)
-                        loaded[k] = {load_whole<JoinedParts::elements>(parts.sums + of * Size + element),
+                        loaded[k] = {load_pack<PartialAttention::elements>(parts.sums + of * Size + element),
                                      parts.state[2 * of], parts.state[2 * of + 1]};
                 }
                 own.add(loaded);
             }
         }
-        joined[thread] = own;
+        partials[thread] = own;
         synchronize_block();
         if (is_present && first_split == 0) {
             for (uint32_t k = 1; k < sharing; ++k) {
-                const JoinedParts others[1] = {joined[thread + k * in_line]};
+                const PartialAttention others[1] = {partials[thread + k * in_line]};
                 own.add(others);
             }
             own.store_means(rows.template result<T>(row), element, arguments.head_size);
@@ -306,7 +307,7 @@ TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first
 }
 
 // What the waves of a block join: all rows, or as many of them at once as threads can.
-template <typename Attention> struct JoinedWaves {
+template <typename Attention> struct WavePartials {
     static constexpr uint32_t count =
         Attention::rows < 1024 / Attention::size ? Attention::rows : 1024 / Attention::size;
     // Lanes that write to several lines meet different banks.
@@ -320,36 +321,36 @@ template <typename Attention> struct JoinedWaves {
 template <typename Attention, typename Arguments>
 TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t split, uint32_t splits,
                                 bits128* shared) {
-    using Joined = JoinedWaves<Attention>;
-    auto& joined = *reinterpret_cast<Joined*>(shared);
+    using Partials = WavePartials<Attention>;
+    auto& partials = *reinterpret_cast<Partials*>(shared);
     const Arguments& arguments = rows.arguments;
     const uint32_t left = rows.count - first_row;
     const uint32_t seen = rows.seen(first_row + (Attention::rows < left ? Attention::rows : left) - 1);
     const KeyRange range(seen, Attention::step, split, splits);
     Attention attention;
     attention.attend(rows, first_row, range.begin, range.end, shared);
-    attention.join_teams();
+    attention.combine_subgroups();
     if constexpr (Attention::shared_bytes > 0) {
         Attention::Stream::finish();
         synchronize_block();
     }
-    attention.hand_on_state(joined.maxima[wave_index()], joined.totals[wave_index()]);
+    attention.hand_on_state(partials.maxima[wave_index()], partials.totals[wave_index()]);
 #pragma unroll
-    for (uint32_t first = 0; first < Attention::rows; first += Joined::count) {
-        attention.hand_on_sums(joined.sums[wave_index()], first);
+    for (uint32_t first = 0; first < Attention::rows; first += Partials::count) {
+        attention.hand_on_sums(partials.sums[wave_index()], first);
         synchronize_block();
-        constexpr uint32_t in_line = Attention::size / JoinedParts::elements;
-        static_assert(Joined::count * in_line <= block_size, "a thread joins once");
+        constexpr uint32_t in_line = Attention::size / PartialAttention::elements;
+        static_assert(Partials::count * in_line <= block_size, "a thread joins once");
         const uint32_t r = thread_index() / in_line;
         const uint32_t row = first_row + first + r;
-        const uint32_t element = thread_index() % in_line * JoinedParts::elements;
-        if (r < Joined::count && row < rows.count) {
-            JoinedParts of_waves[waves_per_block];
+        const uint32_t element = thread_index() % in_line * PartialAttention::elements;
+        if (r < Partials::count && row < rows.count) {
+            PartialAttention of_waves[waves_per_block];
 #pragma unroll
             for (uint32_t wave = 0; wave < waves_per_block; ++wave)
-                of_waves[wave] = {load_whole<JoinedParts::elements>(joined.sums[wave][r] + element),
-                                  joined.maxima[wave][first + r], joined.totals[wave][first + r]};
-            JoinedParts own;
+                of_waves[wave] = {load_pack<PartialAttention::elements>(partials.sums[wave][r] + element),
+                                  partials.maxima[wave][first + r], partials.totals[wave][first + r]};
+            PartialAttention own;
             own.add(of_waves);
             if (splits == 1) {
                 own.store_means(rows.template result<typename Attention::Element>(row), element, arguments.head_size);
@@ -357,7 +358,7 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
                     rows.note_sum(row, own.maximum, own.total);
             } else {
                 const PartsOfRow<Attention::size> parts(rows, row, split);
-                store_whole(parts.sums + element, own.sums);
+                store_pack(parts.sums + element, own.sums);
                 if (element == 0)
                     parts.set_state(own.maximum, own.total);
             }
@@ -370,7 +371,7 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
 template <typename Attention, typename Arguments>
 TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t max_rows = Attention::rows) {
     constexpr uint32_t shared_bytes =
-        largest<Attention::shared_bytes, sizeof(JoinedWaves<Attention>), sizeof(JoinedParts) * block_size>;
+        largest<Attention::shared_bytes, sizeof(WavePartials<Attention>), sizeof(PartialAttention) * block_size>;
     __shared__ bits128 shared[shared_bytes / sizeof(bits128)];
     const uint32_t count = arguments.queries * arguments.group;
     const uint32_t parts = (count + max_rows - 1) / max_rows;
@@ -386,7 +387,7 @@ TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t max_rows = A
     for (uint32_t taken = 0; taken < max_rows; taken += Attention::rows)
         if (first_row + taken < end_row)
             attend_split<Attention>(rows, first_row + taken, split, splits, shared);
-    // Many teams share the splits of one row.
+    // Many subgroups share the splits of one row.
     if (splits > 1)
         join_splits<typename Attention::Element, Attention::size, Attention::rows == 1 ? 4 : 8>(
             rows, first_row, end_row, splits, shared);

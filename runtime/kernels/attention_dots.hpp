@@ -16,10 +16,10 @@ template <typename T, uint32_t Size> struct DotAttention {
     static_assert(height == 2 * part, "a thread reads its rows by two accesses");
     // So many keys that weights fit into shared memory, and scores into registers.
     static constexpr uint32_t keys = has_async_copies && Size <= 128 ? 128 : 64;
-    // What a thread has side by side is as far apart.
-    static constexpr uint32_t apart = sharing * part;
-    static constexpr uint32_t key_parts = keys / apart;
-    static constexpr uint32_t size_parts = Size / apart;
+    // The stride between the adjacent elements of a thread.
+    static constexpr uint32_t part_stride = sharing * part;
+    static constexpr uint32_t key_parts = keys / part_stride;
+    static constexpr uint32_t size_parts = Size / part_stride;
     // Of a head in a step of the scores, and of the keys in a step of the results.
     static constexpr uint32_t depth = 8;
     static constexpr uint32_t value_depth = Size < 128 ? 16 : 8;
@@ -66,7 +66,7 @@ template <typename T, uint32_t Size> struct DotAttention {
     static TALLOW_INLINE uint32_t line() {
         return thread_index() / 2;
     }
-    static TALLOW_INLINE uint32_t place() {
+    static TALLOW_INLINE uint32_t part_element() {
         return thread_index() % 2 * length;
     }
     static TALLOW_INLINE uint32_t value_row(uint32_t access) {
@@ -79,7 +79,7 @@ template <typename T, uint32_t Size> struct DotAttention {
         return thread_index() / sharing * height + i;
     }
     static TALLOW_INLINE uint32_t column(uint32_t i) {
-        return i / part * apart + thread_index() % sharing * part + i % part;
+        return i / part * part_stride + thread_index() % sharing * part + i % part;
     }
     // The first of four rows of a key's weights.
     TALLOW_INLINE float* weights(uint32_t key, uint32_t half) const {
@@ -87,19 +87,19 @@ template <typename T, uint32_t Size> struct DotAttention {
     }
 
     TALLOW_INLINE void load_operands(uint32_t first, uint32_t from) {
-        query = load_access(query_line, from + place(), head_size);
+        query = load_access(query_line, from + part_element(), head_size);
         const bool is_key = line() < keys && first + line() < end;
-        key = load_access(key_line + first * key_stride, from + place(), is_key ? head_size : 0);
+        key = load_access(key_line + first * key_stride, from + part_element(), is_key ? head_size : 0);
     }
     TALLOW_INLINE void store_operands() {
         Operands& to = shared.steps[slot].operands;
 #pragma unroll
         for (uint32_t e = 0; e < length; ++e)
-            to.queries[place() + e][line()] = to_compute(take_element<T>(query, e));
+            to.queries[part_element() + e][line()] = to_compute(take_element<T>(query, e));
         if (keys == attention_rows || line() < keys) {
 #pragma unroll
             for (uint32_t e = 0; e < length; ++e)
-                to.keys[place() + e][line()] = to_compute(take_element<T>(key, e));
+                to.keys[part_element() + e][line()] = to_compute(take_element<T>(key, e));
         }
         synchronize_block();
     }
@@ -118,7 +118,7 @@ template <typename T, uint32_t Size> struct DotAttention {
 #pragma unroll
             for (uint32_t e = 0; e < length; ++e)
                 pack.values[e] = to_compute(take_element<T>(value[i], e));
-            store_whole(to.lines[value_row(i)] + value_element(), pack);
+            store_pack(to.lines[value_row(i)] + value_element(), pack);
         }
         synchronize_block();
     }
@@ -127,10 +127,10 @@ template <typename T, uint32_t Size> struct DotAttention {
         Fragment<key_parts> fragment;
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i)
-            fragment.rows[i] = load_whole<part>(from.queries[d] + row(i * part));
+            fragment.rows[i] = load_pack<part>(from.queries[d] + row(i * part));
 #pragma unroll
         for (uint32_t i = 0; i < key_parts; ++i)
-            fragment.columns[i] = load_whole<part>(from.keys[d] + column(i * part));
+            fragment.columns[i] = load_pack<part>(from.keys[d] + column(i * part));
         return fragment;
     }
     TALLOW_INLINE Fragment<size_parts> read_values(uint32_t key, uint32_t d) const {
@@ -138,10 +138,10 @@ template <typename T, uint32_t Size> struct DotAttention {
         Fragment<size_parts> fragment;
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i)
-            fragment.rows[i] = load_whole<part>(weights(key + d, i));
+            fragment.rows[i] = load_pack<part>(weights(key + d, i));
 #pragma unroll
         for (uint32_t i = 0; i < size_parts; ++i)
-            fragment.columns[i] = load_whole<part>(from.lines[d] + column(i * part));
+            fragment.columns[i] = load_pack<part>(from.lines[d] + column(i * part));
         return fragment;
     }
     template <uint32_t Parts>
@@ -307,7 +307,7 @@ TALLOW_INLINE void attend_in_tiles(const Arguments& arguments) {
 #pragma unroll
                 for (uint32_t i = 0; i < part; ++i)
                     pack.values[i] = scores[half * part + i][j];
-                store_whole(attention.weights(Attention::column(j), half), pack);
+                store_pack(attention.weights(Attention::column(j), half), pack);
             }
         attention.add(first, sums);
     }

@@ -1,4 +1,4 @@
-// The gradients of attention. Scores are made again, a tile at a time, from what is known of their rows (Dao 2023,
+// The gradients of attention. Scores are recomputed, a tile at a time, from the statistics of their rows (Dao 2023,
 // FlashAttention-2): one kernel has blocks of rows, whose queries get gradients, and one blocks of keys. Each number is
 // added up by one lane, in order, so that it has the same bits on every run.
 #pragma once
@@ -9,10 +9,10 @@
 namespace tallow {
 
 // What a MatrixCore does by one multiplication after the other: for f32, and where there are no matrix cores. A lane
-// holds a whole row, and reads columns as it needs them.
+// holds a row, and reads columns as it needs them.
 template <typename T> struct DotCore {
     static constexpr uint32_t sums = 256 / wave_size;
-    static constexpr uint32_t held = 1;
+    static constexpr uint32_t lane_rows = 1;
     static constexpr uint32_t run = 4;
     static constexpr uint32_t first_partner = 16;
     static constexpr uint32_t last_partner = wave_size / 2;
@@ -29,13 +29,14 @@ template <typename T> struct DotCore {
     static TALLOW_INLINE uint32_t row(uint32_t) {
         return lane_index() % matrix_side;
     }
-    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t) {
+    static constexpr TALLOW_INLINE uint32_t lane_row_of(uint32_t) {
         return 0;
     }
     static TALLOW_INLINE uint32_t column(uint32_t i) {
         return lane_index() / matrix_side * sums + i;
     }
-    static TALLOW_INLINE Rows load(const T* const (&lines)[held], const uint32_t (&sizes)[held], uint32_t element) {
+    static TALLOW_INLINE Rows load(const T* const (&lines)[lane_rows], const uint32_t (&sizes)[lane_rows],
+                                   uint32_t element) {
         constexpr uint32_t length = access_bytes / sizeof(T);
         Rows rows;
 #pragma unroll
@@ -81,7 +82,7 @@ template <typename T> struct DotCore {
     static TALLOW_INLINE void multiply(float (&sums_)[sums], const Rows& rows, const Columns<Tile, true>& columns) {
         constexpr uint32_t length = access_bytes / sizeof(T) < sums ? access_bytes / sizeof(T) : sums;
 #if defined(TALLOW_AMD)
-        // Else the compiler loads so many columns before it multiplies them that it spills sums.
+        // Else the compiler hoists the loads of columns and spills sums.
         asm volatile("" ::: "memory");
 #endif
 #pragma unroll
@@ -103,14 +104,14 @@ template <typename T, bool OnMatrixCores> struct GradientCore : DotCore<T> {};
 #if defined(TALLOW_MATRIX_CORES)
 template <typename T> struct GradientCore<T, true> : MatrixCore<T> {
     using Core = MatrixCore<T>;
-    static TALLOW_INLINE typename Core::Rows load(const T* const (&lines)[Core::held],
-                                                  const uint32_t (&sizes)[Core::held], uint32_t element) {
+    static TALLOW_INLINE typename Core::Rows load(const T* const (&lines)[Core::lane_rows],
+                                                  const uint32_t (&sizes)[Core::lane_rows], uint32_t element) {
         typename Core::Rows rows;
 #pragma unroll
         for (uint32_t w = 0; w < Core::words; ++w) {
-            const uint32_t place = element + Core::depth_of_word(w);
-            const uint32_t h = Core::held_of_word(w);
-            rows.values[w] = place < sizes[h] ? load_registers<4>(lines[h] + place).values[0] : 0;
+            const uint32_t column = element + Core::depth_of_word(w);
+            const uint32_t h = Core::lane_row_of_word(w);
+            rows.values[w] = column < sizes[h] ? load_registers<4>(lines[h] + column).values[0] : 0;
         }
         return rows;
     }
@@ -130,7 +131,7 @@ template <typename T, uint32_t Size> struct GradientShape {
     static constexpr uint32_t part = 64;
 #else
     static constexpr uint32_t lines = sizeof(T) == 2 ? 4096 / Size : 16;
-    // Registers hold sums of so many elements of a head, of two operands: larger ones take several turns.
+    // Registers hold sums of this many elements of a head, of two operands: larger heads take several passes.
 #if defined(TALLOW_MATRIX_CORES_MMA)
     static constexpr uint32_t part = 64;
 #else
@@ -162,18 +163,18 @@ template <typename T, uint32_t Size> struct GradientShape {
             for (uint32_t c = 0; c < columns; ++c)
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
-                    use(t, Core::held_of(i), c * matrix_side + Core::column(i), products[t][c][i], c, i);
+                    use(t, Core::lane_row_of(i), c * matrix_side + Core::column(i), products[t][c][i], c, i);
     }
-    // Writes numbers times a factor, their columns from `first` on, if there are so many: line(t, h) is where those of
-    // a held row are, of which there are size(t, h), 0 where there is no such row. A line of nullptr would hide from
-    // compilers that others are in global memory.
+    // Writes numbers times a factor, their columns from `first` on, as far as there are any: line(t, h) is where those
+    // of row h of the lane are, of which there are size(t, h), 0 where there is no such row. A line of nullptr would
+    // hide from compilers that others are in global memory.
     template <uint32_t Columns, typename Line, typename Sizes>
     static TALLOW_INLINE void store(const float (&numbers)[tiles][Columns][Core::sums], uint32_t first, float factor,
                                     const Line& line, const Sizes& size) {
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
-            for (uint32_t h = 0; h < Core::held; ++h) {
+            for (uint32_t h = 0; h < Core::lane_rows; ++h) {
                 const uint32_t count = size(t, h);
                 if (count == 0)
                     continue;
@@ -182,7 +183,7 @@ template <typename T, uint32_t Size> struct GradientShape {
                 for (uint32_t c = 0; c < Columns; ++c)
 #pragma unroll
                     for (uint32_t i = 0; i < Core::sums; i += Core::run)
-                        if (Core::held_of(i) == h) {
+                        if (Core::lane_row_of(i) == h) {
                             Pack<T, Core::run> pack;
 #pragma unroll
                             for (uint32_t j = 0; j < Core::run; ++j)
@@ -209,7 +210,8 @@ template <typename T, uint32_t Size, uint32_t Operands> struct MetLines {
 
     // Brings lines from `first` on, of which those from `end` on are 0, to a slot: line(operand, number) is where one
     // is.
-    template <typename Line> TALLOW_INLINE void bring(uint32_t to, uint32_t first, uint32_t end, const Line& line) {
+    template <typename Line>
+    TALLOW_INLINE void load_lines(uint32_t to, uint32_t first, uint32_t end, const Line& line) {
         const uint32_t element = thread_index() % in_line * length;
 #pragma unroll
         for (uint32_t operand = 0; operand < Operands; ++operand) {
@@ -219,10 +221,10 @@ template <typename T, uint32_t Size, uint32_t Operands> struct MetLines {
 #pragma unroll
                 for (uint32_t i = 0; i < accesses; ++i) {
                     const uint32_t number = thread_index() / in_line + i * (block_size / in_line);
-                    const bool is_there = first + number < end && element < head_size;
+                    const bool is_present = first + number < end && element < head_size;
                     // What is not there is not read, wherever it would be.
                     copy_async(tile.at(number, element), line(operand, first + number) + element,
-                               is_there ? access_bytes : 0);
+                               is_present ? access_bytes : 0);
                 }
 #endif
             } else {
@@ -230,9 +232,9 @@ template <typename T, uint32_t Size, uint32_t Operands> struct MetLines {
 #pragma unroll
                 for (uint32_t i = 0; i < accesses; ++i) {
                     const uint32_t number = thread_index() / in_line * accesses + i;
-                    const bool is_there = first + number < end;
-                    loaded[i] = load_access(line(operand, is_there ? first + number : first), element,
-                                            is_there ? head_size : 0);
+                    const bool is_present = first + number < end;
+                    loaded[i] = load_access(line(operand, is_present ? first + number : first), element,
+                                            is_present ? head_size : 0);
                     store_registers(tile.at(number, element), loaded[i]);
                 }
                 if constexpr (Shape::transposes) {
@@ -259,7 +261,7 @@ template <typename T, uint32_t Size, uint32_t Operands> struct MetLines {
         if constexpr (Shape::slots > 1) {
 #if defined(TALLOW_HAS_ASYNC_COPIES)
             if (begin < end) {
-                bring(slot, begin, end, line);
+                load_lines(slot, begin, end, line);
                 commit_copies();
                 prepare(begin);
             }
@@ -269,7 +271,7 @@ template <typename T, uint32_t Size, uint32_t Operands> struct MetLines {
                 ready(slot);
                 synchronize_block();
                 if (first + Shape::lines < end) {
-                    bring(1 - slot, first + Shape::lines, end, line);
+                    load_lines(1 - slot, first + Shape::lines, end, line);
                     commit_copies();
                     prepare(first + Shape::lines);
                 }
@@ -281,7 +283,7 @@ template <typename T, uint32_t Size, uint32_t Operands> struct MetLines {
 #pragma unroll 1
             for (uint32_t first = begin; first < end; first += Shape::lines) {
                 synchronize_block();
-                bring(slot, first, end, line);
+                load_lines(slot, first, end, line);
                 prepare(first);
                 ready(slot);
                 synchronize_block();
@@ -315,28 +317,28 @@ template <typename T, uint32_t Size> struct OwnLines {
     using Core = typename Shape::Core;
     // Larger heads leave no registers for them: they are loaded for each tile that is met.
 #if defined(TALLOW_MATRIX_CORES_MMA)
-    static constexpr uint32_t room = 32;
+    static constexpr uint32_t max_words = 32;
 #else
-    static constexpr uint32_t room = 16;
+    static constexpr uint32_t max_words = 16;
 #endif
-    static constexpr bool holds = Shape::tiles * Shape::steps * Core::words <= room;
-    const T* lines[Shape::tiles][Core::held];
-    uint32_t sizes[Shape::tiles][Core::held];
-    typename Core::Rows held[holds ? Shape::tiles : 1][holds ? Shape::steps : 1];
+    static constexpr bool are_resident = Shape::tiles * Shape::steps * Core::words <= max_words;
+    const T* lines[Shape::tiles][Core::lane_rows];
+    uint32_t sizes[Shape::tiles][Core::lane_rows];
+    typename Core::Rows resident[are_resident ? Shape::tiles : 1][are_resident ? Shape::steps : 1];
 
-    // line(t, h) is where the held row h of tile t is; one that is not there has a size of 0.
+    // line(t, h) is where row h of the lane in tile t is; an absent row has a size of 0.
     template <typename Line, typename Sizes> TALLOW_INLINE OwnLines(const Line& line, const Sizes& size) {
 #pragma unroll
         for (uint32_t t = 0; t < Shape::tiles; ++t) {
 #pragma unroll
-            for (uint32_t h = 0; h < Core::held; ++h) {
+            for (uint32_t h = 0; h < Core::lane_rows; ++h) {
                 lines[t][h] = line(t, h);
                 sizes[t][h] = size(t, h);
             }
-            if constexpr (holds) {
+            if constexpr (are_resident) {
 #pragma unroll
                 for (uint32_t s = 0; s < Shape::steps; ++s)
-                    held[t][s] = Core::load(lines[t], sizes[t], s * matrix_side);
+                    resident[t][s] = Core::load(lines[t], sizes[t], s * matrix_side);
             }
         }
     }
@@ -349,14 +351,14 @@ template <typename T, uint32_t Size> struct OwnLines {
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
                     products[t][c][i] = 0;
-        constexpr uint32_t unrolled = holds ? Shape::steps : 1;
+        constexpr uint32_t unrolled = are_resident ? Shape::steps : 1;
 #pragma unroll unrolled
         for (uint32_t s = 0; s < Shape::steps; ++s) {
             typename Core::Rows rows[Shape::tiles];
 #pragma unroll
             for (uint32_t t = 0; t < Shape::tiles; ++t) {
-                if constexpr (holds)
-                    rows[t] = held[t][s];
+                if constexpr (are_resident)
+                    rows[t] = resident[t][s];
                 else
                     rows[t] = Core::load(lines[t], sizes[t], s * matrix_side);
             }
@@ -414,20 +416,20 @@ template <typename Arguments> struct GradientRows : RowsOfHead<Arguments> {
     using Base = RowsOfHead<Arguments>;
     using Base::arguments, Base::batch, Base::count, Base::head;
 
-    TALLOW_INLINE GradientRows(const Arguments& arguments, uint32_t place) : Base(arguments, place) {
+    TALLOW_INLINE GradientRows(const Arguments& arguments, uint32_t batch_and_head) : Base(arguments, batch_and_head) {
     }
     template <typename T>
     TALLOW_INLINE const T* strided(uint64_t address, const uint64_t (&strides)[3], uint32_t row) const {
         return pointer_to<const T>(address) + batch * strides[0] + this->query_head(row) * strides[1] +
                row / arguments.group * strides[2];
     }
-    template <typename T> TALLOW_INLINE const T* made(uint32_t row) const {
+    template <typename T> TALLOW_INLINE const T* forward_result(uint32_t row) const {
         return strided<T>(arguments.result, arguments.result_strides, row);
     }
     template <typename T> TALLOW_INLINE const T* gradient(uint32_t row) const {
         return strided<T>(arguments.gradient, arguments.gradient_strides, row);
     }
-    // The logarithm of the sum of what a row's weights were made of, as an exponent of two; infinity where there are
+    // The logarithm of the sum of the exponentials of a row, as an exponent of two; infinity where there are
     // none.
     TALLOW_INLINE float exponent(uint32_t row) const {
         return pointer_to<const float>(arguments.logsumexp)[this->line(row)] * log2_e;
@@ -469,17 +471,17 @@ struct RowAndKey {
     uint32_t key;
 };
 
-// Makes weights of the products of queries and keys, and of the gradients of weights those of scores. place(t, h,
-// column) says of which row and key a number is, state(t, h, column) what is known of the row. What only some calls
-// need has loops of its own: no branch is between one number and the next.
-template <typename T, typename Shape, typename Arguments, typename State, typename Place>
+// Turns products of queries and keys into weights, and gradients of weights into those of scores. row_and_key(t, h,
+// column) tells the row and key of a number, state(t, h, column) what is known of the row. Optional steps have loops of
+// their own, so that no branch separates one number from the next.
+template <typename T, typename Shape, typename Arguments, typename State, typename RowAndKeyOf>
 TALLOW_INLINE void find_changes(const GradientRows<Arguments>& rows, bool are_all_seen, const State& state,
-                                const Place& place, typename Shape::Products& weights,
+                                const RowAndKeyOf& row_and_key, typename Shape::Products& weights,
                                 typename Shape::Products& changes) {
     const bool has_mask = rows.arguments.mask != 0;
     if (has_mask)
         Shape::each(weights, [&](uint32_t t, uint32_t h, uint32_t column, float& score, uint32_t, uint32_t) {
-            const RowAndKey at = place(t, h, column);
+            const RowAndKey at = row_and_key(t, h, column);
             const T* const mask = rows.template mask<T>(at.row < rows.count ? at.row : 0);
             score = multiply_add(rows.masked(mask, at.key), log2_e, score * rows.scale());
         });
@@ -489,7 +491,7 @@ TALLOW_INLINE void find_changes(const GradientRows<Arguments>& rows, bool are_al
     });
     if (!are_all_seen)
         Shape::each(weights, [&](uint32_t t, uint32_t h, uint32_t column, float& weight, uint32_t, uint32_t) {
-            if (place(t, h, column).key >= state(t, h, column).seen)
+            if (row_and_key(t, h, column).key >= state(t, h, column).seen)
                 weight = 0;
         });
     Shape::each(weights, [&](uint32_t t, uint32_t h, uint32_t column, float& weight, uint32_t c, uint32_t i) {
@@ -498,13 +500,13 @@ TALLOW_INLINE void find_changes(const GradientRows<Arguments>& rows, bool are_al
 }
 
 // The sum of gradient times result of a row, by the lanes that hold it: each gets it.
-template <typename T, typename Core> TALLOW_INLINE float product_of(const T* made, const T* gradient, uint32_t size) {
+template <typename T, typename Core> TALLOW_INLINE float product_of(const T* result, const T* gradient, uint32_t size) {
     constexpr uint32_t length = access_bytes / sizeof(T);
     constexpr uint32_t sharing = 2 * Core::last_partner / Core::first_partner;
     float product = 0;
     for (uint32_t element = lane_index() / Core::first_partner % sharing * length; element < size;
          element += sharing * length) {
-        const auto left = load_registers<access_bytes>(made + element);
+        const auto left = load_registers<access_bytes>(result + element);
         const auto right = load_registers<access_bytes>(gradient + element);
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i)
@@ -540,15 +542,15 @@ TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
                                     size);
     const OwnLines<T, Size> gradients(
         [&](uint32_t t, uint32_t h) { return rows.template gradient<T>(row_that_is(t, h)); }, size);
-    RowState states[Shape::tiles][Core::held];
+    RowState states[Shape::tiles][Core::lane_rows];
     uint32_t seen_by_wave = 0;
     uint32_t seen_by_all = 0;
 #pragma unroll
     for (uint32_t t = 0; t < Shape::tiles; ++t)
 #pragma unroll
-        for (uint32_t h = 0; h < Core::held; ++h) {
+        for (uint32_t h = 0; h < Core::lane_rows; ++h) {
             const float product =
-                product_of<T, Core>(rows.template made<T>(row_that_is(t, h)),
+                product_of<T, Core>(rows.template forward_result<T>(row_that_is(t, h)),
                                     rows.template gradient<T>(row_that_is(t, h)), arguments.head_size);
             if (row(t, h) < rows.count)
                 rows.product(row(t, h)) = product;
@@ -663,7 +665,7 @@ TALLOW_INLINE void find_gradient_of_keys(const Arguments& arguments) {
                 typename Shape::Products changes;
                 keys.multiply(met.tile(0), scores);
                 values.multiply(met.tile(1), changes);
-                // The first row of all sees least, and one behind the last sees nothing.
+                // The first row attends to the fewest keys, and one past the last to none.
                 const RowState* const met_states = states[met.slot];
                 const uint32_t end = own + Shape::tiles * matrix_side;
                 find_changes<T, Shape>(

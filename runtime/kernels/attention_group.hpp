@@ -1,6 +1,6 @@
 // Attention of the few queries that share a key head on the matrix cores of NVIDIA. Keys and values go from memory to
 // the registers that products take, past shared memory: which keys and which elements of a head a lane multiplies
-// is free, as long as it is the same on both sides, so each loads whole accesses.
+// is free, as long as it is the same on both sides, so each makes full accesses.
 #pragma once
 
 #include "attention.hpp"
@@ -10,8 +10,8 @@ namespace tallow {
 
 #if defined(TALLOW_MATRIX_CORES_MMA)
 
-// What a wave has made of its part of the keys: of the product of queries and transposed keys a lane has a row, and of
-// that of transposed values and weights the sums of two rows.
+// The partial result of a wave for its part of the keys: of the product of queries and transposed keys a lane has a
+// row, and of that of transposed values and weights the sums of two rows.
 template <typename T, uint32_t Size> struct MatrixRowAttention {
     using Element = T;
     using Core = MatrixCore<T>;
@@ -30,31 +30,31 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
     float total = 0;
     float sums[Size / matrix_side][4]{};
 
-    // Lanes by fours have a row, or a key in turn, and divide the elements of a head or the keys.
+    // Groups of four lanes share a row, or a key at a time, and divide the elements of a head or the keys.
     static TALLOW_INLINE uint32_t line() {
         return lane_index() / 4;
     }
-    static TALLOW_INLINE uint32_t place() {
+    static TALLOW_INLINE uint32_t lane_in_line() {
         return lane_index() % 4;
     }
     // The column of score i of this lane's row: two of eight keys, twice.
     static TALLOW_INLINE uint32_t column(uint32_t i) {
-        return i / 2 * 8 + 2 * place() + i % 2;
+        return i / 2 * 8 + 2 * lane_in_line() + i % 2;
     }
 
     template <typename Arguments>
     TALLOW_INLINE void attend(const RowsOfHead<Arguments>& of, uint32_t first_row, uint32_t begin, uint32_t end,
                               bits128*) {
         const Arguments& arguments = of.arguments;
-        const T* const key_lines = of.template keys<T>() + place() * length;
+        const T* const key_lines = of.template keys<T>() + lane_in_line() * length;
         const T* const value_lines = of.template values<T>() + line() * length;
         Access key[2][key_accesses];
         Access value[4][value_accesses];
         const auto load_keys = [&](uint32_t first) {
 #pragma unroll
             for (uint32_t n = 0; n < 2; ++n)
-                load(key_lines, arguments.key_strides[2], first + n * 8 + line(), end, place(), 4, arguments.head_size,
-                     key[n]);
+                load(key_lines, arguments.key_strides[2], first + n * 8 + line(), end, lane_in_line(), 4,
+                     arguments.head_size, key[n]);
         };
         const auto load_values = [&](uint32_t first) {
 #pragma unroll
@@ -74,7 +74,7 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
         const T* const query_line = of.template query<T>(row_that_is);
 #pragma unroll
         for (uint32_t j = 0; j < key_accesses; ++j)
-            query[j] = load_access(query_line, (4 * j + place()) * length, arguments.head_size);
+            query[j] = load_access(query_line, (4 * j + lane_in_line()) * length, arguments.head_size);
 #pragma unroll 1
         for (; first < end; first += step) {
             float scores[Core::sums]{};
@@ -110,7 +110,8 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
             }
             // Behind the first keys, maxima hardly ever change.
             if (ballot(factor != 1) != 0) {
-                const float factors[2] = {shuffle_from(factor, 8 * place()), shuffle_from(factor, 8 * place() + 4)};
+                const float factors[2] = {shuffle_from(factor, 8 * lane_in_line()),
+                                          shuffle_from(factor, 8 * lane_in_line() + 4)};
 #pragma unroll
                 for (uint32_t s = 0; s < Size / matrix_side; ++s)
 #pragma unroll
@@ -134,12 +135,12 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
         total += shuffle_xor(total, 1);
         total += shuffle_xor(total, 2);
     }
-    // The wave is one team.
-    static TALLOW_INLINE void join_teams() {
+    // The wave is one subgroup.
+    static TALLOW_INLINE void combine_subgroups() {
     }
     // As those of RowAttention.
     TALLOW_INLINE void hand_on_state(float (&to_maxima)[rows], float (&to_totals)[rows]) const {
-        if (place() == 0) {
+        if (lane_in_line() == 0) {
             to_maxima[line()] = maximum - weight_exponent<T>;
             to_totals[line()] = total;
         }
@@ -153,22 +154,22 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
                 for (uint32_t r = 0; r < 2; ++r) {
                     const auto& pair = sums[4 * j + w];
                     const auto& next = sums[4 * j + w + 1];
-                    store_whole(lines[2 * place() + r] + (8 * j + line()) * length + 2 * w,
-                                Pack<float, 4>{pair[r], pair[2 + r], next[r], next[2 + r]});
+                    store_pack(lines[2 * lane_in_line() + r] + (8 * j + line()) * length + 2 * w,
+                               Pack<float, 4>{pair[r], pair[2 + r], next[r], next[2 + r]});
                 }
     }
 
   private:
-    // The accesses of a lane to a line, `apart` accesses from each other; zeros where nothing is.
+    // The accesses of a lane to a line, `access_stride` accesses from each other; zeros where nothing is.
     template <uint32_t Count>
     static TALLOW_INLINE void load(const T* lines, uint64_t stride, uint32_t number, uint32_t end, uint32_t first,
-                                   uint32_t apart, uint32_t head_size, Access (&loaded)[Count]) {
+                                   uint32_t access_stride, uint32_t head_size, Access (&loaded)[Count]) {
         const T* const from = lines + number * stride;
 #pragma unroll
         for (uint32_t j = 0; j < Count; ++j) {
             loaded[j] = {};
-            if (number < end && (j * apart + first) * length < head_size)
-                loaded[j] = load_registers<access_bytes>(from + j * apart * length);
+            if (number < end && (j * access_stride + first) * length < head_size)
+                loaded[j] = load_registers<access_bytes>(from + j * access_stride * length);
         }
     }
 };

@@ -101,7 +101,7 @@ template <typename Arguments> struct RowsOfHead {
     }
 };
 
-// The keys of one split: whole steps, distributed as evenly as possible.
+// The keys of one split: full steps, distributed as evenly as possible.
 struct KeyRange {
     uint32_t begin;
     uint32_t end;
@@ -117,14 +117,14 @@ struct KeyRange {
     }
 };
 
-// The splits that attend to so many keys: where the device alone knows how many there are, a launch is for as many as
+// The splits for this many keys: where the device alone knows how many there are, a launch is for as many as
 // there may be, and to join blocks would take longer than few keys do.
 TALLOW_INLINE uint32_t used_splits(uint32_t seen, uint32_t splits) {
     return seen <= few_keys ? 1 : splits;
 }
 
 // Where one split of a row leaves the weighted sums of values, and the maximum and the total of the weights. Size is
-// that of a head, or more: sums are lines of so many.
+// that of a head, or more: sums are lines of this length.
 template <uint32_t Size> struct PartsOfRow {
     float* sums;
     float* state;

@@ -1,4 +1,4 @@
-// Streams of keys and values for attention by dot products: a team of lanes has the elements of a line.
+// Streams of keys and values for attention by dot products: a subgroup of lanes has the elements of a line.
 #pragma once
 
 #include "async_copy.hpp"
@@ -14,8 +14,9 @@ template <typename T> TALLOW_INLINE Registers<access_bytes> load_access(const T*
     return access;
 }
 
-// Adds up each of `Count` sums over a team of lanes. Where there are several, each lane gets those for which it then is
-// there: those from lane * Count / Lanes on. It takes few shuffles to halve the sums rather than give all to everybody.
+// Adds up each of `Count` sums over a subgroup of lanes. Where there are several, each lane gets those for which it
+// then is there: those from lane * Count / Lanes on. It takes few shuffles to halve the sums rather than give all to
+// everybody.
 template <uint32_t Lanes, uint32_t Count, uint32_t Total> TALLOW_INLINE void butterfly_reduce(float (&sums)[Total]) {
     if constexpr (Lanes > 1 && Count > 1) {
         constexpr uint32_t half = Count / 2;
@@ -32,9 +33,9 @@ template <uint32_t Lanes, uint32_t Count, uint32_t Total> TALLOW_INLINE void but
     }
 }
 
-// The accesses of a thread to keys and values, alternately: `Batch` lines, `teams` apart, and some accesses of each.
-// The first access begins at `element`, each other one `step` further. Lines from `end` on, and elements past the head,
-// are 0.
+// The accesses of a thread to keys and values, alternately: `Batch` lines with a stride of `subgroups`, and some
+// accesses of each. The first access begins at `element`, each other one `step` further. Lines from `end` on, and
+// elements past the head, are 0.
 template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
     using Lines = Registers<access_bytes>[Batch][Accesses];
 
@@ -46,10 +47,10 @@ template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
     uint32_t head_size;
     uint32_t element;
     uint32_t step;
-    uint32_t teams;
+    uint32_t subgroups;
 
 #if defined(TALLOW_HAS_ASYNC_COPIES)
-    // Each thread has slots of its own, of which all but one are on their way.
+    // Each thread has slots of its own, of which all but one are in flight.
     static constexpr uint32_t accesses = Batch * Accesses;
     static constexpr uint32_t slots = accesses > 2 ? 3 : 5;
     static constexpr uint32_t shared_bytes = slots * accesses * access_bytes * block_size;
@@ -59,8 +60,8 @@ template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
     TALLOW_INLINE void start(uint32_t first) {
 #pragma unroll
         for (uint32_t ahead = 1; ahead < slots; ahead += 2) {
-            begin(keys, key_stride, first + (ahead - 1) / 2 * Batch * teams, ahead);
-            begin(values, value_stride, first + (ahead - 1) / 2 * Batch * teams, ahead + 1);
+            begin(keys, key_stride, first + (ahead - 1) / 2 * Batch * subgroups, ahead);
+            begin(values, value_stride, first + (ahead - 1) / 2 * Batch * subgroups, ahead + 1);
         }
     }
     TALLOW_INLINE void take_keys(uint32_t first, Lines& lines) {
@@ -81,7 +82,7 @@ template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
     TALLOW_INLINE void begin(const T* from, uint64_t stride, uint32_t first, uint32_t ahead) {
 #pragma unroll
         for (uint32_t i = 0; i < accesses; ++i) {
-            const uint32_t line = first + i / Accesses * teams;
+            const uint32_t line = first + i / Accesses * subgroups;
             const uint32_t offset = element + i % Accesses * step;
             const bool is_present = line < end && offset < head_size;
             copy_async(slot_of(ahead, i), from + (is_present ? line * stride + offset : 0),
@@ -95,7 +96,7 @@ template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
 #pragma unroll
         for (uint32_t i = 0; i < accesses; ++i)
             lines[i / Accesses][i % Accesses] = load_registers<access_bytes>(slot_of(0, i));
-        begin(from, stride, first + (slots - 1) / 2 * Batch * teams, slots - 1);
+        begin(from, stride, first + (slots - 1) / 2 * Batch * subgroups, slots - 1);
     }
 #else
     static constexpr uint32_t shared_bytes = 0;
@@ -119,7 +120,7 @@ template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
     TALLOW_INLINE void load(const T* from, uint64_t stride, uint32_t first, Lines& lines) {
 #pragma unroll
         for (uint32_t b = 0; b < Batch; ++b) {
-            const uint32_t line = first + b * teams;
+            const uint32_t line = first + b * subgroups;
 #pragma unroll
             for (uint32_t a = 0; a < Accesses; ++a)
                 lines[b][a] = load_access(from + line * stride, element + a * step, line < end ? head_size : 0);

@@ -19,30 +19,30 @@ constexpr bool has_named_barriers = false;
 #if defined(TALLOW_MATRIX_CORES)
 
 // How the waves of a block divide its rows and the keys. Size is that of a head, or more. `Sharing` waves share a tile
-// of keys for the same rows. `Teams` of waves have tiles of their own, and wait for nobody else: while one makes
-// weights, the other multiplies. Only those of `IsFew` rows split the keys among blocks. With a mask, or a scale that
+// of keys for the same rows. `Subgroups` of waves have tiles of their own, and wait for no other: while one makes
+// weights, the other multiplies. Only those of `IsSmall` rows split the keys among blocks. With a mask, or a scale that
 // is not positive, it must be one of `IsAny`.
-template <typename Element, uint32_t Size, uint32_t Rows, uint32_t Sharing, uint32_t Teams, bool IsFew,
-          bool IsAny = IsFew>
+template <typename Element, uint32_t Size, uint32_t Rows, uint32_t Sharing, uint32_t Subgroups, bool IsSmall,
+          bool IsAny = IsSmall>
 struct AttentionShape {
     using T = Element;
     using Core = MatrixCore<T>;
     static constexpr uint32_t size = Size;
     static constexpr uint32_t rows = Rows;
     static constexpr uint32_t sharing = Sharing;
-    static constexpr uint32_t teams = Teams;
+    static constexpr uint32_t subgroups = Subgroups;
     static constexpr bool is_any = IsAny;
-    static constexpr bool is_few = IsFew;
-    // Whether waves find some of their queries in shared memory, since registers have no room for all.
-    static constexpr bool shares_queries = has_named_barriers && !IsFew && (Teams > 1 || Size > 128);
+    static constexpr bool is_small = IsSmall;
+    // Whether waves read some of their queries from shared memory, because registers cannot hold all.
+    static constexpr bool shares_queries = has_named_barriers && !IsSmall && (Subgroups > 1 || Size > 128);
     // The registers for those that stay there.
-    static constexpr uint32_t query_words = Teams > 1 && Size > 64 ? 0 : 32;
+    static constexpr uint32_t query_words = Subgroups > 1 && Size > 64 ? 0 : 32;
     // So many waves have the same rows.
-    static constexpr uint32_t joined = Sharing * Teams;
-    static constexpr uint32_t threads = block_size / Teams;
+    static constexpr uint32_t sharing_waves = Sharing * Subgroups;
+    static constexpr uint32_t threads = block_size / Subgroups;
     // Tiles of 16 rows of a wave.
-    static constexpr uint32_t tiles = Rows * joined / matrix_side / waves_per_block;
-    static_assert(tiles * matrix_side * waves_per_block == Rows * joined, "waves have equally many tiles");
+    static constexpr uint32_t tiles = Rows * sharing_waves / matrix_side / waves_per_block;
+    static_assert(tiles * matrix_side * waves_per_block == Rows * sharing_waves, "waves have equally many tiles");
     // So many keys at once that the shared memory of a block is enough, and the registers for their scores.
 #if defined(TALLOW_MATRIX_CORES_WMMA)
     static constexpr uint32_t keys = Size <= 64 || (Size <= 128 && Sharing > 1) ? 64 : Size <= 128 ? 32 : 16;
@@ -50,30 +50,30 @@ struct AttentionShape {
     static constexpr uint32_t keys = Size <= 128 || shares_queries ? 64 : 32;
 #endif
 
-    static TALLOW_INLINE uint32_t team() {
-        return wave_index() % Teams;
+    static TALLOW_INLINE uint32_t subgroup() {
+        return wave_index() % Subgroups;
     }
     static TALLOW_INLINE uint32_t thread() {
-        return wave_index() / Teams * wave_size + lane_index();
+        return wave_index() / Subgroups * wave_size + lane_index();
     }
-    // Waits for the threads of the team.
+    // Waits for the threads of the subgroup.
     static TALLOW_INLINE void synchronize() {
 #if defined(TALLOW_MATRIX_CORES_MMA)
-        if constexpr (Teams > 1) {
-            asm volatile("bar.sync %0, %1;" ::"r"(team() + 1), "n"(threads) : "memory");
+        if constexpr (Subgroups > 1) {
+            asm volatile("bar.sync %0, %1;" ::"r"(subgroup() + 1), "n"(threads) : "memory");
             return;
         }
 #endif
-        static_assert(Teams == 1 || has_named_barriers, "teams wait for themselves alone");
+        static_assert(Subgroups == 1 || has_named_barriers, "subgroups wait for themselves alone");
         synchronize_block();
     }
     template <typename Arguments> static TALLOW_INLINE uint32_t splits(const Arguments& arguments) {
-        return IsFew ? arguments.splits : 1;
+        return IsSmall ? arguments.splits : 1;
     }
 };
 
-// Copies tiles of keys and of values, alternately, to shared memory before they are needed, by the threads of a team.
-// What is beyond the head is 0, and so are keys from `end` on.
+// Copies tiles of keys and of values, alternately, to shared memory before they are needed, by the threads of a
+// subgroup. What is beyond the head is 0, and so are keys from `end` on.
 template <typename Shape> struct TileLoader {
     using T = typename Shape::T;
     static constexpr uint32_t size = Shape::size;
@@ -105,7 +105,7 @@ template <typename Shape> struct TileLoader {
         return ring + (slot + ahead) % slots * bytes;
     }
 
-    // Begin with the team's tile of the keys from `first` on.
+    // Begin with the subgroup's tile of the keys from `first` on.
     TALLOW_INLINE void start(uint32_t first) {
 #if defined(TALLOW_MATRIX_CORES_MMA)
         begin(key_lines, key_stride, first, 1);
@@ -124,7 +124,7 @@ template <typename Shape> struct TileLoader {
         if constexpr (slots == 2)
             begin(value_lines, value_stride, first, 1);
         else
-            begin(key_lines, key_stride, first + Shape::teams * keys, 2);
+            begin(key_lines, key_stride, first + Shape::subgroups * keys, 2);
 #else
         Keys to{tile(0)};
 #pragma unroll
@@ -141,9 +141,9 @@ template <typename Shape> struct TileLoader {
         await_copies<slots - 2>();
         Shape::synchronize();
         if constexpr (slots == 2)
-            begin(key_lines, key_stride, first + Shape::teams * keys, 1);
+            begin(key_lines, key_stride, first + Shape::subgroups * keys, 1);
         else
-            begin(value_lines, value_stride, first + Shape::teams * keys, 2);
+            begin(value_lines, value_stride, first + Shape::subgroups * keys, 2);
         return Keys{tile(0)};
 #else
         // A thread has some elements of several keys side by side.
@@ -164,14 +164,14 @@ template <typename Shape> struct TileLoader {
     }
 
   private:
-    static constexpr uint32_t lines_apart = Shape::threads / (size / length);
-    static_assert(lines_apart % 8 == 0, "the accesses of a thread to a tile are permuted alike");
+    static constexpr uint32_t lines_per_round = Shape::threads / (size / length);
+    static_assert(lines_per_round % 8 == 0, "the accesses of a thread to a tile are permuted alike");
     // The key, and the first element of it, of an access of this thread. Where they are transposed, the thread's keys
     // are side by side.
     template <bool Transposed> static TALLOW_INLINE uint32_t line(uint32_t access) {
         constexpr uint32_t in_line = size / length;
         return Transposed ? Shape::thread() / in_line * accesses + access
-                          : Shape::thread() / in_line + access * lines_apart;
+                          : Shape::thread() / in_line + access * lines_per_round;
     }
     static TALLOW_INLINE uint32_t element() {
         return Shape::thread() % (size / length) * length;
@@ -186,8 +186,8 @@ template <typename Shape> struct TileLoader {
 #pragma unroll
             for (uint32_t i = 0; i < accesses; ++i) {
                 copy_async(target, source, is_inside && first + line<false>(i) < end ? access_bytes : 0);
-                source += lines_apart * stride;
-                target += lines_apart * size * sizeof(T);
+                source += lines_per_round * stride;
+                target += lines_per_round * size * sizeof(T);
             }
         }
         commit_copies();
@@ -205,7 +205,7 @@ template <typename Shape> struct TileLoader {
 #endif
 };
 
-// A wave's rows, and what it has made of the keys so far.
+// A wave's rows, and its partial result for the keys so far.
 template <typename Shape> struct TileAttention {
     using T = typename Shape::T;
     using Core = MatrixCore<T>;
@@ -213,29 +213,29 @@ template <typename Shape> struct TileAttention {
     using ScoreCore = MatrixCore<T, matrix_depth>;
     using Loader = TileLoader<Shape>;
     static constexpr uint32_t tiles = Shape::tiles;
-    static constexpr uint32_t held = Core::held;
+    static constexpr uint32_t lane_rows = Core::lane_rows;
     static constexpr uint32_t steps = Shape::size / matrix_side;
     static constexpr uint32_t score_steps = Shape::size / matrix_depth;
     static constexpr uint32_t columns = Shape::keys / matrix_side / Shape::sharing;
     static_assert(columns * Shape::sharing * matrix_side == Shape::keys, "waves have equally many keys of a tile");
     // Larger heads leave no registers for all queries. Where these are not in shared memory they are loaded for each
     // tile of keys.
-    static constexpr uint32_t most_held = Shape::query_words / (tiles * ScoreCore::words);
-    static constexpr uint32_t held_steps = score_steps <= most_held ? score_steps
-                                           : Shape::shares_queries  ? most_held
-                                                                    : 0;
-    static constexpr uint32_t shared_steps = Shape::shares_queries ? score_steps - held_steps : 0;
+    static constexpr uint32_t max_resident = Shape::query_words / (tiles * ScoreCore::words);
+    static constexpr uint32_t resident_steps = score_steps <= max_resident ? score_steps
+                                               : Shape::shares_queries     ? max_resident
+                                                                           : 0;
+    static constexpr uint32_t shared_steps = Shape::shares_queries ? score_steps - resident_steps : 0;
     using SharedQueries = SharedTile<T, shared_steps == 0 ? 8 * matrix_side : shared_steps * matrix_depth, false>;
     static constexpr uint32_t shared_bytes = Shape::rows * shared_steps * matrix_depth * sizeof(T);
 
     uint32_t first_row;
     uint32_t end_row;
-    const T* queries[tiles][held];
-    float maxima[tiles][held];
-    float totals[tiles][held];
-    float subtracted[tiles][held];
+    const T* queries[tiles][lane_rows];
+    float maxima[tiles][lane_rows];
+    float totals[tiles][lane_rows];
+    float subtracted[tiles][lane_rows];
     float sums[tiles][steps][Core::sums];
-    typename ScoreCore::Rows held_queries[tiles][held_steps == 0 ? 1 : held_steps];
+    typename ScoreCore::Rows resident_queries[tiles][resident_steps == 0 ? 1 : resident_steps];
     SharedQueries shared_queries;
     uint32_t seen_by_all;
     uint32_t seen_by_any;
@@ -249,10 +249,10 @@ template <typename Shape> struct TileAttention {
     }
     // Waves side by side share their rows; each has the keys of a tile from its own first one on.
     static TALLOW_INLINE uint32_t first_key() {
-        return wave_index() % Shape::joined / Shape::teams * columns * matrix_side;
+        return wave_index() % Shape::sharing_waves / Shape::subgroups * columns * matrix_side;
     }
     TALLOW_INLINE uint32_t first_of_wave() const {
-        return first_row + wave_index() / Shape::joined * tiles * matrix_side;
+        return first_row + wave_index() / Shape::sharing_waves * tiles * matrix_side;
     }
     TALLOW_INLINE uint32_t row(uint32_t tile, uint32_t h) const {
         return first_of_wave() + tile * matrix_side + Core::row(h);
@@ -275,7 +275,7 @@ template <typename Shape> struct TileAttention {
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t) {
 #pragma unroll
-            for (uint32_t h = 0; h < held; ++h) {
+            for (uint32_t h = 0; h < lane_rows; ++h) {
                 queries[t][h] = rows.template query<T>(row_that_is(t, h));
                 maxima[t][h] = -infinity(float{});
                 totals[t][h] = 0;
@@ -285,8 +285,8 @@ template <typename Shape> struct TileAttention {
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
                     sums[t][s][i] = 0;
-                if (s + 1 <= held_steps)
-                    held_queries[t][s] = load_query(arguments.head_size, t, s);
+                if (s + 1 <= resident_steps)
+                    resident_queries[t][s] = load_query(arguments.head_size, t, s);
             }
         }
     }
@@ -296,12 +296,12 @@ template <typename Shape> struct TileAttention {
     template <typename Arguments> TALLOW_INLINE void share_queries(const RowsOfHead<Arguments>& rows) const {
         constexpr uint32_t in_row = shared_steps * matrix_depth / Loader::length;
         const uint32_t element = thread_index() % in_row * Loader::length;
-        const uint32_t place = held_steps * matrix_depth + element;
+        const uint32_t column = resident_steps * matrix_depth + element;
 #pragma unroll 1
         for (uint32_t r = thread_index() / in_row; r < Shape::rows; r += block_size / in_row) {
             const T* const line = rows.template query<T>(first_row + r < end_row ? first_row + r : first_row);
-            copy_async(shared_queries.at(r, element), line + place,
-                       place < rows.arguments.head_size ? access_bytes : 0);
+            copy_async(shared_queries.at(r, element), line + column,
+                       column < rows.arguments.head_size ? access_bytes : 0);
         }
         commit_copies();
     }
@@ -312,7 +312,7 @@ template <typename Shape> struct TileAttention {
 #pragma unroll
         for (uint32_t w = 0; w < ScoreCore::words; ++w) {
             const uint32_t element = step * matrix_depth + ScoreCore::depth_of_word(w);
-            const T* const line = queries[tile][ScoreCore::held_of_word(w)];
+            const T* const line = queries[tile][ScoreCore::lane_row_of_word(w)];
             loaded.values[w] = element < head_size ? load_registers<4>(line + element).values[0] : 0;
         }
         return loaded;
@@ -329,18 +329,18 @@ template <typename Shape> struct TileAttention {
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
                     scores[t][c][i] = 0;
-        constexpr uint32_t unrolled = held_steps > 0 ? score_steps : shared_steps > 0 ? 4 : 1;
+        constexpr uint32_t unrolled = resident_steps > 0 ? score_steps : shared_steps > 0 ? 4 : 1;
 #pragma unroll unrolled
         for (uint32_t s = 0; s < score_steps; ++s) {
             typename ScoreCore::Rows rows[tiles];
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t) {
-                if (s + 1 <= held_steps)
-                    rows[t] = held_queries[t][s];
+                if (s + 1 <= resident_steps)
+                    rows[t] = resident_queries[t][s];
                 else if constexpr (shared_steps > 0)
-                    rows[t] =
-                        ScoreCore::read_rows(shared_queries, (wave_index() / Shape::joined * tiles + t) * matrix_side,
-                                             (s - held_steps) * matrix_depth);
+                    rows[t] = ScoreCore::read_rows(shared_queries,
+                                                   (wave_index() / Shape::sharing_waves * tiles + t) * matrix_side,
+                                                   (s - resident_steps) * matrix_depth);
                 else
                     rows[t] = load_query(arguments.head_size, t, s);
             }
@@ -354,7 +354,7 @@ template <typename Shape> struct TileAttention {
         }
     }
 
-    // Calls `change` with each score of a held row, and its key; the first one of the tile is `first`.
+    // Calls `change` with each score of a row of the lane, and its key; the first one of the tile is `first`.
     template <typename Change>
     static TALLOW_INLINE void each_score(float (&scores)[columns][Core::sums], uint32_t h, uint32_t first,
                                          const Change& change) {
@@ -362,19 +362,19 @@ template <typename Shape> struct TileAttention {
         for (uint32_t c = 0; c < columns; ++c)
 #pragma unroll
             for (uint32_t i = 0; i < Core::sums; ++i)
-                if (Core::held_of(i) == h)
+                if (Core::lane_row_of(i) == h)
                     change(first + first_key() + c * matrix_side + Core::column(i), scores[c][i]);
     }
 
-    // Masks scores and finds their maxima, and by which factors these change what was made before.
+    // Masks scores and finds their maxima, and the factors by which these rescale earlier sums.
     template <typename Arguments>
     TALLOW_INLINE void find_maxima(const RowsOfHead<Arguments>& rows, uint32_t first,
-                                   float (&scores)[tiles][columns][Core::sums], float (&changes)[tiles][held]) {
+                                   float (&scores)[tiles][columns][Core::sums], float (&changes)[tiles][lane_rows]) {
         if (scales_first(rows)) {
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
-                for (uint32_t h = 0; h < held; ++h) {
+                for (uint32_t h = 0; h < lane_rows; ++h) {
                     const T* const mask = rows.template mask<T>(row_that_is(t, h));
                     each_score(scores[t], h, first, [&](uint32_t key, float& score) {
                         score *= rows.scale();
@@ -387,7 +387,7 @@ template <typename Shape> struct TileAttention {
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
-                for (uint32_t h = 0; h < held; ++h) {
+                for (uint32_t h = 0; h < lane_rows; ++h) {
                     // Not known before, so that no register keeps it for the tiles of which all rows see all keys.
                     const uint32_t seen = rows.seen(opaque(row(t, h)));
                     each_score(scores[t], h, first, [&](uint32_t key, float& score) {
@@ -399,7 +399,7 @@ template <typename Shape> struct TileAttention {
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
-            for (uint32_t h = 0; h < held; ++h) {
+            for (uint32_t h = 0; h < lane_rows; ++h) {
                 float maximum = maxima[t][h];
                 each_score(scores[t], h, first, [&](uint32_t, float& score) { maximum = larger(maximum, score); });
 #pragma unroll
@@ -414,7 +414,7 @@ template <typename Shape> struct TileAttention {
     }
 
     // Brings the sums to new maxima.
-    TALLOW_INLINE void change_sums(const float (&changes)[tiles][held]) {
+    TALLOW_INLINE void change_sums(const float (&changes)[tiles][lane_rows]) {
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t) {
 #if defined(TALLOW_MATRIX_CORES_MMA)
@@ -422,7 +422,7 @@ template <typename Shape> struct TileAttention {
             // branch.
             bool has_changed = false;
 #pragma unroll
-            for (uint32_t h = 0; h < held; ++h)
+            for (uint32_t h = 0; h < lane_rows; ++h)
                 has_changed |= changes[t][h] != 1;
             if (ballot(has_changed) == 0)
                 continue;
@@ -431,7 +431,7 @@ template <typename Shape> struct TileAttention {
             for (uint32_t s = 0; s < steps; ++s)
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
-                    sums[t][s][i] *= changes[t][Core::held_of(i)];
+                    sums[t][s][i] *= changes[t][Core::lane_row_of(i)];
         }
     }
 
@@ -439,13 +439,14 @@ template <typename Shape> struct TileAttention {
     TALLOW_INLINE void weigh(uint32_t t, float (&scores)[Core::sums]) {
 #pragma unroll
         for (uint32_t i = 0; i < Core::sums; ++i) {
-            const uint32_t h = Core::held_of(i);
+            const uint32_t h = Core::lane_row_of(i);
             scores[i] = approx_exp2(multiply_add(scores[i], factor, -subtracted[t][h]));
             totals[t][h] += scores[i];
         }
     }
 
-    // Adds the values, weighted. The weights of some keys are made while the values of those before are multiplied.
+    // Adds the values, weighted. The weights of some keys are computed while the values of the previous ones are
+    // multiplied.
     template <typename Tile> TALLOW_INLINE void add(const Tile& values, float (&scores)[tiles][columns][Core::sums]) {
 #pragma unroll
         for (uint32_t c = 0; c < columns; ++c) {
@@ -469,7 +470,8 @@ template <typename Shape> struct TileAttention {
         }
     }
 
-    // Calls `change` with a number for each sum of the steps from `first` on, its tile, its held row, and itself.
+    // Calls `change` with a number for each sum of the steps from `first` on, its tile, its row of the lane, and
+    // itself.
     template <typename Change> TALLOW_INLINE void each_sum(uint32_t first, uint32_t count, const Change& change) {
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t)
@@ -478,25 +480,26 @@ template <typename Shape> struct TileAttention {
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
                     if (s >= first && s < first + count)
-                        change((t * count + s - first) * Core::sums + i, t, Core::held_of(i), sums[t][s][i]);
+                        change((t * count + s - first) * Core::sums + i, t, Core::lane_row_of(i), sums[t][s][i]);
     }
 
-    // Joins what the waves that share their rows have made, in order; the first of them gets it. `shared` is free, and
+    // Combines the partial results of waves that share rows, in order; the first of them gets it. `shared` is free, and
     // has the size of a loader's ring.
     TALLOW_INLINE void join_waves(bits128* shared) {
         constexpr uint32_t together = 4;
         using Exchanged = float[tiles][together][Core::sums];
-        static_assert(sizeof(Exchanged) * block_size / 2 <= Shape::teams * Loader::slots * Loader::bytes,
+        static_assert(sizeof(Exchanged) * block_size / 2 <= Shape::subgroups * Loader::slots * Loader::bytes,
                       "half of the waves hand on");
         float* const numbers = reinterpret_cast<float*>(shared);
-        const uint32_t place = wave_index() % Shape::joined;
+        const uint32_t sharing_index = wave_index() % Shape::sharing_waves;
 #pragma unroll
-        for (uint32_t half = Shape::joined / 2; half > 0; half /= 2) {
+        for (uint32_t half = Shape::sharing_waves / 2; half > 0; half /= 2) {
             // The threads that hand on, one of each pair, are numbered.
-            const uint32_t thread = (wave_index() / Shape::joined * half + place % half) * wave_size + lane_index();
-            const bool gives = place >= half && place < 2 * half;
-            float factors[tiles][held];
-            float other_factors[tiles][held];
+            const uint32_t thread =
+                (wave_index() / Shape::sharing_waves * half + sharing_index % half) * wave_size + lane_index();
+            const bool gives = sharing_index >= half && sharing_index < 2 * half;
+            float factors[tiles][lane_rows];
+            float other_factors[tiles][lane_rows];
             const auto exchange = [&](uint32_t number, float own) {
                 float* const slot = numbers + number * (block_size / 2) + thread;
                 if (gives)
@@ -506,23 +509,24 @@ template <typename Shape> struct TileAttention {
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
-                for (uint32_t h = 0; h < held; ++h) {
-                    exchange(2 * (t * held + h), maxima[t][h]);
-                    exchange(2 * (t * held + h) + 1, totals[t][h]);
+                for (uint32_t h = 0; h < lane_rows; ++h) {
+                    exchange(2 * (t * lane_rows + h), maxima[t][h]);
+                    exchange(2 * (t * lane_rows + h) + 1, totals[t][h]);
                 }
             synchronize_block();
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
-                for (uint32_t h = 0; h < held; ++h) {
-                    const float other = numbers[2 * (t * held + h) * (block_size / 2) + thread];
+                for (uint32_t h = 0; h < lane_rows; ++h) {
+                    const float other = numbers[2 * (t * lane_rows + h) * (block_size / 2) + thread];
                     const float maximum = larger(maxima[t][h], other);
                     const float subtracted = finite_maximum(maximum) * factor;
                     factors[t][h] = approx_exp2(multiply_add(maxima[t][h], factor, -subtracted));
                     other_factors[t][h] = approx_exp2(multiply_add(other, factor, -subtracted));
                     maxima[t][h] = gives ? maxima[t][h] : maximum;
-                    totals[t][h] = totals[t][h] * factors[t][h] +
-                                   numbers[(2 * (t * held + h) + 1) * (block_size / 2) + thread] * other_factors[t][h];
+                    totals[t][h] =
+                        totals[t][h] * factors[t][h] +
+                        numbers[(2 * (t * lane_rows + h) + 1) * (block_size / 2) + thread] * other_factors[t][h];
                 }
             synchronize_block();
 #pragma unroll
@@ -540,12 +544,12 @@ template <typename Shape> struct TileAttention {
     // The results of this wave's rows, or where the keys are split its part of them. Every lane must take part.
     template <typename Arguments> TALLOW_INLINE void store(const RowsOfHead<Arguments>& rows, uint32_t split) {
         const Arguments& arguments = rows.arguments;
-        const bool is_first = wave_index() % Shape::joined == 0;
+        const bool is_first = wave_index() % Shape::sharing_waves == 0;
         const uint32_t splits = Shape::splits(arguments);
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
-            for (uint32_t h = 0; h < held; ++h) {
+            for (uint32_t h = 0; h < lane_rows; ++h) {
                 float total = totals[t][h];
 #pragma unroll
                 for (uint32_t partner = Core::first_partner; partner <= Core::last_partner; partner *= 2)
@@ -577,13 +581,13 @@ template <typename Shape> struct TileAttention {
     }
 
   private:
-    // Calls `use` with the first column and the values of each run of sums of a held row.
+    // Calls `use` with the first column and the values of each run of sums of a row of the lane.
     template <typename Use> TALLOW_INLINE void each_run(uint32_t t, uint32_t h, const Use& use) const {
 #pragma unroll
         for (uint32_t s = 0; s < steps; ++s)
 #pragma unroll
             for (uint32_t i = 0; i < Core::sums; i += Core::run)
-                if (Core::held_of(i) == h) {
+                if (Core::lane_row_of(i) == h) {
                     float values[Core::run];
 #pragma unroll
                     for (uint32_t j = 0; j < Core::run; ++j)
@@ -593,32 +597,32 @@ template <typename Shape> struct TileAttention {
     }
 };
 
-// A block takes the rows of its shape, of which it needs at most `most_rows`, and one split of the keys.
+// A block takes the rows of its shape, of which it needs at most `max_rows`, and one split of the keys.
 template <typename Shape, typename Arguments>
-TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t most_rows) {
+TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t max_rows) {
     using T = typename Shape::T;
     using Attention = TileAttention<Shape>;
     using Loader = TileLoader<Shape>;
-    constexpr uint32_t ring_bytes = Shape::teams * Loader::slots * Loader::bytes;
+    constexpr uint32_t ring_bytes = Shape::subgroups * Loader::slots * Loader::bytes;
     constexpr uint32_t shared_bytes = ring_bytes + Attention::shared_bytes;
     bits128* ring;
-    if constexpr (Shape::is_few)
+    if constexpr (Shape::is_small)
         ring = declared_memory<shared_bytes>();
     else
         ring = tile_memory<shared_bytes>();
     const uint32_t count = arguments.queries * arguments.group;
-    const uint32_t parts = (count + most_rows - 1) / most_rows;
+    const uint32_t parts = (count + max_rows - 1) / max_rows;
     const uint32_t splits = Shape::splits(arguments);
     const uint32_t group = block_index() / splits;
     const uint32_t split = block_index() % splits;
     const RowsOfHead<Arguments> rows(arguments, group / parts);
     // The last rows see most keys where attention is causal, and begin first.
-    const uint32_t first_row = (parts - 1 - group % parts) * most_rows;
-    const uint32_t end_row = count - first_row > most_rows ? first_row + most_rows : count;
+    const uint32_t first_row = (parts - 1 - group % parts) * max_rows;
+    const uint32_t end_row = count - first_row > max_rows ? first_row + max_rows : count;
     const KeyRange range(rows.seen(end_row - 1), Shape::keys, split, splits);
-    const uint32_t begin = range.begin + Shape::team() * Shape::keys;
+    const uint32_t begin = range.begin + Shape::subgroup() * Shape::keys;
     Loader loader;
-    loader.ring = reinterpret_cast<uint8_t*>(ring) + Shape::team() * Loader::slots * Loader::bytes;
+    loader.ring = reinterpret_cast<uint8_t*>(ring) + Shape::subgroup() * Loader::slots * Loader::bytes;
     loader.key_lines = rows.template keys<T>();
     loader.value_lines = rows.template values<T>();
     loader.key_stride = arguments.key_strides[2];
@@ -635,13 +639,13 @@ TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t m
     }
 #endif
 #pragma unroll 1
-    for (uint32_t first = begin; first < range.end; first += Shape::teams * Shape::keys) {
+    for (uint32_t first = begin; first < range.end; first += Shape::subgroups * Shape::keys) {
         float scores[Attention::tiles][Attention::columns][Attention::Core::sums];
         const auto keys = loader.take_keys(first);
         const bool is_seen = first + Attention::first_key() < attention.seen_by_any;
         if (is_seen) {
             attention.score(arguments, keys, scores);
-            float changes[Attention::tiles][Attention::held];
+            float changes[Attention::tiles][Attention::lane_rows];
             attention.find_maxima(rows, first, scores, changes);
             attention.change_sums(changes);
         }
@@ -649,13 +653,14 @@ TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t m
         if (is_seen)
             attention.add(values, scores);
     }
-    if constexpr (Shape::joined > 1) {
+    if constexpr (Shape::sharing_waves > 1) {
         synchronize_block();
         attention.join_waves(ring);
     }
     attention.store(rows, split);
-    if constexpr (Shape::joined > 1) {
-        static_assert(sizeof(JoinedParts) * block_size <= ring_bytes, "threads join what they have where tiles were");
+    if constexpr (Shape::sharing_waves > 1) {
+        static_assert(sizeof(PartialAttention) * block_size <= ring_bytes,
+                      "threads join what they have where tiles were");
         if (splits > 1)
             join_splits<T, Shape::size>(rows, first_row, end_row, splits, ring);
     }
@@ -672,18 +677,18 @@ template <typename Element, uint32_t Size, bool IsAny> struct GroupShape {
     static constexpr uint32_t size = Size;
     static constexpr uint32_t rows = groups_per_block * group_rows;
     static constexpr uint32_t keys = Size <= 128 && !IsAny ? 128 : 64;
-    // Groups that take turns are up to a tile apart, which takes a slot more.
-    static constexpr bool takes_turns = Size <= 128;
-    static constexpr uint32_t slots = takes_turns ? 3 : 2;
+    // Groups that alternate are up to a tile out of step, which takes one more slot.
+    static constexpr bool alternates = Size <= 128;
+    static constexpr uint32_t slots = alternates ? 3 : 2;
     static constexpr uint32_t sharing = 1;
-    static constexpr uint32_t teams = 1;
-    static constexpr uint32_t joined = 1;
+    static constexpr uint32_t subgroups = 1;
+    static constexpr uint32_t sharing_waves = 1;
     static constexpr uint32_t threads = block_size;
     static constexpr uint32_t tiles = 1;
     static constexpr uint32_t query_words = 0;
     static constexpr bool shares_queries = false;
     static constexpr bool is_any = IsAny;
-    static constexpr bool is_few = false;
+    static constexpr bool is_small = false;
 
     template <typename Arguments> static TALLOW_INLINE uint32_t splits(const Arguments&) {
         return 1;
@@ -694,8 +699,9 @@ template <typename Element, uint32_t Size, bool IsAny> struct GroupShape {
 template <typename T, uint32_t Size, uint32_t Rows> struct GroupLines {
     static constexpr uint32_t length = access_bytes / sizeof(T);
     static constexpr uint32_t in_line = Size / length;
-    static constexpr uint32_t apart = block_size / in_line;
-    static_assert(apart % 8 == 0 && Rows % apart == 0, "the accesses of a thread are permuted alike");
+    static constexpr uint32_t lines_per_round = block_size / in_line;
+    static_assert(lines_per_round % 8 == 0 && Rows % lines_per_round == 0,
+                  "the accesses of a thread are permuted alike");
     using Operand = GroupOperand<T, true, Rows>;
 
     const T* source;
@@ -714,13 +720,14 @@ template <typename T, uint32_t Size, uint32_t Rows> struct GroupLines {
         : source(lines + line() * stride + element()), stride(stride), left(static_cast<int>(count - line())),
           bytes(element() < head_size ? access_bytes : 0) {
     }
-    // Starts to copy the next tile; behind the last line there are zeros.
-    TALLOW_INLINE void bring(uint32_t tile) {
+    // Starts to copy the next tile; lines past the last one are zeros.
+    TALLOW_INLINE void prefetch(uint32_t tile) {
         const uint32_t target = tile + Operand::offset(line(), element());
 #pragma unroll
-        for (uint32_t i = 0; i < Rows / apart; ++i) {
-            copy_async(target + i * apart * Operand::row_bytes, source, static_cast<int>(i * apart) < left ? bytes : 0);
-            source += apart * stride;
+        for (uint32_t i = 0; i < Rows / lines_per_round; ++i) {
+            copy_async(target + i * lines_per_round * Operand::row_bytes, source,
+                       static_cast<int>(i * lines_per_round) < left ? bytes : 0);
+            source += lines_per_round * stride;
         }
         left -= static_cast<int>(Rows);
     }
@@ -734,7 +741,7 @@ TALLOW_INLINE void release_group(uint32_t group) {
     asm volatile("bar.arrive %0, %1;" ::"r"(group + 1), "n"(block_size) : "memory");
 }
 
-// The weights of a tile of keys are made while the values of the one before are multiplied (Shah et al. 2024,
+// The weights of a tile of keys are computed while the values of the previous one are multiplied (Shah et al. 2024,
 // FlashAttention-3).
 template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_groups(const Arguments& arguments) {
     using T = typename Shape::T;
@@ -768,7 +775,7 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
     {
         using Lines = GroupLines<T, size, Shape::rows>;
 #pragma unroll 1
-        for (uint32_t row = Lines::line(); row < Shape::rows; row += Lines::apart) {
+        for (uint32_t row = Lines::line(); row < Shape::rows; row += Lines::lines_per_round) {
             const T* const line = rows.template query<T>(first_row + row < end_row ? first_row + row : first_row);
             copy_async(queries + Queries::offset(row, Lines::element()), line + Lines::element(),
                        first_row + row < end_row && Lines::element() < arguments.head_size ? access_bytes : 0);
@@ -777,8 +784,8 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
     using Lines = GroupLines<T, size, keys>;
     Lines lines_of_keys(rows.template keys<T>(), arguments.key_strides[2], end, arguments.head_size);
     Lines lines_of_values(rows.template values<T>(), arguments.value_strides[2], end, arguments.head_size);
-    lines_of_keys.bring(ring_of_keys);
-    barrier(0).arrive_behind_copies();
+    lines_of_keys.prefetch(ring_of_keys);
+    barrier(0).arrive_after_copies();
     Attention attention(rows, first_row, end_row, nullptr);
     float scores[1][Attention::columns][Core::sums] = {};
     typename Core::Rows weights[Attention::columns];
@@ -787,39 +794,39 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
     const uint32_t group = group_index();
     const Queries own_queries{queries + group * (group_rows * Queries::row_bytes)};
     // Waits for the keys of a tile, and the values of the one before, and begins to multiply the keys.
-    const auto multiply_keys = [&](uint32_t slot, uint32_t turn) {
-        barrier(slot).await(turn);
+    const auto multiply_keys = [&](uint32_t slot, uint32_t phase) {
+        barrier(slot).await(phase);
         show_products_shared();
         begin_products();
 #pragma unroll
-        for (uint32_t place = 0; place < size; place += matrix_side) {
-            const uint64_t rows_of_group = own_queries.describe(0, place);
-            const uint64_t lines = Keys{ring_of_keys + slot * tile_bytes}.describe(0, place);
-            if (place == 0)
+        for (uint32_t first_element = 0; first_element < size; first_element += matrix_side) {
+            const uint64_t rows_of_group = own_queries.describe(0, first_element);
+            const uint64_t lines = Keys{ring_of_keys + slot * tile_bytes}.describe(0, first_element);
+            if (first_element == 0)
                 multiply_group<T, true, true, false>(all_scores, rows_of_group, lines);
             else
                 multiply_group<T, true, true>(all_scores, rows_of_group, lines);
         }
         commit_products();
     };
-    const auto bring = [&](uint32_t slot, uint32_t next) {
-        lines_of_values.bring(ring_of_values + slot * tile_bytes);
-        lines_of_keys.bring(ring_of_keys + next * tile_bytes);
-        barrier(next).arrive_behind_copies();
+    const auto prefetch = [&](uint32_t slot, uint32_t next) {
+        lines_of_values.prefetch(ring_of_values + slot * tile_bytes);
+        lines_of_keys.prefetch(ring_of_keys + next * tile_bytes);
+        barrier(next).arrive_after_copies();
     };
     const auto multiply_values = [&](uint32_t slot) {
         const Values values{ring_of_values + slot * tile_bytes};
 #pragma unroll
         for (uint32_t c = 0; c < Attention::columns; ++c)
-            multiply_held<T, false>(sums, weights[c], values.describe(0, c * matrix_side));
+            multiply_resident<T, false>(sums, weights[c], values.describe(0, c * matrix_side));
         commit_products();
     };
-    const auto make_weights = [&](uint32_t first, float(&changes)[1][Attention::held]) {
+    const auto make_weights = [&](uint32_t first, float(&changes)[1][Attention::lane_rows]) {
         attention.find_maxima(rows, first, scores, changes);
 #pragma unroll
         for (uint32_t c = 0; c < Attention::columns; ++c)
             attention.weigh(0, scores[0][c]);
-        // Weights are made before anything waits: compilers move neither over a branch, which nothing takes.
+        // Weights are computed before any wait: compilers move neither over a branch, which nothing takes.
         if (attention.totals[0][0] + attention.totals[0][1] < 0)
             asm volatile("nanosleep.u32 0;");
     };
@@ -828,37 +835,37 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
         for (uint32_t c = 0; c < Attention::columns; ++c)
             weights[c] = Core::rows_of(scores[0][c]);
     };
-    float changes[1][Attention::held];
+    float changes[1][Attention::lane_rows];
     multiply_keys(0, 0);
-    bring(0, 1);
+    prefetch(0, 1);
     await_products<0>();
     pin(all_scores);
     make_weights(0, changes);
     round_weights();
     uint32_t slot = 1;
     uint32_t before = 0;
-    uint32_t turn = 0;
+    uint32_t phase = 0;
 #pragma unroll 1
     for (uint32_t first = keys; first < end; first += keys) {
         const uint32_t next = slot + 1 == slots ? 0 : slot + 1;
-        // The second group knows before its turn that nobody needs what the next tiles replace.
-        const bool is_early = Shape::takes_turns && group == 1;
+        // The second group knows before it multiplies that the slots of the next tiles are free.
+        const bool is_early = Shape::alternates && group == 1;
         if (is_early)
-            bring(slot, next);
+            prefetch(slot, next);
         // Groups begin products in turns: while one makes weights, the other multiplies.
-        if constexpr (Shape::takes_turns) {
+        if constexpr (Shape::alternates) {
             if (group != 0 || first != keys)
                 await_group(group);
         } else {
             synchronize_block();
         }
-        multiply_keys(slot, turn);
+        multiply_keys(slot, phase);
         multiply_values(before);
-        if constexpr (Shape::takes_turns)
+        if constexpr (Shape::alternates)
             if (group == 0 || first + keys < end)
                 release_group(1 - group);
         if (!is_early)
-            bring(slot, next);
+            prefetch(slot, next);
         await_products<1>();
         pin(all_scores);
         make_weights(first, changes);
@@ -868,11 +875,11 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
         round_weights();
         before = slot;
         slot = next;
-        turn ^= next == 0 ? 1 : 0;
+        phase ^= next == 0 ? 1 : 0;
     }
     // Where no key is seen there are no values.
     if (end != 0) {
-        barrier(slot).await(turn);
+        barrier(slot).await(phase);
         show_products_shared();
         begin_products();
         multiply_values(before);
@@ -890,8 +897,8 @@ TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
     attend_by_groups<GroupShape<T, Size, IsAny>>(arguments);
 #elif defined(TALLOW_MATRIX_CORES)
     // Larger heads would leave too few registers.
-    constexpr uint32_t teams = has_named_barriers && Size <= 128 && !IsAny ? 2 : 1;
-    using Shape = AttentionShape<T, Size, attention_rows, 1, teams, false, IsAny>;
+    constexpr uint32_t subgroups = has_named_barriers && Size <= 128 && !IsAny ? 2 : 1;
+    using Shape = AttentionShape<T, Size, attention_rows, 1, subgroups, false, IsAny>;
     attend_on_matrix_cores<Shape>(arguments, attention_rows);
 #else
     attend_rows<RowAttention<T, Size, 8>>(arguments, attention_rows);

@@ -1,8 +1,8 @@
-// Products of a row of x and rows of weights in blocks.
+// Products of an activation row with block-quantized weights.
 //
-// A wave takes rows of weights. It brings the bytes of a part of each to shared memory in whole accesses, wherever
+// A wave takes rows of weights. It stages the bytes of a part of each in shared memory by aligned accesses, wherever
 // blocks begin, and then each lane takes 32 weights of each row. Sums have one order, whatever else is computed: that
-// of a lane's parts, then the lanes by halves, then the waves that share a row. So a row of x has the same result alone
+// of a lane's parts, then the lanes pairwise, then the waves that share a row. So a row of x has the same result alone
 // and among others: see block_rows.hpp.
 #pragma once
 
@@ -11,84 +11,85 @@
 
 namespace tallow {
 
-// What a block's windows take of the 48 KiB of shared memory; the rest has what waves hand each other.
-constexpr uint32_t most_windows_bytes = 46 << 10;
+// What a block's windows take of the 48 KiB of shared memory; waves exchange sums in the remainder.
+constexpr uint32_t max_windows_bytes = 46 << 10;
 
 // The windows of a wave's rows in shared memory: accesses that have a part of each. Where copies do not wait, those of
-// the next parts are under way.
+// the next parts are in flight.
 template <typename Block, uint32_t Rows> struct Windows {
     static constexpr uint32_t blocks = wave_size * lane_weights / Block::elements;
     static constexpr uint32_t bytes = blocks * sizeof(Block);
-    static constexpr uint32_t accesses = Brought<Block>::template accesses<bytes>;
-    static_assert(accesses * access_bytes <= least_blocks_bytes, "a window is inside what may be read");
+    static constexpr uint32_t accesses = StagedBlocks<Block>::template accesses<bytes>;
+    static_assert(accesses * access_bytes <= min_blocks_bytes, "a window is inside what may be read");
 #if defined(TALLOW_HAS_ASYNC_COPIES)
     static constexpr uint32_t slot_bytes = waves_per_block * Rows * accesses * access_bytes;
-    static constexpr uint32_t slots = 3 * slot_bytes <= most_windows_bytes ? 3 : 2;
+    static constexpr uint32_t slots = 3 * slot_bytes <= max_windows_bytes ? 3 : 2;
 #else
     static constexpr uint32_t slots = 1;
 #endif
     bits128 memory[slots][Rows][accesses];
-    // The words of a last block may end behind it.
-    bits128 behind;
+    // The words of the last block may end past it.
+    bits128 padding;
 };
 
-// The parts of rows of weights on their way to shared memory. A window begins with the access in which its part does,
-// and what it has of the next row does no harm. Behind all weights nothing is read: no window begins so late.
+// The parts of rows of weights that are copied to shared memory. A window begins with the access in which its part
+// does, and what it has of the next row does no harm. Nothing past the end of the weights is read: no window begins so
+// late.
 template <typename Block, uint32_t Rows> struct Stream {
     using Wave = Windows<Block, Rows>;
 
-    // Where the lane brings the first bytes of the first window, and where it has its block if that begins a window.
-    SharedPlace target;
-    SharedPlace block;
-    // What the lane brings of a window that would begin with a row, how far behind such a one the row begins, and how
-    // far behind it the last window does.
+    // Where the lane stores the first bytes of the first window, and where it has its block if that begins a window.
+    SharedAddress target;
+    SharedAddress block;
+    // The first access of the lane to a window that would begin with a row, the offset of the row in it, and that of
+    // the last window.
     const uint8_t* sources[Rows];
     uint32_t skews[Rows];
     int lasts[Rows];
 
     template <typename Arguments>
     TALLOW_INLINE Stream(Wave& wave, const Arguments& arguments, uint32_t first_row)
-        : target(place_of_shared(&wave.memory[0][0][0]) + lane_index() * access_bytes),
-          block(place_of_shared(&wave.memory[0][0][0]) + lane_index() / lanes_of_block<Block> * sizeof(Block)) {
+        : target(shared_address_of(&wave.memory[0][0][0]) + lane_index() * access_bytes),
+          block(shared_address_of(&wave.memory[0][0][0]) + lane_index() / lanes_of_block<Block> * sizeof(Block)) {
         constexpr uint32_t far = 1u << 26;
         const uint32_t length = arguments.hidden / Block::elements * static_cast<uint32_t>(sizeof(Block));
         const uint64_t end = (arguments.blocks + arguments.readable + access_bytes - 1) / access_bytes;
 #pragma unroll
         for (uint32_t r = 0; r < Rows; ++r) {
-            // Behind the last row it is the last one again.
+            // Past the last row it is the last one again.
             const uint32_t row = first_row + r < arguments.rows ? first_row + r : arguments.rows - 1;
             const uint64_t begin = arguments.blocks + uint64_t{row} * length;
             const uint32_t reach = static_cast<uint32_t>(end) - static_cast<uint32_t>(begin / access_bytes);
             lasts[r] = static_cast<int>((reach < far ? reach : far) - Wave::accesses) * static_cast<int>(access_bytes);
-            skews[r] = Brought<Block>::skew(begin);
+            skews[r] = StagedBlocks<Block>::skew(begin);
             sources[r] = pointer_to<const uint8_t>(begin - skews[r]) + lane_index() * access_bytes;
         }
     }
 
-    // Where the window of the part that begins `offset` behind its row begins.
+    // Where the window of the part that at `offset` in its row begins.
     TALLOW_INLINE int window_of(uint32_t r, uint32_t offset) const {
         constexpr bool is_steady = Wave::bytes % access_bytes == 0;
         const uint32_t access = is_steady ? offset : (offset + skews[r]) / access_bytes * access_bytes;
         return static_cast<int>(access) < lasts[r] ? static_cast<int>(access) : lasts[r];
     }
 
-    TALLOW_INLINE void bring_part(uint32_t slot, uint32_t offset) const {
+    TALLOW_INLINE void prefetch_part(uint32_t slot, uint32_t offset) const {
 #pragma unroll
         for (uint32_t r = 0; r < Rows; ++r) {
             const uint8_t* const source = sources[r] + window_of(r, offset);
 #pragma unroll
             for (uint32_t begin = 0; begin < Wave::accesses; begin += wave_size)
-                bring(begin + wave_size <= Wave::accesses || begin + lane_index() < Wave::accesses,
-                      target + ((slot * Rows + r) * Wave::accesses + begin) * access_bytes,
-                      source + begin * access_bytes);
+                prefetch_access(begin + wave_size <= Wave::accesses || begin + lane_index() < Wave::accesses,
+                                target + ((slot * Rows + r) * Wave::accesses + begin) * access_bytes,
+                                source + begin * access_bytes);
         }
     }
 
     // The block of a lane in such a part, once that is there.
     TALLOW_INLINE const Block& block_of(uint32_t slot, uint32_t r, uint32_t offset) const {
-        const uint32_t place = offset + skews[r] - static_cast<uint32_t>(window_of(r, offset));
+        const uint32_t in_window = offset + skews[r] - static_cast<uint32_t>(window_of(r, offset));
         const uint32_t window = (slot * Rows + r) * Wave::accesses * access_bytes;
-        return *reinterpret_cast<const Block*>(pointer_of_shared(block + window + place));
+        return *reinterpret_cast<const Block*>(pointer_of_shared(block + window + in_window));
     }
 };
 
@@ -105,7 +106,7 @@ TALLOW_INLINE void add_product(const int (&dots)[Planes], float step, float sum,
 #pragma unroll
     for (uint32_t plane = 1; plane < Planes; ++plane)
         dot = multiply_add(dot, 256.0f, static_cast<float>(dots[plane]));
-    // A step that is infinite meets weights, and not what these are made of.
+    // An infinite step is multiplied with weights, not with their quants.
     const float product = bias == 0.0f  ? dot * step
                           : Planes == 1 ? multiply_add(dot, step, bias * sum)
                                         : multiply_add(bias, sum, dot) * step;
@@ -139,8 +140,8 @@ template <typename Block, uint32_t Planes> struct OnlyRowOfX {
 #pragma unroll
             for (uint32_t quad = 0; quad < lane_weights / 4; quad += words) {
                 const uint32_t element =
-                    first + 4 * quad / run_length<Block> * apart<Block> + 4 * quad % run_length<Block>;
-                const auto access = load_registers<access_bytes>(begin + Row::place_of_quant(element, plane));
+                    first + 4 * quad / run_length<Block> * run_stride<Block> + 4 * quad % run_length<Block>;
+                const auto access = load_registers<access_bytes>(begin + Row::quant_offset(element, plane));
 #pragma unroll
                 for (uint32_t k = 0; k < words; ++k)
                     numbers.quads[plane][quad + k] = access.values[k];
@@ -149,7 +150,7 @@ template <typename Block, uint32_t Planes> struct OnlyRowOfX {
 #pragma unroll
         for (uint32_t sum = 0; sum < Row::sums; ++sum)
             numbers.steps_and_sums[sum] =
-                load_registers<Row::sum_bytes>(begin + Row::place_of_sum(first + sum * groups_apart<Block>));
+                load_registers<Row::sum_bytes>(begin + Row::sum_offset(first + sum * group_stride<Block>));
         return numbers;
     }
 
@@ -166,12 +167,12 @@ template <typename Block, uint32_t Planes> struct OnlyRowOfX {
             const auto loaded = blocks[r]->template load<length>(i, grid);
 #pragma unroll
             for (uint32_t quad = 0; quad < lane_weights / 4; ++quad) {
-                const uint32_t place = i + quad / length * apart<Block> + quad % length * 4;
-                quads[r][quad] = signed_quads<Block>(blocks[r]->quads(loaded, quad % length, place));
+                const uint32_t element = i + quad / length * run_stride<Block> + quad % length * 4;
+                quads[r][quad] = signed_quads<Block>(blocks[r]->quads(loaded, quad % length, element));
             }
 #pragma unroll
             for (uint32_t run = 0; run < Row::sums; ++run)
-                groups[r][run] = ScaleOfGroup::of(*blocks[r], (i + run * groups_apart<Block>) / Block::group);
+                groups[r][run] = ScaleOfGroup::of(*blocks[r], (i + run * group_stride<Block>) / Block::group);
         }
 #pragma unroll
         for (uint32_t run = 0; run < Row::sums; ++run) {
@@ -210,13 +211,13 @@ struct Round {
     uint32_t parts;
     uint32_t count;
 
-    TALLOW_INLINE Round(uint32_t member, uint32_t split_bits, uint32_t all)
-        : first(member), step(1u << split_bits), parts(all),
-          count(all > member ? ((all - member - 1) >> split_bits) + 1 : 0) {
+    TALLOW_INLINE Round(uint32_t split, uint32_t split_bits, uint32_t all)
+        : first(split), step(1u << split_bits), parts(all),
+          count(all > split ? ((all - split - 1) >> split_bits) + 1 : 0) {
     }
 
     TALLOW_INLINE uint32_t begin(uint32_t row, uint32_t split_bits) const {
-        // Numbers that follow each other, times 2**32 over the golden ratio, lie far apart.
+        // Consecutive numbers times 2**32 over the golden ratio are far from each other.
         constexpr uint32_t golden = 2654435769u;
         return first + (multiply_high(row / block_rows * golden, count) << split_bits);
     }
@@ -228,20 +229,20 @@ struct Round {
 // The sums of the parts that a wave takes of rows from `row` on.
 template <typename Block, uint32_t Planes, uint32_t Rows, typename Arguments>
 TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& windows, const uint32_t* grid,
-                             uint32_t row, uint32_t member, float (&sums)[Rows]) {
+                             uint32_t row, uint32_t split, float (&sums)[Rows]) {
     using Wave = Windows<Block, Rows>;
     using X = OnlyRowOfX<Block, Planes>;
     constexpr uint32_t ahead = Wave::slots - 1;
     const Stream<Block, Rows> stream(windows, arguments, row);
     const uint32_t length = arguments.hidden / Block::elements;
-    const Round round(member, arguments.split_bits, (length + Wave::blocks - 1) / Wave::blocks);
+    const Round round(split, arguments.split_bits, (length + Wave::blocks - 1) / Wave::blocks);
     uint32_t part = round.begin(row, arguments.split_bits);
     uint32_t next = part;
     // Unrolled, it takes registers that compilers then spill.
 #pragma unroll 1
     for (uint32_t slot = 0; slot < ahead; ++slot) {
         if (slot < round.count)
-            stream.bring_part(slot, next * Wave::bytes);
+            stream.prefetch_part(slot, next * Wave::bytes);
         commit_copies();
         next = round.after(next);
     }
@@ -253,7 +254,7 @@ TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& w
 #pragma unroll 1
     for (uint32_t left = round.count; left != 0; --left) {
         if (left > ahead)
-            stream.bring_part(slot == 0 ? ahead : slot - 1, next * Wave::bytes);
+            stream.prefetch_part(slot == 0 ? ahead : slot - 1, next * Wave::bytes);
         commit_copies();
         next = round.after(next);
         await_copies<ahead>();
@@ -274,7 +275,7 @@ TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& w
 }
 
 // The rows of weights that a wave takes at a time. They share what is read of x, but windows of large blocks would
-// leave room for few on their way.
+// leave registers for few in flight.
 template <typename Block, uint32_t Planes> TALLOW_INLINE constexpr uint32_t rows_at_once() {
     if (sizeof(Block) >= Block::elements)
         return 1;
@@ -286,9 +287,9 @@ template <typename Block, uint32_t Planes> TALLOW_INLINE constexpr uint32_t rows
 // different ones.
 template <uint32_t Count> TALLOW_INLINE uint32_t row_of_group(uint32_t number) {
     constexpr uint32_t in_tile = block_rows / Count;
-    const uint32_t place = number % (block_rows_apart * in_tile);
-    const uint32_t tile = number / (block_rows_apart * in_tile) * block_rows_apart + place % block_rows_apart;
-    return tile * block_rows + place / block_rows_apart * Count;
+    const uint32_t in_tiles = number % (interleaved_tiles * in_tile);
+    const uint32_t tile = number / (interleaved_tiles * in_tile) * interleaved_tiles + in_tiles % interleaved_tiles;
+    return tile * block_rows + in_tiles / interleaved_tiles * Count;
 }
 
 // Where rows are few, waves share some: each takes parts of its own, and the first of them adds the sums up.
@@ -299,26 +300,26 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
     __shared__ Windows<Block, count> shared[waves_per_block];
     __shared__ float partial[waves_per_block][count];
     const uint32_t* const grid = stage_grid<Block>();
-    const uint32_t split = 1u << arguments.split_bits;
-    const uint32_t member = wave_index() & (split - 1);
-    constexpr uint32_t apart_rows = block_rows_apart * block_rows;
-    const uint32_t groups = (arguments.rows + apart_rows - 1) / apart_rows * (apart_rows / count);
+    const uint32_t splits = 1u << arguments.split_bits;
+    const uint32_t split = wave_index() & (splits - 1);
+    constexpr uint32_t interleaved_rows = interleaved_tiles * block_rows;
+    const uint32_t groups = (arguments.rows + interleaved_rows - 1) / interleaved_rows * (interleaved_rows / count);
     const uint32_t step = waves_per_block >> arguments.split_bits;
     for (uint32_t first = block_index() * step; first < groups; first += grid_blocks() * step) {
         const uint32_t row = row_of_group<count>(first + (wave_index() >> arguments.split_bits));
         float sums[count] = {};
         if (row < arguments.rows) {
-            add_parts<Block, Planes>(arguments, shared[wave_index()], grid, row, member, sums);
+            add_parts<Block, Planes>(arguments, shared[wave_index()], grid, row, split, sums);
             add_lanes(sums);
         }
-        if (split != 1) {
-            if (lane_index() == 0 && member != 0) {
+        if (splits != 1) {
+            if (lane_index() == 0 && split != 0) {
 #pragma unroll
                 for (uint32_t r = 0; r < count; ++r)
                     partial[wave_index()][r] = sums[r];
             }
             synchronize_block();
-            for (uint32_t other = 1; member == 0 && other < split; ++other) {
+            for (uint32_t other = 1; split == 0 && other < splits; ++other) {
 #pragma unroll
                 for (uint32_t r = 0; r < count; ++r)
                     sums[r] += partial[wave_index() + other][r];
@@ -327,13 +328,13 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
         }
 #pragma unroll
         for (uint32_t r = 0; r < count; ++r)
-            if (member == 0 && lane_index() == 0 && row + r < arguments.rows)
+            if (split == 0 && lane_index() == 0 && row + r < arguments.rows)
                 pointer_to<float>(arguments.result)[row + r] = sums[r];
     }
 }
 
 // Weights that are floats have no blocks: a lane takes 8 at a time, a wave a row.
-template <typename Block, uint32_t Held, typename Arguments>
+template <typename Block, uint32_t XRows, typename Arguments>
 TALLOW_INLINE void float_product(const Arguments& arguments) {
     constexpr uint32_t run = 8;
     let_next_kernel_begin();
@@ -343,15 +344,15 @@ TALLOW_INLINE void float_product(const Arguments& arguments) {
     for (uint32_t row = block_index() * waves_per_block + wave_index(); row < arguments.rows; row += waves) {
         const Block* const weights =
             pointer_to<const Block>(arguments.blocks) + static_cast<uint64_t>(row) * arguments.hidden;
-        float sums[Held] = {};
+        float sums[XRows] = {};
         for (uint32_t i = lane_index() * run; i < arguments.hidden; i += wave_size * run) {
             float factors[run];
             load_floats(&weights[i].value, factors);
 #pragma unroll
-            for (uint32_t h = 0; h < Held; ++h) {
-                const uint32_t held = Held == 1 || h < arguments.x_rows ? h : 0;
+            for (uint32_t h = 0; h < XRows; ++h) {
+                const uint32_t x_row = XRows == 1 || h < arguments.x_rows ? h : 0;
                 float values[run];
-                load_floats(x + held * arguments.x_stride + i, values);
+                load_floats(x + x_row * arguments.x_stride + i, values);
 #pragma unroll
                 for (uint32_t k = 0; k < run; ++k)
                     sums[h] = multiply_add(factors[k], values[k], sums[h]);
@@ -359,7 +360,7 @@ TALLOW_INLINE void float_product(const Arguments& arguments) {
         }
         add_lanes(sums);
 #pragma unroll
-        for (uint32_t h = 0; h < Held; ++h)
+        for (uint32_t h = 0; h < XRows; ++h)
             if (lane_index() == 0 && h < arguments.x_rows)
                 pointer_to<float>(arguments.result)[static_cast<uint64_t>(h) * arguments.rows + row] = sums[h];
     }

@@ -1,8 +1,9 @@
-// Products of several rows of x and rows of weights in blocks.
+// Products of several activation rows with block-quantized weights.
 //
-// A block takes 16 rows of weights, parts of which it brings to shared memory. Matrix cores that multiply bytes make
-// sums of 32 weights, or of 16 that share a scale, for all rows of x at once. What a lane of the product of one row
-// adds up, see block_product.hpp, a wave has sums of here, for some of those lanes. So sums have the same order there.
+// A block takes 16 rows of weights, parts of which it stages in shared memory. Matrix cores that multiply bytes make
+// sums of 32 weights, or of 16 that share a scale, for all activation rows at once. What a lane of the product of one
+// row adds up, see block_product.hpp, a wave has sums of here, for some of those lanes. So sums have the same order
+// there.
 #pragma once
 
 #include "block_product.hpp"
@@ -16,12 +17,12 @@ template <typename Weights> struct RowsTile {
     static_assert(block_rows == matrix_side);
     static constexpr uint32_t blocks = wave_size * lane_weights / Block::elements;
     // An odd number, so that lanes which read of rows side by side meet different banks.
-    static constexpr uint32_t accesses = Brought<Block>::template accesses<blocks * sizeof(Block)> | 1;
+    static constexpr uint32_t accesses = StagedBlocks<Block>::template accesses<blocks * sizeof(Block)> | 1;
     static constexpr uint32_t window = columns * accesses;
 #if defined(TALLOW_HAS_ASYNC_COPIES)
-    static constexpr uint32_t most_slots = (most_windows_bytes - (4 << 10)) / (window * access_bytes);
-    static constexpr uint32_t slots = most_slots < 4 ? most_slots : 4;
-    static_assert(slots > 1, "a part is under way while another one is multiplied");
+    static constexpr uint32_t max_slots = (max_windows_bytes - (4 << 10)) / (window * access_bytes);
+    static constexpr uint32_t slots = max_slots < 4 ? max_slots : 4;
+    static_assert(slots > 1, "a part is in flight while another one is multiplied");
 #else
     static constexpr uint32_t slots = 1;
 #endif
@@ -32,7 +33,7 @@ struct PartsInOrder {
     uint32_t row;
     uint32_t split_bits;
     uint32_t all;
-    uint32_t member = 0;
+    uint32_t split = 0;
     uint32_t part = 0;
     uint32_t left = 0;
 
@@ -41,29 +42,29 @@ struct PartsInOrder {
         begin();
     }
     // Whether this part is the last one of its wave.
-    TALLOW_INLINE bool ends_member() const {
+    TALLOW_INLINE bool ends_split() const {
         return left == 1;
     }
     TALLOW_INLINE void advance() {
-        if (ends_member()) {
-            ++member;
+        if (ends_split()) {
+            ++split;
             begin();
         } else {
-            part = Round(member, split_bits, all).after(part);
+            part = Round(split, split_bits, all).after(part);
             --left;
         }
     }
 
   private:
     TALLOW_INLINE void begin() {
-        const Round round(member, split_bits, all);
+        const Round round(split, split_bits, all);
         part = round.begin(row, split_bits);
         left = round.count;
     }
 };
 
-// How a block brings parts of its rows of weights: each thread some accesses. The last row of all stands for those
-// behind it. Offsets are from the access in which the first row begins.
+// How a block stages parts of its rows of weights: each thread makes some accesses. The last row is repeated past the
+// end. Offsets are from the access in which the first row begins.
 template <typename Block> struct RowsInParts {
     using Tile = RowsTile<Block>;
     static constexpr uint32_t part_bytes = Tile::blocks * sizeof(Block);
@@ -73,14 +74,14 @@ template <typename Block> struct RowsInParts {
     uint32_t reach;
     // Where the accesses of a thread are, and where the rows of a lane begin, in the first part.
     uint32_t accesses[rounds];
-    uint32_t rows[ByteCore::held];
+    uint32_t rows[ByteCore::lane_rows];
 
     template <typename Arguments> TALLOW_INLINE RowsInParts(const Arguments& arguments, uint32_t row) {
         constexpr uint64_t far = 1u << 31;
         const uint32_t length = arguments.hidden / Block::elements * static_cast<uint32_t>(sizeof(Block));
         const uint32_t last = arguments.rows - 1 - row;
         const uint64_t first = arguments.blocks + uint64_t{row} * length;
-        const uint32_t skew = Brought<Block>::skew(first);
+        const uint32_t skew = StagedBlocks<Block>::skew(first);
         const uint64_t left = arguments.blocks + arguments.readable - (first - skew);
         begin = pointer_to<const uint8_t>(first - skew);
         reach = static_cast<uint32_t>(left < far ? left : far);
@@ -91,52 +92,53 @@ template <typename Block> struct RowsInParts {
             accesses[round] = skew + own * length + number % Tile::accesses * access_bytes;
         }
 #pragma unroll
-        for (uint32_t h = 0; h < ByteCore::held; ++h)
+        for (uint32_t h = 0; h < ByteCore::lane_rows; ++h)
             rows[h] = skew + (ByteCore::row(h) < last ? ByteCore::row(h) : last) * length;
     }
-    // Accesses behind all weights are none.
-    TALLOW_INLINE void bring(bits128* window, uint32_t part) const {
-        const SharedPlace target = place_of_shared(window + thread_index());
+    // Nothing past the end of the weights is read.
+    TALLOW_INLINE void prefetch(bits128* window, uint32_t part) const {
+        const SharedAddress target = shared_address_of(window + thread_index());
 #pragma unroll
         for (uint32_t round = 0; round < rounds; ++round) {
             const uint32_t here = accesses[round] + part * part_bytes;
-            const uint32_t source = here - Brought<Block>::skew(here);
+            const uint32_t source = here - StagedBlocks<Block>::skew(here);
             const bool is_inside =
                 (round + 1) * block_size <= Tile::window || round * block_size + thread_index() < Tile::window;
-            tallow::bring(is_inside && source < reach, target + round * (block_size * access_bytes), begin + source);
+            tallow::prefetch_access(is_inside && source < reach, target + round * (block_size * access_bytes),
+                                    begin + source);
         }
     }
-    // The blocks of a part of held row h in such a window.
+    // The blocks of a part of the lane's row h in such a window.
     TALLOW_INLINE const Block* blocks_of(const bits128* window, uint32_t h, uint32_t part) const {
         const auto* const own = reinterpret_cast<const uint8_t*>(window + ByteCore::row(h) * Tile::accesses);
-        return reinterpret_cast<const Block*>(own + Brought<Block>::skew(rows[h] + part * part_bytes));
+        return reinterpret_cast<const Block*>(own + StagedBlocks<Block>::skew(rows[h] + part * part_bytes));
     }
 };
 
 // The sums that a wave has: of every lane whose index has its own one as remainder, by as many columns as there are
 // rows of x.
-template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> struct SumsOfLanes {
+template <typename Block, uint32_t Planes, uint32_t XRows, typename Arguments> struct SumsOfLanes {
     using Core = ByteCore;
     using Row = RowOfX<Planes, sum_length<Block>>;
     static constexpr uint32_t lanes = wave_size / waves_per_block;
-    static constexpr uint32_t across = Held > Core::columns ? Held / Core::columns : 1;
+    static constexpr uint32_t across = XRows > Core::columns ? XRows / Core::columns : 1;
     static constexpr uint32_t chunks = sum_length<Block> / 16;
-    // Lanes of a wave follow each other by so many weights, in each of which a row of x has the same order.
+    // The lanes of a wave are this many weights from each other, in each of which an activation row has the same order.
     static constexpr uint32_t step = waves_per_block * lane_weights;
     static constexpr uint32_t in_block = lanes_of_block<Block>;
     static_assert(Core::columns % x_rows_together == 0 && step % 128 == 0 &&
                   (waves_per_block % in_block == 0 || in_block % waves_per_block == 0));
     // Columns of a lane's sums.
-    static constexpr uint32_t own_columns = Core::sums / Core::held;
+    static constexpr uint32_t own_columns = Core::sums / Core::lane_rows;
 
-    // What the rows of x have for the weights of a lane.
+    // The numbers of the activation rows for the weights of a lane.
     struct Numbers {
-        uint32_t quads[Row::sums][Planes][Core::held_columns][chunks][Core::words];
+        uint32_t quads[Row::sums][Planes][Core::lane_columns][chunks][Core::words];
         Registers<Row::sum_bytes> steps_and_sums[Row::sums][own_columns];
     };
-    using Quads = uint32_t[Row::sums][Core::held][chunks][Core::words];
+    using Quads = uint32_t[Row::sums][Core::lane_rows][chunks][Core::words];
     struct Groups {
-        ScaleOfGroup groups[Row::sums][Core::held];
+        ScaleOfGroup groups[Row::sums][Core::lane_rows];
     };
     // Where scales take more than a load, those who hold the same rows find them for some lanes each.
     static constexpr uint32_t alike = Block::group < Block::elements ? Core::alike : 1;
@@ -150,30 +152,31 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
         : arguments(arguments), grid(grid), row_bytes(Row::row_bytes(arguments.hidden)) {
     }
 
-    static constexpr TALLOW_INLINE uint32_t spread(uint32_t place) {
-        return Row::spread(x_rows_together, place);
+    static constexpr TALLOW_INLINE uint32_t spread(uint32_t offset) {
+        return Row::spread(x_rows_together, offset);
     }
     TALLOW_INLINE uint32_t begin_of(uint32_t column) const {
-        return Row::offset(Held < Core::columns ? column % Held : column, x_rows_together, row_bytes, 0);
+        return Row::offset(XRows < Core::columns ? column % XRows : column, x_rows_together, row_bytes, 0);
     }
     TALLOW_INLINE Numbers load(uint32_t lane, uint32_t n, uint32_t part) const {
         Numbers numbers;
         const uint8_t* const x = pointer_to<const uint8_t>(arguments.x);
         const uint32_t begin = part * spread(Row::part_bytes) + n * Core::columns * row_bytes;
-        const uint32_t of_quads = begin + spread(Row::place_of_quant(lane * step, 0));
-        const uint32_t of_sums = begin + spread(Row::place_of_sum(lane * step) - Row::place_of_sum(0));
+        const uint32_t of_quads = begin + spread(Row::quant_offset(lane * step, 0));
+        const uint32_t of_sums = begin + spread(Row::sum_offset(lane * step) - Row::sum_offset(0));
 #pragma unroll
         for (uint32_t run = 0; run < Row::sums; ++run) {
 #pragma unroll
-            for (uint32_t k = 0; k < Core::held_columns; ++k) {
-                const uint32_t column = begin_of(Core::held_column(k));
+            for (uint32_t k = 0; k < Core::lane_columns; ++k) {
+                const uint32_t column = begin_of(Core::lane_column(k));
 #pragma unroll
                 for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-                    const uint32_t place = (run * chunks + chunk) * 16;
+                    const uint32_t weight = (run * chunks + chunk) * 16;
                     const uint32_t element = first_element<Block>(wave_index()) +
-                                             place / run_length<Block> * apart<Block> + place % run_length<Block>;
+                                             weight / run_length<Block> * run_stride<Block> +
+                                             weight % run_length<Block>;
                     const uint8_t* const source =
-                        x + (of_quads + (column + spread(Row::place_of_quant(element, 0)) + Core::first_depth()));
+                        x + (of_quads + (column + spread(Row::quant_offset(element, 0)) + Core::first_depth()));
 #pragma unroll
                     for (uint32_t plane = 0; plane < Planes; ++plane) {
                         const auto words = load_registers<4 * Core::words>(source + plane * spread(Row::cell));
@@ -188,59 +191,59 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
                 numbers.steps_and_sums[run][c] = load_registers<Row::sum_bytes>(
                     x + (of_sums +
                          (begin_of(Core::column(c)) +
-                          spread(Row::place_of_sum(first_element<Block>(wave_index()) + run * groups_apart<Block>)))));
+                          spread(Row::sum_offset(first_element<Block>(wave_index()) + run * group_stride<Block>)))));
         }
         return numbers;
     }
 
-    // Where the weights of a lane are: a block of the part, and the first one's place in it.
+    // Where the weights of a lane are: a block of the part, and the position of the first one in it.
     static TALLOW_INLINE uint32_t block_of(uint32_t lane) {
         return lane * waves_per_block / in_block + wave_index() / in_block;
     }
-    static TALLOW_INLINE uint32_t place_of(uint32_t lane) {
+    static TALLOW_INLINE uint32_t first_weight_of(uint32_t lane) {
         return first_weight<Block>(lane * waves_per_block % in_block + wave_index() % in_block);
     }
     // The scales of a lane's weights, of which the rows have these blocks.
-    static TALLOW_INLINE Groups groups_of(uint32_t lane, const Block* const (&blocks)[Core::held]) {
-        Groups found;
+    static TALLOW_INLINE Groups groups_of(uint32_t lane, const Block* const (&blocks)[Core::lane_rows]) {
+        Groups result;
 #pragma unroll
-        for (uint32_t h = 0; h < Core::held; ++h)
+        for (uint32_t h = 0; h < Core::lane_rows; ++h)
 #pragma unroll
             for (uint32_t run = 0; run < Row::sums; ++run)
-                found.groups[run][h] = ScaleOfGroup::of(blocks[h][block_of(lane)],
-                                                        (place_of(lane) + run * groups_apart<Block>) / Block::group);
-        return found;
+                result.groups[run][h] = ScaleOfGroup::of(
+                    blocks[h][block_of(lane)], (first_weight_of(lane) + run * group_stride<Block>) / Block::group);
+        return result;
     }
     static TALLOW_INLINE Groups groups_from(const Groups& own, uint32_t lane) {
-        Groups found;
+        Groups result;
 #pragma unroll
-        for (uint32_t h = 0; h < Core::held; ++h)
+        for (uint32_t h = 0; h < Core::lane_rows; ++h)
 #pragma unroll
             for (uint32_t run = 0; run < Row::sums; ++run) {
                 const ScaleOfGroup& group = own.groups[run][h];
-                found.groups[run][h] = {shuffle_from(group.scale, lane),
-                                        Block::has_offset ? shuffle_from(group.offset, lane) : 0.0f};
+                result.groups[run][h] = {shuffle_from(group.scale, lane),
+                                         Block::has_offset ? shuffle_from(group.offset, lane) : 0.0f};
             }
-        return found;
+        return result;
     }
-    TALLOW_INLINE void load_weights(uint32_t lane, const Block* const (&blocks)[Core::held], Quads& quads) const {
+    TALLOW_INLINE void load_weights(uint32_t lane, const Block* const (&blocks)[Core::lane_rows], Quads& quads) const {
 #pragma unroll
-        for (uint32_t h = 0; h < Core::held; ++h) {
+        for (uint32_t h = 0; h < Core::lane_rows; ++h) {
             const Block& block = blocks[h][block_of(lane)];
 #pragma unroll
-            for (uint32_t place = 0; place < lane_weights; place += 16) {
-                const uint32_t first = place_of(lane) + place % run_length<Block> + Core::first_depth();
+            for (uint32_t weight = 0; weight < lane_weights; weight += 16) {
+                const uint32_t first = first_weight_of(lane) + weight % run_length<Block> + Core::first_depth();
                 const auto loaded = block.template load<Core::words>(first, grid);
 #pragma unroll
                 for (uint32_t w = 0; w < Core::words; ++w)
-                    quads[place / 16 / chunks][h][place / 16 % chunks][w] = signed_quads<Block>(
-                        block.quads(loaded, w, first + place / run_length<Block> * apart<Block> + 4 * w));
+                    quads[weight / 16 / chunks][h][weight / 16 % chunks][w] = signed_quads<Block>(
+                        block.quads(loaded, w, first + weight / run_length<Block> * run_stride<Block> + 4 * w));
             }
         }
     }
 
-    static TALLOW_INLINE void add_lane(bool is_there, const Quads& quads, const Groups& groups, const Numbers& numbers,
-                                       float (&own)[Core::sums]) {
+    static TALLOW_INLINE void add_lane(bool is_present, const Quads& quads, const Groups& groups,
+                                       const Numbers& numbers, float (&own)[Core::sums]) {
 #pragma unroll
         for (uint32_t run = 0; run < Row::sums; ++run) {
             int dots[Planes][Core::sums] = {};
@@ -256,25 +259,25 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
                     of_planes[plane] = dots[plane][s];
                 float sum = own[s];
                 add_product<Block>(of_planes, bit_cast<float>(known.values[0]), bit_cast<float>(known.values[1]),
-                                   groups.groups[run][Core::held_of(s)], sum);
-                own[s] = is_there ? sum : own[s];
+                                   groups.groups[run][Core::lane_row_of(s)], sum);
+                own[s] = is_present ? sum : own[s];
             }
         }
     }
     // Adds the products with a part, of whose numbers those for the first row of x may be there. The last part may lack
-    // blocks, on which all lanes of a wave agree. Without branches between them the loads of several lanes are under
-    // way together. That takes registers, which others than NVIDIA's compiler then spill.
-    TALLOW_INLINE void add(uint32_t length, const Block* const (&blocks)[Core::held], uint32_t part,
+    // blocks, on which all lanes of a wave agree. Without branches between them the loads of several lanes are in
+    // flight together. That takes registers, which compilers other than NVIDIA's then spill.
+    TALLOW_INLINE void add(uint32_t length, const Block* const (&blocks)[Core::lane_rows], uint32_t part,
                            const Numbers (&loaded)[lanes]) {
         Groups own[lanes / alike];
 #pragma unroll
         for (uint32_t k = 0; k < lanes / alike && alike != 1; ++k)
-            own[k] = groups_of(k * alike + Core::place_of_alike() % alike, blocks);
+            own[k] = groups_of(k * alike + Core::index_of_alike() % alike, blocks);
 #pragma unroll
         for (uint32_t lane = 0; lane < lanes; ++lane) {
-            const bool is_there = part * RowsTile<Block>::blocks + block_of(lane) < length;
+            const bool is_present = part * RowsTile<Block>::blocks + block_of(lane) < length;
 #if !defined(TALLOW_NVIDIA)
-            if (!is_there)
+            if (!is_present)
                 continue;
 #endif
             const Groups groups = alike == 1 ? groups_of(lane, blocks)
@@ -283,11 +286,11 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
             load_weights(lane, blocks, quads);
 #pragma unroll
             for (uint32_t n = 0; n < across; ++n)
-                add_lane(is_there, quads, groups, loads_ahead ? loaded[lane] : load(lane, n, part), sums[lane][n]);
+                add_lane(is_present, quads, groups, loads_ahead ? loaded[lane] : load(lane, n, part), sums[lane][n]);
         }
     }
 
-    // Registers have room for the numbers of a part, so that these are on their way before they are needed.
+    // Registers can hold the numbers of a part, which are loaded ahead.
 #if defined(TALLOW_HAS_ASYNC_COPIES)
     static constexpr bool loads_ahead = across == 1;
 #else
@@ -304,7 +307,7 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
     // What waves hand each other: a column of x, then rows of weights.
     using Shared = float[waves_per_block][Core::columns * block_rows];
 
-    // Adds up what all lanes have, by halves, and the result to what the thread has of each column, if anything; then
+    // Adds up the sums of all lanes, pairwise, and the result to what the thread has of each column, if anything; then
     // there are new sums.
     TALLOW_INLINE void join(Shared& shared, bool is_first, float (&totals)[across]) {
 #pragma unroll
@@ -319,7 +322,7 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
             }
 #pragma unroll
             for (uint32_t s = 0; s < Core::sums; ++s)
-                shared[wave_index()][Core::column(s) * block_rows + Core::row(Core::held_of(s))] = sums[0][n][s];
+                shared[wave_index()][Core::column(s) * block_rows + Core::row(Core::lane_row_of(s))] = sums[0][n][s];
             synchronize_block();
             if (thread_index() < Core::columns * block_rows) {
                 float values[waves_per_block];
@@ -344,12 +347,12 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
     }
 };
 
-template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments>
+template <typename Block, uint32_t Planes, uint32_t XRows, typename Arguments>
 TALLOW_INLINE void multiply_rows(const Arguments& arguments) {
     using Tile = RowsTile<Block>;
-    using Sums = SumsOfLanes<Block, Planes, Held, Arguments>;
+    using Sums = SumsOfLanes<Block, Planes, XRows, Arguments>;
     let_next_kernel_begin();
-    // The words of a last block may end behind it.
+    // The words of the last block may end past it.
     __shared__ bits128 windows[Tile::slots * Tile::window + 1];
     __shared__ typename Sums::Shared shared;
     const uint32_t* const grid = stage_grid<Block>();
@@ -363,7 +366,7 @@ TALLOW_INLINE void multiply_rows(const Arguments& arguments) {
 #pragma unroll 1
         for (uint32_t slot = 0; slot < ahead; ++slot) {
             if (slot < parts)
-                rows.bring(windows + slot * Tile::window, next.part);
+                rows.prefetch(windows + slot * Tile::window, next.part);
             commit_copies();
             next.advance();
         }
@@ -377,27 +380,27 @@ TALLOW_INLINE void multiply_rows(const Arguments& arguments) {
         for (uint32_t left = parts; left != 0; --left) {
             if constexpr (ahead == 0) {
                 synchronize_block();
-                rows.bring(windows, current.part);
+                rows.prefetch(windows, current.part);
                 synchronize_block();
             } else {
                 await_copies<ahead - 1>();
                 synchronize_block();
                 if (left > ahead)
-                    rows.bring(windows + (slot == 0 ? ahead : slot - 1) * Tile::window, next.part);
+                    rows.prefetch(windows + (slot == 0 ? ahead : slot - 1) * Tile::window, next.part);
                 commit_copies();
                 next.advance();
             }
-            const Block* blocks[ByteCore::held];
+            const Block* blocks[ByteCore::lane_rows];
 #pragma unroll
-            for (uint32_t h = 0; h < ByteCore::held; ++h)
+            for (uint32_t h = 0; h < ByteCore::lane_rows; ++h)
                 blocks[h] = rows.blocks_of(windows + slot * Tile::window, h, current.part);
             sums.add(length, blocks, current.part, loaded);
-            const bool ends_member = current.ends_member();
-            const bool is_first = current.member == 0;
+            const bool ends_split = current.ends_split();
+            const bool is_first = current.split == 0;
             current.advance();
             if (left != 1)
                 sums.load_ahead(current.part, loaded);
-            if (ends_member)
+            if (ends_split)
                 sums.join(shared, is_first, totals);
             slot = slot == ahead ? 0 : slot + 1;
         }

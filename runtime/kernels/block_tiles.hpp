@@ -1,9 +1,9 @@
-// Products of rows of halves and rows of weights in blocks, which are decoded to halves on their way to matrix cores.
+// Products of f16 or bf16 rows with block-quantized weights, which are decoded for matrix cores.
 //
-// A block makes the products of some rows of x and of weights. It brings the bytes of a part of these to shared memory,
-// and decodes as many weights of it at a time as its threads take, 32 each. Where copies do not wait, the next part is
-// under way, and the next step is decoded while this one is multiplied. Where weights have few rows, blocks share the
-// depth: each writes its sums, which are added up afterwards.
+// A block computes the products of some activation rows and rows of weights. It stages a part of these in shared
+// memory, and decodes as many weights of it at a time as its threads take, 32 each. Where copies do not wait, the next
+// part is in flight, and the next step is decoded while this one is multiplied. Where weights have few rows, blocks
+// share the depth: each writes its sums, which are added up afterwards.
 #pragma once
 
 #include "block_bytes.hpp"
@@ -13,7 +13,7 @@
 namespace tallow {
 
 // Decodes a lane's weights, which begin at `i` of their block, and has each access of them stored: by `store`, which
-// takes the place of its first weight behind those.
+// takes the offset of its first weight after those.
 template <typename Block, typename T, typename Store>
 TALLOW_INLINE void decode_lane(const Block& block, const uint32_t* grid, uint32_t i, Store store) {
     constexpr uint32_t length = run_length<Block> / 4;
@@ -21,7 +21,7 @@ TALLOW_INLINE void decode_lane(const Block& block, const uint32_t* grid, uint32_
     constexpr uint32_t in_run = run_length<Block> / in_access;
     static_assert(run_length<Block> % in_access == 0 && Block::group % in_access == 0, "an access has one scale");
     const auto loaded = block.template load<length>(i, grid);
-    // Compilers load scales anew behind a store.
+    // Compilers reload scales after a store.
     Registers<access_bytes> decoded[runs<Block>][in_run];
 #pragma unroll
     for (uint32_t run = 0; run < runs<Block>; ++run) {
@@ -29,7 +29,7 @@ TALLOW_INLINE void decode_lane(const Block& block, const uint32_t* grid, uint32_
         for (uint32_t access = 0; access < in_run; ++access) {
             const uint32_t begin = access * in_access;
             float weights[in_access];
-            const uint32_t first = i + run * apart<Block> + begin;
+            const uint32_t first = i + run * run_stride<Block> + begin;
             decode_loaded(block, loaded, begin / 4, first, ScaleOfGroup::of(block, first / Block::group), weights);
             decoded[run][access] = round_all<T>(weights);
         }
@@ -38,7 +38,7 @@ TALLOW_INLINE void decode_lane(const Block& block, const uint32_t* grid, uint32_
     for (uint32_t run = 0; run < runs<Block>; ++run) {
 #pragma unroll
         for (uint32_t access = 0; access < in_run; ++access)
-            store(run * apart<Block> + access * in_access, decoded[run][access]);
+            store(run * run_stride<Block> + access * in_access, decoded[run][access]);
     }
 }
 
@@ -47,16 +47,16 @@ template <typename Weights, typename Element> struct BlockTile {
     using T = Element;
     static constexpr uint32_t rows = tile_rows_of_x;
     static constexpr uint32_t columns = tile_rows_of_blocks;
-    // A part is what a row brings at a time, in whole blocks of every format; each thread decodes 32 weights of a step.
+    // A part is staged at a time, in complete blocks of every format; each thread decodes 32 weights of a step.
     static constexpr uint32_t part = 256;
     static constexpr uint32_t lanes_of_row = block_size / columns;
     static constexpr uint32_t depth = lanes_of_row * lane_weights;
     static constexpr uint32_t steps = part / depth;
-    static constexpr uint32_t together = runs<Block> == 1 ? lane_weights : runs<Block> * apart<Block>;
+    static constexpr uint32_t together = runs<Block> == 1 ? lane_weights : runs<Block> * run_stride<Block>;
     static_assert(part % depth == 0 && depth % together == 0, "lanes decode all of a step");
     static_assert(steps % 2 == 0, "two slots take turns");
     static constexpr uint32_t blocks = part / Block::elements;
-    static constexpr uint32_t accesses = Brought<Block>::template accesses<blocks * sizeof(Block)>;
+    static constexpr uint32_t accesses = StagedBlocks<Block>::template accesses<blocks * sizeof(Block)>;
 #if defined(TALLOW_HAS_ASYNC_COPIES)
     static constexpr uint32_t slots = 2;
 #else
@@ -65,7 +65,7 @@ template <typename Weights, typename Element> struct BlockTile {
     using Halves = SharedTile<T, depth, false>;
     static constexpr uint32_t weights_bytes = columns * depth * sizeof(T);
     static constexpr uint32_t rows_bytes = rows * depth * sizeof(T);
-    // The words of a last block may end behind it.
+    // The words of the last block may end past it.
     static constexpr uint32_t window_bytes = columns * accesses * access_bytes;
     static constexpr uint32_t bytes = slots * (weights_bytes + rows_bytes + window_bytes) + access_bytes;
 
@@ -83,24 +83,24 @@ template <typename Weights, typename Element> struct BlockTile {
 };
 
 // The parts of the depth that a member takes of all.
-struct PartsOfMember {
+struct PartsOfSplit {
     uint32_t all;
     uint32_t begin;
     uint32_t end;
 
     template <typename Arguments>
-    TALLOW_INLINE PartsOfMember(const Arguments& arguments, uint32_t part, uint32_t member)
+    TALLOW_INLINE PartsOfSplit(const Arguments& arguments, uint32_t part, uint32_t split)
         : all((arguments.hidden + part - 1) / part) {
-        const uint32_t each = (all + arguments.members - 1) / arguments.members;
-        begin = member * each;
+        const uint32_t each = (all + arguments.split_k - 1) / arguments.split_k;
+        begin = split * each;
         end = begin + each < all ? begin + each : all;
     }
 };
 
-// Brings what a step of a part multiplies of rows of x from `first` on; what they lack of it is 0.
+// Stages what a step of a part multiplies of the activation rows from `first` on, padded with zeros.
 template <typename Block, typename T, typename Arguments>
-TALLOW_INLINE void bring_rows(const BlockTile<Block, T>& tile, const Arguments& arguments, uint32_t first,
-                              uint32_t part, uint32_t step) {
+TALLOW_INLINE void prefetch_rows(const BlockTile<Block, T>& tile, const Arguments& arguments, uint32_t first,
+                                 uint32_t part, uint32_t step) {
     using Tile = BlockTile<Block, T>;
     constexpr uint32_t in_access = access_bytes / sizeof(T);
     const auto to = tile.rows_of_x(step);
@@ -108,9 +108,9 @@ TALLOW_INLINE void bring_rows(const BlockTile<Block, T>& tile, const Arguments& 
     for (uint32_t begin = 0; begin < Tile::rows * Tile::depth; begin += block_size * in_access) {
         const uint32_t number = begin + thread_index() * in_access;
         const uint32_t row = number / Tile::depth;
-        const uint32_t place = part * Tile::part + step * Tile::depth + number % Tile::depth;
-        const bool is_inside = first + row < arguments.x_rows && place < arguments.hidden;
-        const T* const source = pointer_to<const T>(arguments.x) + uint64_t{first + row} * arguments.x_stride + place;
+        const uint32_t depth = part * Tile::part + step * Tile::depth + number % Tile::depth;
+        const bool is_inside = first + row < arguments.x_rows && depth < arguments.hidden;
+        const T* const source = pointer_to<const T>(arguments.x) + uint64_t{first + row} * arguments.x_stride + depth;
         uint8_t* const target = to.at(row, number % Tile::depth);
 #if defined(TALLOW_HAS_ASYNC_COPIES)
         copy_async(target, source, is_inside ? access_bytes : 0);
@@ -134,69 +134,69 @@ TALLOW_INLINE void decode_step(const Tile& tile, const BytesOfTile<Tile, Argumen
     const uint32_t i = first_weight<Block>(lane);
     const uint32_t first = block * Block::elements + i - step * Tile::depth;
     const auto to = tile.weights(step);
-    const auto store = [&](uint32_t place, const Registers<access_bytes>& halves) {
-        store_registers(to.at(column, first + place), halves);
+    const auto store = [&](uint32_t offset, const Registers<access_bytes>& rounded) {
+        store_registers(to.at(column, first + offset), rounded);
     };
     if (part * Tile::part + block * Block::elements < bytes.arguments.hidden) {
         decode_lane<Block, typename Tile::T>(bytes.blocks_of(tile.window(part), column, part)[block], grid, i, store);
     } else {
 #pragma unroll
         for (uint32_t k = 0; k < lane_weights; k += access_bytes / sizeof(typename Tile::T))
-            store(k / run_length<Block> * apart<Block> + k % run_length<Block>, {});
+            store(k / run_length<Block> * run_stride<Block> + k % run_length<Block>, {});
     }
 }
 
 #if defined(TALLOW_MATRIX_CORES)
 
-// The sums of a wave: all rows of x, by 16 rows of weights. Waves that share these take parts of the depth.
+// The sums of a wave: all activation rows, by 16 rows of weights. Waves that share these take parts of the depth.
 template <typename Block, typename T> struct SumsOfWave {
     using Tile = BlockTile<Block, T>;
     using Core = MatrixCore<T>;
     static constexpr uint32_t across = Tile::columns / matrix_side;
     static constexpr uint32_t down = Tile::rows / matrix_side;
-    static constexpr uint32_t members = waves_per_block / across;
-    static constexpr uint32_t depth = Tile::depth / members;
-    static_assert(members * across == waves_per_block && depth % matrix_side == 0);
+    static constexpr uint32_t wave_splits = waves_per_block / across;
+    static constexpr uint32_t depth = Tile::depth / wave_splits;
+    static_assert(wave_splits * across == waves_per_block && depth % matrix_side == 0);
 
     float sums[down][Core::sums] = {};
 
     static TALLOW_INLINE uint32_t first_column() {
         return wave_index() % across * matrix_side;
     }
-    static TALLOW_INLINE uint32_t member() {
+    static TALLOW_INLINE uint32_t wave_split() {
         return wave_index() / across;
     }
     TALLOW_INLINE void add(const typename Tile::Halves& weights, const typename Tile::Halves& rows) {
 #pragma unroll
         for (uint32_t d = 0; d < depth; d += matrix_side) {
-            const auto columns = Core::read(weights, first_column(), member() * depth + d);
+            const auto columns = Core::read(weights, first_column(), wave_split() * depth + d);
 #pragma unroll
             for (uint32_t i = 0; i < down; ++i)
-                Core::multiply(sums[i], Core::read_rows(rows, i * matrix_side, member() * depth + d), columns);
+                Core::multiply(sums[i], Core::read_rows(rows, i * matrix_side, wave_split() * depth + d), columns);
         }
     }
-    // Adds up what members have and stores it; all threads are done with the memory of the tile.
+    // Adds up the sums of the splits and stores them; all threads are done with the memory of the tile.
     template <typename Arguments>
     TALLOW_INLINE void store(const Arguments& arguments, float* shared, uint32_t first, uint32_t row, float* result) {
         constexpr uint32_t count = down * Core::sums;
         float* const own = shared + (wave_index() % across * wave_size + lane_index()) * count;
-        if constexpr (members != 1) {
-            static_assert(members == 2);
-            if (member() != 0)
+        if constexpr (wave_splits != 1) {
+            static_assert(wave_splits == 2);
+            if (wave_split() != 0)
 #pragma unroll
                 for (uint32_t i = 0; i < count; ++i)
                     own[i] = sums[i / Core::sums][i % Core::sums];
             synchronize_block();
         }
-        if (member() != 0)
+        if (wave_split() != 0)
             return;
 #pragma unroll
         for (uint32_t i = 0; i < down; ++i)
 #pragma unroll
             for (uint32_t s = 0; s < Core::sums; ++s) {
-                const uint32_t x_row = first + i * matrix_side + Core::row(Core::held_of(s));
+                const uint32_t x_row = first + i * matrix_side + Core::row(Core::lane_row_of(s));
                 const uint32_t column = row + first_column() + Core::column(s);
-                const float sum = sums[i][s] + (members == 1 ? 0.0f : own[i * Core::sums + s]);
+                const float sum = sums[i][s] + (wave_splits == 1 ? 0.0f : own[i * Core::sums + s]);
                 if (x_row < arguments.x_rows && column < arguments.rows)
                     result[uint64_t{x_row} * arguments.rows + column] = sum;
             }
@@ -254,8 +254,8 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     // Blocks side by side share rows of weights.
     const uint32_t first = block_index() % down * Tile::rows;
     const uint32_t row = block_index() / down % across * Tile::columns;
-    const uint32_t member = block_index() / down / across;
-    const PartsOfMember range(arguments, Tile::part, member);
+    const uint32_t split = block_index() / down / across;
+    const PartsOfSplit range(arguments, Tile::part, split);
     const uint32_t begin = range.begin;
     const uint32_t end = range.end;
     const BytesOfTile<Tile, Arguments> bytes{arguments, row};
@@ -263,11 +263,11 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     SumsOfWave<Block, T> sums;
 #if defined(TALLOW_HAS_ASYNC_COPIES)
     if (begin < end)
-        bytes.bring(tile.window(begin), begin);
+        bytes.prefetch(tile.window(begin), begin);
     commit_copies();
     await_previous_kernel();
     if (begin < end)
-        bring_rows(tile, arguments, first, begin, 0);
+        prefetch_rows(tile, arguments, first, begin, 0);
     commit_copies();
     await_copies<1>();
     synchronize_block();
@@ -278,15 +278,16 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
 #pragma unroll
         for (uint32_t step = 0; step < Tile::steps; ++step) {
             const bool ends_part = step + 1 == Tile::steps;
-            // What this step multiplies is there, and what the next one decodes; nobody reads what comes in its place.
+            // The operands of this step and the blocks of the next one have arrived; the slots that are overwritten are
+            // no longer read.
             await_copies<0>();
             synchronize_block();
             if (!ends_part)
-                bring_rows(tile, arguments, first, part, step + 1);
+                prefetch_rows(tile, arguments, first, part, step + 1);
             else if (part + 1 < end)
-                bring_rows(tile, arguments, first, part + 1, 0);
+                prefetch_rows(tile, arguments, first, part + 1, 0);
             if (step == 0 && part + 1 < end)
-                bytes.bring(tile.window(part + 1), part + 1);
+                bytes.prefetch(tile.window(part + 1), part + 1);
             commit_copies();
             if (!ends_part)
                 decode_step(tile, bytes, grid, part, step + 1);
@@ -303,8 +304,8 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
 #pragma unroll
         for (uint32_t step = 0; step < Tile::steps; ++step) {
             if (step == 0)
-                bytes.bring(tile.window(part), part);
-            bring_rows(tile, arguments, first, part, step);
+                bytes.prefetch(tile.window(part), part);
+            prefetch_rows(tile, arguments, first, part, step);
             synchronize_block();
             decode_step(tile, bytes, grid, part, step);
             synchronize_block();
@@ -314,7 +315,7 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     }
 #endif
     sums.store(arguments, reinterpret_cast<float*>(tile.memory), first, row,
-               pointer_to<float>(arguments.result) + uint64_t{member} * arguments.x_rows * arguments.rows);
+               pointer_to<float>(arguments.result) + uint64_t{split} * arguments.x_rows * arguments.rows);
 }
 
 } // namespace tallow

@@ -1,4 +1,5 @@
-// Weights in blocks as vectors of the host: runs of 32 quants that follow each other, and what they are decoded to.
+// Block-quantized weights as vectors of the host: runs of 32 quants that follow each other, and what they are decoded
+// to.
 #pragma once
 
 #include "blocks.hpp"
@@ -28,23 +29,23 @@ template <uint32_t Bytes> TALLOW_INLINE void fetch_ahead(const void* pointer) {
         __builtin_prefetch(static_cast<const uint8_t*>(pointer) + ahead + byte);
 }
 
-// Places in a block of the words of a run.
-constexpr Run<uint32_t> word_places = {0, 4, 8, 12, 16, 20, 24, 28};
+// Positions in a block of the words of a run.
+constexpr Run<uint32_t> word_positions = {0, 4, 8, 12, 16, 20, 24, 28};
 
-// The quants of a run, a byte each, less the bias. Quants that are `apart` stand in the same bytes: where a run has
-// such, its halves are the same ones.
+// The quants of a run, a byte each, less the bias. Quants that are `run_stride` stand in the same bytes: where a run
+// has such, both parts of it use the same bytes.
 template <typename Block> TALLOW_INLINE Run<uint8_t> unpack(const Block& block, uint32_t first) {
     constexpr uint32_t words = run_length / 4;
     typename Block::template Loaded<words> loaded;
-    if constexpr (Block::apart % run_length == 0) {
+    if constexpr (Block::run_stride % run_length == 0) {
         loaded = block.template load<words>(first, grid_of<Block>());
     } else {
-        static_assert(Block::apart == run_length / 2);
+        static_assert(Block::run_stride == run_length / 2);
         const auto half = block.template load<words / 2>(first, grid_of<Block>());
         for (uint32_t i = 0; i < sizeof(loaded.words) / sizeof(loaded.words[0]); ++i)
             loaded.words[i].values[0] = twice(half.words[i].values[0]);
     }
-    return bit_cast<Run<uint8_t>>(block.quads(loaded, 0, word_places + first));
+    return bit_cast<Run<uint8_t>>(block.quads(loaded, 0, word_positions + first));
 }
 // The quants themselves.
 template <typename Block> TALLOW_INLINE Vector<int8_t, run_length> unpack_signed(const Block& block, uint32_t first) {
@@ -68,7 +69,7 @@ TALLOW_INLINE Integers widen(const int8_t* bytes) {
 #if defined(__AVX2__)
     return (Integers)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
 #else
-    return __builtin_convertvector((load_whole_vector<Vector<int8_t, vector_quants>>(bytes)), Integers);
+    return __builtin_convertvector((load_full_vector<Vector<int8_t, vector_quants>>(bytes)), Integers);
 #endif
 }
 
@@ -86,7 +87,7 @@ TALLOW_INLINE void decode_run(const Block& block, uint32_t first, Floats (&weigh
     }
 }
 
-// The same of any number of weights, of whole blocks where these have several.
+// The same of any number of weights, a multiple of the length of a block.
 template <typename Block>
 TALLOW_INLINE void decode_blocks(const Block* blocks, uint64_t first, uint64_t count, float* weights) {
     if constexpr (Block::elements == 1)

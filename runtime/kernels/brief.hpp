@@ -1,4 +1,4 @@
-// What the functors of types with at most 11 bits are given: a float, with functions that are accurate to 14 bits and
+// The argument of functors of types with at most 11 bits: a float, with functions that are accurate to 14 bits and
 // as quick as memory. Every other function takes it for the float that it is.
 #pragma once
 
@@ -17,15 +17,15 @@ template <bool Bounded> struct Brief {
 };
 template <bool Bounded> struct Traits<Brief<Bounded>> : FloatTraits<float> {};
 
-// A number that was computed of elements of T, as functions are given it: as it is, but for bf16. Where such functions
-// are subtracted from each other, f16 would see what they lack.
+// A number that was computed of elements of T, as the argument of functions: unchanged, but for bf16. Where such
+// functions are subtracted from each other, f16 would see what they lack.
 template <typename T> struct BriefOf {
     using type = compute_type<T>;
 };
 template <> struct BriefOf<Brief<false>> {
     using type = Brief<false>;
 };
-// In rows, where elements are not given as such, f16 takes the quick exponentials below 0 alone: sums of them are no
+// In rows, where elements are not passed as such, f16 takes the quick exponentials below 0 alone: sums of them are no
 // differences.
 struct BelowZero {
     float value;
@@ -121,19 +121,19 @@ template <bool Bounded> TALLOW_INLINE float pow(Brief<Bounded> x, float y) {
 
 // The absolute value of the remainder of x / y, for quotients below 2**21, by a rough reciprocal of y. Every step is
 // exact, except that the quotient may be one too small or too large.
-TALLOW_INLINE float brief_rest(float x, float y, float reciprocal) {
-    float rest = fma(-floor(x * reciprocal), y, x);
-    rest = rest < 0.0f ? rest + y : rest;
-    return rest >= y ? rest - y : rest;
+TALLOW_INLINE float brief_remainder(float x, float y, float reciprocal) {
+    float result = fma(-floor(x * reciprocal), y, x);
+    result = result < 0.0f ? result + y : result;
+    return result >= y ? result - y : result;
 }
 // In two steps, since the quotient of two numbers of f16 may have 41 bits.
 TALLOW_INLINE float fmod(Brief<true> x, Brief<true> y) {
     const float size = fabs(x.value);
     const float divisor = fabs(y.value);
     const float reciprocal = approx_reciprocal(divisor);
-    const float large = brief_rest(size, divisor * 0x1p20f, reciprocal * 0x1p-20f);
-    const float rest = brief_rest(large, divisor, reciprocal);
-    const float result = divisor == infinity(float{}) && size < divisor ? size : rest;
+    const float large = brief_remainder(size, divisor * 0x1p20f, reciprocal * 0x1p-20f);
+    const float remainder = brief_remainder(large, divisor, reciprocal);
+    const float result = divisor == infinity(float{}) && size < divisor ? size : remainder;
     return bit_cast<int32_t>(x.value) < 0 ? -result : result;
 }
 // The quotient of two numbers of bf16 may have hundreds of bits, but seldom has more than 20.
@@ -142,8 +142,8 @@ TALLOW_INLINE float fmod(Brief<false> x, Brief<false> y) {
     const float divisor = fabs(y.value);
     const float reciprocal = approx_reciprocal(divisor);
     if (divisor > 0x1p-64f && divisor < 0x1p64f && size * reciprocal < 0x1p20f) {
-        const float rest = brief_rest(size, divisor, reciprocal);
-        return bit_cast<int32_t>(x.value) < 0 ? -rest : rest;
+        const float remainder = brief_remainder(size, divisor, reciprocal);
+        return bit_cast<int32_t>(x.value) < 0 ? -remainder : remainder;
     }
     return fmod(x.value, y.value);
 }
@@ -158,9 +158,9 @@ template <int Quarters> TALLOW_INLINE float brief_sine(float x) {
     // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
     const float shifted = half_turns + 12582912.0f;
     const float turns = shifted - 12582912.0f - 0.5f * Quarters;
-    const float rest = fma(-turns, 1.509958e-07f, fma(-turns, 3.1415925f, x));
-    const float square = rest * rest;
-    const float sine = rest * polynomial(square, 1.0, -0.16665925, 0.0083152121, -0.00018569377);
+    const float reduced = fma(-turns, 1.509958e-07f, fma(-turns, 3.1415925f, x));
+    const float square = reduced * reduced;
+    const float sine = reduced * polynomial(square, 1.0, -0.16665925, 0.0083152121, -0.00018569377);
     return bit_cast<uint32_t>(shifted) & 1 ? -sine : sine;
 }
 TALLOW_INLINE float sin(Brief<true> x) {

@@ -16,14 +16,14 @@ namespace tallow {
 
 class BufferPool {
   public:
-    // Memory of at least so many bytes is cached. A network of many layers releases more than the C library keeps, also
-    // where no result has a megabyte.
+    // Memory of at least this many bytes is cached. A network of many layers releases more than the C library keeps,
+    // also where no result has a megabyte.
     static constexpr size_t large = 1 << 19;
 
     // Bytes that begin somewhere in memory of malloc.
     struct Piece {
         void* begin = nullptr;
-        void* whole = nullptr;
+        void* allocation = nullptr;
         size_t bytes = 0;
     };
 
@@ -31,45 +31,45 @@ class BufferPool {
     Piece allocate(size_t bytes) {
         const size_t size = size_class(bytes);
         if (Free* const free = find(size)) {
-            const Piece piece{free, free->whole, free->bytes};
+            const Piece piece{free, free->allocation, free->bytes};
             remove(free);
             return piece;
         }
-        void* whole = malloc(size + 2 * page);
-        if (whole == nullptr) {
+        void* allocation = malloc(size + 2 * page);
+        if (allocation == nullptr) {
             trim(0);
-            whole = malloc(size + 2 * page);
+            allocation = malloc(size + 2 * page);
         }
-        if (whole == nullptr)
+        if (allocation == nullptr)
             return {};
-        const uintptr_t first = (reinterpret_cast<uintptr_t>(whole) + page - 1) / page * page;
+        const uintptr_t first = (reinterpret_cast<uintptr_t>(allocation) + page - 1) / page * page;
 #if defined(__linux__)
         if (size >= huge_pages)
             madvise(reinterpret_cast<void*>(first), size, MADV_HUGEPAGE);
 #endif
         // Processors stall where reads and writes are at the same offset in their pages.
         offset_ = (offset_ + 9 * line_bytes) % page;
-        return {reinterpret_cast<void*>(first + offset_), whole, size};
+        return {reinterpret_cast<void*>(first + offset_), allocation, size};
     }
 
     void release(const Piece& piece) {
-        if (piece.bytes > most_) {
-            ::free(piece.whole);
+        if (piece.bytes > limit_) {
+            ::free(piece.allocation);
             return;
         }
         Free* const free = static_cast<Free*>(piece.begin);
-        free->whole = piece.whole;
+        free->allocation = piece.allocation;
         free->bytes = piece.bytes;
         insert<&Free::by_age>(all_, free);
         insert<&Free::by_size>(of_size_[class_of(piece.bytes)], free);
-        held_ += piece.bytes;
-        trim(most_);
+        cached_ += piece.bytes;
+        trim(limit_);
     }
 
-    // Caches no more than so many bytes from now on, and returns the limit until now.
+    // Sets the limit of cached bytes, and returns the previous one.
     size_t cache_at_most(size_t bytes) {
-        const size_t before = most_;
-        most_ = bytes;
+        const size_t before = limit_;
+        limit_ = bytes;
         trim(bytes);
         return before;
     }
@@ -84,7 +84,7 @@ class BufferPool {
     struct Free {
         Links by_age;
         Links by_size;
-        void* whole;
+        void* allocation;
         size_t bytes;
     };
     struct Ends {
@@ -95,7 +95,7 @@ class BufferPool {
     static constexpr size_t page = 4096;
     // As NumPy asks for huge pages.
     static constexpr size_t huge_pages = 1 << 22;
-    // Memory of up to so many bytes may be in a processor's cache if it was released among the last ones, and serves
+    // Memory of up to this many bytes may be in a processor's cache if it was released among the last ones, and serves
     // smaller results too.
     static constexpr size_t in_cache = 1 << 22;
     static constexpr uint32_t last_released = 8;
@@ -139,21 +139,21 @@ class BufferPool {
     void remove(Free* free) {
         remove<&Free::by_age>(all_, free);
         remove<&Free::by_size>(of_size_[class_of(free->bytes)], free);
-        held_ -= free->bytes;
+        cached_ -= free->bytes;
     }
-    // Returns the oldest memory to the system until so many bytes are cached.
-    void trim(size_t most) {
-        while (held_ > most) {
+    // Returns the oldest memory to the system until no more than `limit` bytes are cached.
+    void trim(size_t limit) {
+        while (cached_ > limit) {
             Free* const oldest = all_.oldest;
             remove(oldest);
-            ::free(oldest->whole);
+            ::free(oldest->allocation);
         }
     }
 
     Ends all_;
     Ends of_size_[65 * size_classes];
-    size_t held_ = 0;
-    size_t most_ = 0;
+    size_t cached_ = 0;
+    size_t limit_ = 0;
     size_t offset_ = 0;
 };
 

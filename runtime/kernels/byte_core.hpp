@@ -6,16 +6,16 @@
 // it differs between the targets:
 //
 //   sums            how many sums a lane holds
-//   held            to how many rows these belong
-//   row(h)          the row of held row h
-//   held_of(i)      the held row of sum i
+//   lane_rows       to how many rows these belong
+//   row(h)          the row of row h of the lane
+//   lane_row_of(i)  the row of the lane that sum i belongs to
 //   column(i)       the column of sum i
 //   words           four elements each, how many a lane holds of a chunk of a row or a column; side by side
 //   first_depth()   the depth of the first one
-//   held_columns    of how many columns a lane holds words
-//   held_column(k)  held column k
+//   lane_columns    of how many columns a lane holds words
+//   lane_column(k)  column k of the lane
 //   alike           how many lanes hold the same rows
-//   place_of_alike(), lane_of_alike(place)   the place of a lane among those, and the lane that has a place
+//   index_of_alike(), lane_of_alike(index)   the index of a lane among those, and the lane with an index
 #pragma once
 
 #include "matrix_core.hpp"
@@ -29,13 +29,13 @@ namespace tallow {
 struct ByteCore {
     static constexpr uint32_t columns = 8;
     static constexpr uint32_t sums = 4;
-    static constexpr uint32_t held = 2;
+    static constexpr uint32_t lane_rows = 2;
     static constexpr uint32_t words = 1;
-    static constexpr uint32_t held_columns = 1;
+    static constexpr uint32_t lane_columns = 1;
     static TALLOW_INLINE uint32_t row(uint32_t h) {
         return lane_index() / 4 + 8 * h;
     }
-    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t i) {
+    static constexpr TALLOW_INLINE uint32_t lane_row_of(uint32_t i) {
         return i / 2;
     }
     static TALLOW_INLINE uint32_t column(uint32_t i) {
@@ -44,19 +44,19 @@ struct ByteCore {
     static TALLOW_INLINE uint32_t first_depth() {
         return lane_index() % 4 * 4;
     }
-    static TALLOW_INLINE uint32_t held_column(uint32_t) {
+    static TALLOW_INLINE uint32_t lane_column(uint32_t) {
         return lane_index() / 4;
     }
     static constexpr uint32_t alike = 4;
-    static TALLOW_INLINE uint32_t place_of_alike() {
+    static TALLOW_INLINE uint32_t index_of_alike() {
         return lane_index() % 4;
     }
-    static TALLOW_INLINE uint32_t lane_of_alike(uint32_t place) {
-        return lane_index() / 4 * 4 + place;
+    static TALLOW_INLINE uint32_t lane_of_alike(uint32_t index) {
+        return lane_index() / 4 * 4 + index;
     }
     template <uint32_t Chunks>
-    static TALLOW_INLINE void multiply(int (&d)[sums], const uint32_t (&rows)[held][Chunks][words],
-                                       const uint32_t (&own)[held_columns][Chunks][words]) {
+    static TALLOW_INLINE void multiply(int (&d)[sums], const uint32_t (&rows)[lane_rows][Chunks][words],
+                                       const uint32_t (&own)[lane_columns][Chunks][words]) {
         if constexpr (Chunks == 1)
             asm(TALLOW_MATRIX_I8_16X8X16 " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
@@ -73,19 +73,19 @@ struct ByteCore {
 
 // The rows where a lane has sums of one, and lanes side by side have those of rows side by side.
 struct ByteRows {
-    static constexpr uint32_t held = 1;
+    static constexpr uint32_t lane_rows = 1;
     static constexpr uint32_t alike = wave_size / matrix_side;
     static TALLOW_INLINE uint32_t row(uint32_t) {
         return lane_index() % matrix_side;
     }
-    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t) {
+    static constexpr TALLOW_INLINE uint32_t lane_row_of(uint32_t) {
         return 0;
     }
-    static TALLOW_INLINE uint32_t place_of_alike() {
+    static TALLOW_INLINE uint32_t index_of_alike() {
         return lane_index() / matrix_side;
     }
-    static TALLOW_INLINE uint32_t lane_of_alike(uint32_t place) {
-        return lane_index() % matrix_side + matrix_side * place;
+    static TALLOW_INLINE uint32_t lane_of_alike(uint32_t index) {
+        return lane_index() % matrix_side + matrix_side * index;
     }
 };
 
@@ -102,19 +102,19 @@ struct ByteCore : ByteRows {
     static constexpr uint32_t columns = 16;
     static constexpr uint32_t sums = 256 / wave_size;
     static constexpr uint32_t words = is_doubled ? 4 : sums / 4;
-    static constexpr uint32_t held_columns = 1;
+    static constexpr uint32_t lane_columns = 1;
     static TALLOW_INLINE uint32_t column(uint32_t i) {
         return is_doubled ? 2 * i + lane_index() / 16 : lane_index() / 16 * sums + i;
     }
     static TALLOW_INLINE uint32_t first_depth() {
         return is_doubled ? 0 : lane_index() / 16 * sums;
     }
-    static TALLOW_INLINE uint32_t held_column(uint32_t) {
+    static TALLOW_INLINE uint32_t lane_column(uint32_t) {
         return lane_index() % 16;
     }
     template <uint32_t Chunks>
-    static TALLOW_INLINE void multiply(int (&values)[sums], const uint32_t (&rows)[held][Chunks][words],
-                                       const uint32_t (&own)[held_columns][Chunks][words]) {
+    static TALLOW_INLINE void multiply(int (&values)[sums], const uint32_t (&rows)[lane_rows][Chunks][words],
+                                       const uint32_t (&own)[lane_columns][Chunks][words]) {
         using Sums = int __attribute__((vector_size(4 * sums)));
         Sums d;
 #pragma unroll
@@ -172,19 +172,19 @@ struct ByteCore : ByteRows {
     static constexpr uint32_t columns = 8;
     static constexpr uint32_t sums = matrix_side * columns / wave_size;
     static constexpr uint32_t words = 4;
-    static constexpr uint32_t held_columns = sums;
+    static constexpr uint32_t lane_columns = sums;
     static TALLOW_INLINE uint32_t column(uint32_t i) {
         return lane_index() / matrix_side * sums + i;
     }
     static TALLOW_INLINE uint32_t first_depth() {
         return 0;
     }
-    static TALLOW_INLINE uint32_t held_column(uint32_t k) {
+    static TALLOW_INLINE uint32_t lane_column(uint32_t k) {
         return column(k);
     }
     template <uint32_t Chunks>
-    static TALLOW_INLINE void multiply(int (&values)[sums], const uint32_t (&rows)[held][Chunks][words],
-                                       const uint32_t (&own)[held_columns][Chunks][words]) {
+    static TALLOW_INLINE void multiply(int (&values)[sums], const uint32_t (&rows)[lane_rows][Chunks][words],
+                                       const uint32_t (&own)[lane_columns][Chunks][words]) {
 #pragma unroll
         for (uint32_t i = 0; i < sums; ++i) {
 #pragma unroll

@@ -13,7 +13,7 @@
 
 namespace tallow {
 
-// The width of vectors in bytes, and rows of x whose sums stay in registers with those of two such vectors.
+// The width of vectors in bytes, and activation rows whose sums stay in registers with those of two such vectors.
 #if defined(__AVX512BW__)
 constexpr uint32_t byte_width = 64;
 constexpr uint32_t byte_rows = 8;
@@ -31,13 +31,13 @@ constexpr uint32_t run_length = 32;
 template <typename T> using Run = Vector<T, run_length>;
 
 // A vector in memory. One copy of several of them would go through smaller ones.
-template <typename V> TALLOW_INLINE V load_whole_vector(const void* source) {
+template <typename V> TALLOW_INLINE V load_full_vector(const void* source) {
     V result;
     __builtin_memcpy(&result, source, sizeof result);
     return result;
 }
 
-// A vector both of whose halves are the same.
+// A vector that repeats one of half its size.
 TALLOW_INLINE Run<uint32_t> twice(Vector<uint32_t, run_length / 2> half) {
 #if defined(__AVX2__)
     return (Run<uint32_t>)_mm256_broadcastsi128_si256((__m128i)half);
@@ -90,8 +90,8 @@ TALLOW_INLINE Wide<int32_t> pair_products(Wide<int16_t> x, Wide<int16_t> y) {
 }
 #endif
 
-// Four products and a sum may be one instruction: adds them to each lane. Compilers are not told that the machine has
-// it, which is asked when a kernel is called.
+// Four products and a sum may be one instruction: adds them to each lane. It is compiled in, and used if the machine
+// has it at the call of a kernel.
 #if defined(__AVX2__) || defined(__aarch64__)
 constexpr bool may_have_dots = true;
 
@@ -119,7 +119,7 @@ TALLOW_INLINE bool has_dots() {
 #endif
 }
 
-// Compilers would move sums behind all of their products, for which there are no registers.
+// Compilers would move sums after all of their products, for which there are no registers.
 template <typename V> TALLOW_INLINE void keep_in_register(V& vector) {
 #if defined(__AVX2__)
     asm("" : "+x"(vector));
@@ -168,9 +168,9 @@ template <bool IsDotted> struct ByteProducts {
         __builtin_memcpy(parts, &sums, sizeof parts);
         for (uint32_t part = 0; part < run_length / byte_width; ++part)
             parts[part] = products(
-                load_whole_vector<Wide<uint8_t>>(reinterpret_cast<const uint8_t*>(&quants) + part * byte_width),
-                load_whole_vector<Wide<int8_t>>(reinterpret_cast<const int8_t*>(&x) + part * byte_width), parts[part]);
-        return load_whole_vector<Run<int32_t>>(parts);
+                load_full_vector<Wide<uint8_t>>(reinterpret_cast<const uint8_t*>(&quants) + part * byte_width),
+                load_full_vector<Wide<int8_t>>(reinterpret_cast<const int8_t*>(&x) + part * byte_width), parts[part]);
+        return load_full_vector<Run<int32_t>>(parts);
 #endif
     }
     static TALLOW_INLINE Run<int32_t> signed_dots(Run<int8_t> quants, Run<int8_t> x) {
@@ -182,8 +182,8 @@ template <bool IsDotted> struct ByteProducts {
 #endif
     }
 
-    // Adds the products of so many words, which follow each other in vectors, with those of rows of x. Quants are at
-    // most Highest, which tells how many products 16 bits hold.
+    // Adds the products of consecutive words in vectors with those of activation rows. Quants are at
+    // most Highest, which bounds how many products 16 bits hold.
     template <uint32_t Highest, uint32_t Steps, uint32_t Rows, uint32_t Count, typename Quant>
     static TALLOW_INLINE void add(const uint32_t* words, const Quant* const* x, uint64_t first,
                                   Wide<int32_t> (&sums)[Rows][Count]) {
@@ -198,7 +198,7 @@ template <bool IsDotted> struct ByteProducts {
             Wide<uint32_t> left[Count];
 #pragma GCC unroll 2
             for (uint32_t k = 0; k < Count; ++k)
-                left[k] = load_whole_vector<Wide<uint32_t>>(words + (step * Count + k) * lanes);
+                left[k] = load_full_vector<Wide<uint32_t>>(words + (step * Count + k) * lanes);
 #pragma GCC unroll 8
             for (uint32_t r = 0; r < Rows; ++r) {
                 uint32_t word;
@@ -212,8 +212,8 @@ template <bool IsDotted> struct ByteProducts {
                     } else if constexpr (IsDotted) {
                         add_dots(sums[r][k], left[k], right);
                     } else {
-                        const Wide<int16_t> made = pair_products((Wide<uint8_t>)left[k], (Wide<int8_t>)right);
-                        pairs[r][k] = step % together == 0 ? made : pairs[r][k] + made;
+                        const Wide<int16_t> paired = pair_products((Wide<uint8_t>)left[k], (Wide<int8_t>)right);
+                        pairs[r][k] = step % together == 0 ? paired : pairs[r][k] + paired;
                         keep_in_register(pairs[r][k]);
                         if (step % together == together - 1 || step == Steps - 1)
                             sums[r][k] += pair_products(pairs[r][k], Wide<int16_t>{} + int16_t{1});

@@ -10,7 +10,7 @@
 
 namespace tallow {
 
-// Memory for the elements of a result, which a NumPy array shows once somebody asks for that: making one takes
+// Memory for the elements of a result, which a NumPy array shows on demand: making one takes
 // longer than many a kernel. This follows the header of an object.
 struct Memory {
     void* begin;
@@ -23,24 +23,24 @@ struct Memory {
     // Null and no exception where there is none.
     static PyObject* allocate(size_t bytes) {
         const BufferPool::Piece piece = bytes < BufferPool::large ? small(bytes) : buffer_pool.allocate(bytes);
-        if (piece.whole == nullptr)
+        if (piece.allocation == nullptr)
             return nullptr;
-        PyObject* made = PyType_GenericAlloc(type(), 0);
-        if (made == nullptr)
+        PyObject* object = PyType_GenericAlloc(type(), 0);
+        if (object == nullptr)
             release(piece);
         else
-            *of(made) = {piece.begin, static_cast<Py_ssize_t>(bytes), piece};
-        return made;
+            *of(object) = {piece.begin, static_cast<Py_ssize_t>(bytes), piece};
+        return object;
     }
     // Vectors that begin with a line of the cache take one of them.
     static BufferPool::Piece small(size_t bytes) {
-        void* whole = malloc(bytes + line_bytes);
-        const uint64_t begin = (reinterpret_cast<uint64_t>(whole) + line_bytes - 1) / line_bytes * line_bytes;
-        return {pointer_to<void>(begin), whole, 0};
+        void* allocation = malloc(bytes + line_bytes);
+        const uint64_t begin = (reinterpret_cast<uint64_t>(allocation) + line_bytes - 1) / line_bytes * line_bytes;
+        return {pointer_to<void>(begin), allocation, 0};
     }
     static void release(const BufferPool::Piece& piece) {
         if (piece.bytes == 0)
-            free(piece.whole);
+            free(piece.allocation);
         else
             buffer_pool.release(piece);
     }
@@ -76,7 +76,7 @@ class Call {
         Py_ssize_t size = 0;
         if (PyBytes_AsStringAndSize(items_.arguments, &bytes, &size) != 0)
             return;
-        if (size > static_cast<Py_ssize_t>(most_bytes)) {
+        if (size > static_cast<Py_ssize_t>(max_bytes)) {
             PyErr_SetString(PyExc_TypeError, "a kernel takes too many arguments");
             return;
         }
@@ -93,45 +93,45 @@ class Call {
 
     // Of storages and then all numbers or none: storages of results, or True where there are none; null and an
     // exception where something fails.
-    PyObject* operator()(PyObject* const* given, Py_ssize_t count) const {
+    PyObject* operator()(PyObject* const* operands, Py_ssize_t count) const {
         const Py_ssize_t stored = static_cast<Py_ssize_t>(items_.stored), numbers = count - stored;
         if (numbers != 0 && numbers != items_.numbers.count) {
             PyErr_SetString(PyExc_TypeError, "a plan was given another number of arguments");
             return nullptr;
         }
-        alignas(8) uint8_t arguments[most_bytes];
+        alignas(8) uint8_t arguments[max_bytes];
         memcpy(arguments, arguments_, size_);
         for (Py_ssize_t i = 0; i < items_.sources.count; ++i) {
             uint64_t address = 0;
-            if (!find_address(given[items_.sources[i].given], address))
+            if (!find_address(operands[items_.sources[i].operand], address))
                 return nullptr;
-            put(arguments, items_.sources[i].place, address + items_.sources[i].offset);
+            put(arguments, items_.sources[i].field_offset, address + items_.sources[i].offset);
         }
         for (Py_ssize_t i = 0; i < numbers; ++i) {
             uint64_t bits = 0;
-            if (!bits_of(given[stored + i], bits))
+            if (!bits_of(operands[stored + i], bits))
                 return nullptr;
-            put(arguments, items_.numbers[i].place, bits);
+            put(arguments, items_.numbers[i].field_offset, bits);
         }
         Copies copies;
         for (Py_ssize_t i = 0; i < items_.unaliased.count; ++i)
-            if (!keep_unaliased(arguments, items_.unaliased[i], given, copies))
+            if (!keep_unaliased(arguments, items_.unaliased[i], operands, copies))
                 return nullptr;
         if (items_.results.count == 0) {
             Py_IncRef(&_Py_TrueStruct);
-            Reference made(&_Py_TrueStruct);
-            return called(arguments, made);
+            Reference results(&_Py_TrueStruct);
+            return called(arguments, results);
         }
-        Reference made(items_.makes_tuple ? PyTuple_New(items_.results.count) : nullptr);
+        Reference results(items_.makes_tuple ? PyTuple_New(items_.results.count) : nullptr);
         for (Py_ssize_t i = 0; i < items_.results.count; ++i) {
             Reference storage(storage_of(arguments, items_.results[i]));
             if (!storage)
                 return nullptr;
             if (!items_.makes_tuple)
                 return called(arguments, storage);
-            PyTuple_SetItem(made.get(), i, storage.release());
+            PyTuple_SetItem(results.get(), i, storage.release());
         }
-        return called(arguments, made);
+        return called(arguments, results);
     }
 
   private:
@@ -145,8 +145,8 @@ class Call {
         PyObject* storages[most];
         Py_ssize_t count = 0;
     };
-    static void put(uint8_t* arguments, uint64_t place, uint64_t value) {
-        memcpy(arguments + place, &value, sizeof value);
+    static void put(uint8_t* arguments, uint64_t offset, uint64_t value) {
+        memcpy(arguments + offset, &value, sizeof value);
     }
 
     PyObject* address_of(PyObject* storage) const {
@@ -158,26 +158,27 @@ class Call {
         return PyObject_GetAttr(storage, shared_.address_name);
     }
     bool find_address(PyObject* storage, uint64_t& address) const {
-        const Reference found(address_of(storage));
-        address = !found ? 0 : as_number(found.get());
-        return !!found;
+        const Reference number(address_of(storage));
+        address = !number ? 0 : as_number(number.get());
+        return !!number;
     }
 
     // Has a source that shares bytes with what is written read from a copy; false and an exception where that fails.
-    bool keep_unaliased(uint8_t* arguments, const UnaliasedItems& apart, PyObject* const* given, Copies& copies) const {
-        const SourceItems& source = items_.sources[static_cast<Py_ssize_t>(apart.source)];
+    bool keep_unaliased(uint8_t* arguments, const UnaliasedItems& unaliased, PyObject* const* operands,
+                        Copies& copies) const {
+        const SourceItems& source = items_.sources[static_cast<Py_ssize_t>(unaliased.source)];
         uint64_t from = 0, to = 0;
-        if (!find_address(given[source.given], from) || !find_address(given[apart.written], to))
+        if (!find_address(operands[source.operand], from) || !find_address(operands[unaliased.written], to))
             return false;
-        if (to + apart.end <= from + apart.first || from + apart.last <= to + apart.begin)
+        if (to + unaliased.end <= from + unaliased.first || from + unaliased.last <= to + unaliased.begin)
             return true;
-        PyObject* const copy = PyObject_CallFunctionObjArgs(apart.copy, given[source.given], nullptr);
+        PyObject* const copy = PyObject_CallFunctionObjArgs(unaliased.copy, operands[source.operand], nullptr);
         if (copy == nullptr)
             return false;
         copies.storages[copies.count++] = copy;
         if (!find_address(copy, from))
             return false;
-        put(arguments, source.place, from + source.offset);
+        put(arguments, source.field_offset, from + source.offset);
         return true;
     }
 
@@ -210,49 +211,50 @@ class Call {
             memcpy(&bits, is_wide ? static_cast<const void*>(&wide) : &narrow, items_.compute_bytes);
             return true;
         }
-        const Reference found(PyObject_CallFunctionObjArgs(shared_.bits_of, number, items_.compute, nullptr));
-        if (!found)
+        const Reference converted(PyObject_CallFunctionObjArgs(shared_.bits_of, number, items_.compute, nullptr));
+        if (!converted)
             return false;
-        bits = as_number(found.get());
+        bits = as_number(converted.get());
         return true;
     }
 
     PyObject* memory(const ResultItems& result) const {
-        PyObject* made = Memory::allocate(result.bytes);
-        return made != nullptr || PyErr_Occurred() != nullptr
-                   ? made
+        PyObject* object = Memory::allocate(result.bytes);
+        return object != nullptr || PyErr_Occurred() != nullptr
+                   ? object
                    : PyObject_CallFunctionObjArgs(shared_.no_memory, result.length, result.dtype, nullptr);
     }
 
     // A new storage, whose address is written into the arguments.
     PyObject* storage_of(uint8_t* arguments, const ResultItems& result) const {
-        const Reference held(memory(result));
-        Reference storage(held.get() == nullptr ? nullptr : PyType_GenericAlloc(shared_.storage_class, 0));
+        const Reference object(memory(result));
+        Reference storage(object.get() == nullptr ? nullptr : PyType_GenericAlloc(shared_.storage_class, 0));
         if (!storage || !shared_.device.set(storage.get(), items_.device) ||
             !shared_.dtype.set(storage.get(), result.dtype) || !shared_.length.set(storage.get(), result.length) ||
-            !shared_.kind.set(storage.get(), result.kind) || !shared_.memory.set(storage.get(), held.get()))
+            !shared_.kind.set(storage.get(), result.kind) || !shared_.memory.set(storage.get(), object.get()))
             return nullptr;
-        void* const begin = Memory::of(held.get())->begin;
+        void* const begin = Memory::of(object.get())->begin;
         const Reference address(PyLong_FromVoidPtr(begin));
         if (!shared_.address.set(storage.get(), address.get()))
             return nullptr;
-        put(arguments, result.place, reinterpret_cast<uint64_t>(begin));
+        put(arguments, result.field_offset, reinterpret_cast<uint64_t>(begin));
         return storage.release();
     }
 
-    // What was made, once the kernel has been called.
-    PyObject* called(uint8_t* arguments, Reference& made) const {
+    // Calls the kernel, and returns the results.
+    PyObject* called(uint8_t* arguments, Reference& results) const {
         const bool has_scratch = items_.scratch.count != 0;
         const Reference scratch(has_scratch ? memory(items_.scratch[0]) : nullptr);
         if (has_scratch) {
             if (!scratch)
                 return nullptr;
-            put(arguments, items_.scratch[0].place, reinterpret_cast<uint64_t>(Memory::of(scratch.get())->begin));
+            put(arguments, items_.scratch[0].field_offset,
+                reinterpret_cast<uint64_t>(Memory::of(scratch.get())->begin));
         }
         // Whether an index is out of range, and which.
         int64_t wrong[2] = {};
         if (items_.wrong.count != 0)
-            put(arguments, items_.wrong[0].place, reinterpret_cast<uint64_t>(wrong));
+            put(arguments, items_.wrong[0].field_offset, reinterpret_cast<uint64_t>(wrong));
         if (items_.is_brief) {
             kernel_(arguments);
         } else {
@@ -260,18 +262,18 @@ class Call {
             if (!threads)
                 return nullptr;
             const uint32_t count = static_cast<uint32_t>(as_number(threads.get()));
-            memcpy(arguments + items_.threads_place, &count, sizeof count);
+            memcpy(arguments + items_.threads_field_offset, &count, sizeof count);
             PyThreadState* state = PyEval_SaveThread();
             kernel_(arguments);
             PyEval_RestoreThread(state);
         }
         if (wrong[0] == 0)
-            return made.release();
+            return results.release();
         const Reference index(PyLong_FromLongLong(wrong[1]));
-        return !index ? nullptr : PyObject_CallFunctionObjArgs(items_.wrong[0].tell, index.get(), nullptr);
+        return !index ? nullptr : PyObject_CallFunctionObjArgs(items_.wrong[0].fail, index.get(), nullptr);
     }
 
-    static constexpr size_t most_bytes = 1536;
+    static constexpr size_t max_bytes = 1536;
 
     CallItems items_;
     const SharedItems& shared_ = *pointer_to<const SharedItems>(items_.shared);
@@ -281,8 +283,8 @@ class Call {
     size_t size_ = 0;
 };
 
-inline PyObject* run_call(PyObject* capsule, PyObject* const* given, Py_ssize_t count) {
-    return (*static_cast<const Call*>(PyCapsule_GetPointer(capsule, nullptr)))(given, count);
+inline PyObject* run_call(PyObject* capsule, PyObject* const* operands, Py_ssize_t count) {
+    return (*static_cast<const Call*>(PyCapsule_GetPointer(capsule, nullptr)))(operands, count);
 }
 
 // What calls share, for as long as the process lives, and how many bytes an object begins with.
@@ -292,10 +294,10 @@ extern "C" __attribute__((visibility("default"), used)) inline void* make_shared
     return new SharedItems{items};
 }
 
-// Memory for so many bytes, as an object whose buffer they are.
+// Memory of this many bytes, as an object with a buffer.
 extern "C" __attribute__((visibility("default"), used)) inline PyObject* allocate_memory(size_t bytes) {
-    PyObject* made = Memory::allocate(bytes);
-    return made != nullptr || PyErr_Occurred() != nullptr ? made : PyErr_NoMemory();
+    PyObject* object = Memory::allocate(bytes);
+    return object != nullptr || PyErr_Occurred() != nullptr ? object : PyErr_NoMemory();
 }
 // See BufferPool.
 extern "C" __attribute__((visibility("default"), used)) inline size_t cache_at_most(size_t bytes) {

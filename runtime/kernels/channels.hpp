@@ -1,6 +1,6 @@
 // Normalisation of channels. Elements are rows: those of a channel, of which there are `channels` for each of the
 // batch, or those of all channels side by side, at each of `length` positions. An item is a part of the positions of an
-// item of the batch; sums of items are made first, then joined to those of groups of channels.
+// item of the batch; sums of items are computed first, then combined to those of groups of channels.
 #pragma once
 
 #include "math.hpp"
@@ -57,7 +57,7 @@ template <typename T> struct ChannelScale {
             scale = scale * load_number<T>(arguments.weight, channel, arguments.wide_affine);
         bias = arguments.bias ? load_number<T>(arguments.bias, channel, arguments.wide_affine) : Value{0};
     }
-    // Without a bias -0.0 is kept.
+    // Without a bias -0.0 stays.
     template <typename Arguments> TALLOW_INLINE Value apply(const Arguments& arguments, Value x) const {
         const Value scaled = (x - mean) * scale;
         return arguments.bias ? scaled + bias : scaled;
@@ -112,31 +112,31 @@ template <typename T> TALLOW_INLINE uint32_t misalignment_of(const T* pointer) {
     return static_cast<uint32_t>(reinterpret_cast<uint64_t>(pointer) % access_bytes / sizeof(T));
 }
 
-// Calls visitor.load<N>(place) and visitor.take(place, loaded) for the elements [begin, end) of a row, of which a team
-// of threads takes whole accesses if all operands are aligned alike.
+// Calls visitor.load<N>(offset) and visitor.take(offset, loaded) for the elements [begin, end) of a row, of which a
+// subgroup of threads makes aligned accesses if all operands are aligned alike.
 template <typename T, typename Visitor>
 TALLOW_INLINE void visit_channel(uint32_t begin, uint32_t end, uint32_t misaligned, bool is_even, uint32_t lane,
-                                 uint32_t team, Visitor& visitor) {
+                                 uint32_t subgroup_size, Visitor& visitor) {
     constexpr uint32_t length = pack_length<T>;
     constexpr uint32_t in_flight = Visitor::in_flight;
     const uint32_t wanted = misaligned == 0 ? 0 : length - misaligned;
     const uint32_t head = is_even && wanted < end - begin ? begin + wanted : end;
     const uint32_t packs = (end - head) / length;
-    for (uint32_t i = begin + lane; i < head; i += team)
+    for (uint32_t i = begin + lane; i < head; i += subgroup_size)
         visitor.take(i, visitor.template load<1>(i));
     uint32_t pack = lane;
-    for (; pack + (in_flight - 1) * team < packs; pack += in_flight * team) {
+    for (; pack + (in_flight - 1) * subgroup_size < packs; pack += in_flight * subgroup_size) {
         decltype(visitor.template load<length>(0)) loaded[in_flight];
 #pragma unroll
         for (uint32_t p = 0; p < in_flight; ++p)
-            loaded[p] = visitor.template load<length>(head + (pack + p * team) * length);
+            loaded[p] = visitor.template load<length>(head + (pack + p * subgroup_size) * length);
 #pragma unroll
         for (uint32_t p = 0; p < in_flight; ++p)
-            visitor.take(head + (pack + p * team) * length, loaded[p]);
+            visitor.take(head + (pack + p * subgroup_size) * length, loaded[p]);
     }
-    for (; pack < packs; pack += team)
+    for (; pack < packs; pack += subgroup_size)
         visitor.take(head + pack * length, visitor.template load<length>(head + pack * length));
-    for (uint32_t i = head + packs * length + lane; i < end; i += team)
+    for (uint32_t i = head + packs * length + lane; i < end; i += subgroup_size)
         visitor.take(i, visitor.template load<1>(i));
 }
 
@@ -154,11 +154,11 @@ template <typename T, bool Gradient> struct SumsOfRow {
     Value shift;
     TwoSums<Value> sums;
 
-    template <uint32_t N> TALLOW_INLINE auto load(uint32_t place) const {
+    template <uint32_t N> TALLOW_INLINE auto load(uint32_t offset) const {
         if constexpr (Gradient)
-            return PackPair<T, N>{load_whole<N>(source + place), load_whole<N>(gradient + place)};
+            return PackPair<T, N>{load_pack<N>(source + offset), load_pack<N>(gradient + offset)};
         else
-            return load_whole<N>(source + place);
+            return load_pack<N>(source + offset);
     }
     template <uint32_t N> TALLOW_INLINE void take(uint32_t, const PackPair<T, N>& loaded) {
 #pragma unroll
@@ -193,11 +193,11 @@ TALLOW_INLINE TwoSums<Value> stored_sums(const TwoSums<Value>& sums, Value shift
 template <typename T, bool Gradient, typename Arguments>
 TALLOW_INLINE void channel_sums_rows(const Arguments& arguments) {
     using Value = compute_type<T>;
-    const uint32_t lane = place_in_team(arguments.team);
-    const uint32_t teams = teams_in(block_size, arguments.team);
+    const uint32_t lane = lane_in_subgroup(arguments.subgroup_size);
+    const uint32_t subgroups = subgroups_in(block_size, arguments.subgroup_size);
     const uint32_t rows = arguments.batch * arguments.splits * arguments.channels;
-    for (uint32_t base = block_index() * teams; base < rows; base += grid_blocks() * teams) {
-        const uint32_t row = base + teams_in(thread_index(), arguments.team);
+    for (uint32_t base = block_index() * subgroups; base < rows; base += grid_blocks() * subgroups) {
+        const uint32_t row = base + subgroups_in(thread_index(), arguments.subgroup_size);
         TwoSums<Value> sums{};
         Value shift{};
         uint32_t count = 0;
@@ -216,11 +216,11 @@ TALLOW_INLINE void channel_sums_rows(const Arguments& arguments) {
                 shift = to_compute(visitor.source[item.begin]);
             }
             visitor.shift = shift;
-            visit_channel<T>(item.begin, item.end, misaligned, is_even, lane, arguments.team, visitor);
+            visit_channel<T>(item.begin, item.end, misaligned, is_even, lane, arguments.subgroup_size, visitor);
             sums = visitor.sums;
             count = item.end - item.begin;
         }
-        sums = reduce_team<JoinStates<TwoSums<Value>>>(sums, arguments.team);
+        sums = reduce_subgroup<JoinStates<TwoSums<Value>>>(sums, arguments.subgroup_size);
         if (lane == 0 && row < rows)
             pointer_to<TwoSums<Value>>(arguments.sums)[row] = stored_sums<Gradient>(sums, shift, count);
     }
@@ -238,11 +238,11 @@ template <typename T, typename Arguments> struct ScaleRow {
     T* result;
     ChannelScale<T> scale;
 
-    template <uint32_t N> TALLOW_INLINE Registers<sizeof(T) * N> load(uint32_t place) const {
-        return load_registers<sizeof(T) * N>(source + place);
+    template <uint32_t N> TALLOW_INLINE Registers<sizeof(T) * N> load(uint32_t offset) const {
+        return load_registers<sizeof(T) * N>(source + offset);
     }
-    template <uint32_t Bytes> TALLOW_INLINE void take(uint32_t place, const Registers<Bytes>& loaded) const {
-        store_registers(result + place,
+    template <uint32_t Bytes> TALLOW_INLINE void take(uint32_t offset, const Registers<Bytes>& loaded) const {
+        store_registers(result + offset,
                         map_pack<T>(loaded, [&](Value x, uint32_t) { return scale.apply(arguments, x); }));
     }
 };
@@ -258,11 +258,11 @@ template <typename T> struct SlopeRow {
     T* result;
     ChannelSlope<T> slope;
 
-    template <uint32_t N> TALLOW_INLINE RegistersPair<sizeof(T) * N> load(uint32_t place) const {
-        return {load_registers<sizeof(T) * N>(source + place), load_registers<sizeof(T) * N>(gradient + place)};
+    template <uint32_t N> TALLOW_INLINE RegistersPair<sizeof(T) * N> load(uint32_t offset) const {
+        return {load_registers<sizeof(T) * N>(source + offset), load_registers<sizeof(T) * N>(gradient + offset)};
     }
-    template <uint32_t Bytes> TALLOW_INLINE void take(uint32_t place, const RegistersPair<Bytes>& loaded) const {
-        store_registers(result + place, map_pack<T>(loaded.source, [&](Value x, uint32_t i) {
+    template <uint32_t Bytes> TALLOW_INLINE void take(uint32_t offset, const RegistersPair<Bytes>& loaded) const {
+        store_registers(result + offset, map_pack<T>(loaded.source, [&](Value x, uint32_t i) {
                             return slope.apply(x, to_compute(take_element<T>(loaded.gradient, i)));
                         }));
     }
@@ -270,11 +270,11 @@ template <typename T> struct SlopeRow {
 
 template <typename T, bool Gradient, typename Arguments>
 TALLOW_INLINE void channel_write_rows(const Arguments& arguments) {
-    const uint32_t lane = place_in_team(arguments.team);
-    const uint32_t teams = teams_in(block_size, arguments.team);
+    const uint32_t lane = lane_in_subgroup(arguments.subgroup_size);
+    const uint32_t subgroups = subgroups_in(block_size, arguments.subgroup_size);
     const uint32_t rows = arguments.batch * arguments.splits * arguments.channels;
-    for (uint32_t row = block_index() * teams + teams_in(thread_index(), arguments.team); row < rows;
-         row += grid_blocks() * teams) {
+    for (uint32_t row = block_index() * subgroups + subgroups_in(thread_index(), arguments.subgroup_size); row < rows;
+         row += grid_blocks() * subgroups) {
         const uint32_t outer = row / arguments.channels;
         const ChannelItem item(arguments, outer, row - outer * arguments.channels);
         const uint64_t group = item.group(arguments, item.channel);
@@ -287,34 +287,38 @@ TALLOW_INLINE void channel_write_rows(const Arguments& arguments) {
             const T* const gradient = row_of_gradient<T>(arguments, item.batch, item.channel);
             is_even = is_even && misalignment_of(gradient + item.begin) == misaligned;
             const SlopeRow<T> visitor{source, gradient, result, ChannelSlope<T>(arguments, item.channel, group)};
-            visit_channel<T>(item.begin, item.end, misaligned, is_even, lane, arguments.team, visitor);
+            visit_channel<T>(item.begin, item.end, misaligned, is_even, lane, arguments.subgroup_size, visitor);
         } else {
             const ScaleRow<T, Arguments> visitor{arguments, source, result,
                                                  ChannelScale<T>(arguments, item.channel, group)};
-            visit_channel<T>(item.begin, item.end, misaligned, is_even, lane, arguments.team, visitor);
+            visit_channel<T>(item.begin, item.end, misaligned, is_even, lane, arguments.subgroup_size, visitor);
         }
     }
 }
 
-// A block takes channels side by side at some positions: each of `team` threads a pack of channels, which others of the
-// block take at further positions. Calls visit(item, first channel of the pack, channels left, first position, step).
+// A block takes channels side by side at some positions: each of `subgroup_size` threads a pack of channels, which
+// others of the block take at further positions. Calls visit(item, first channel of the pack, channels left, first
+// position, step).
 template <typename T, typename Arguments, typename Visit>
 TALLOW_INLINE void visit_columns_of_channels(const Arguments& arguments, const Visit& visit) {
     constexpr uint32_t length = column_pack<T>;
     const uint32_t packs = (arguments.channels + length - 1) / length;
-    const uint32_t across = (packs + arguments.team - 1) / arguments.team;
+    const uint32_t across = (packs + arguments.subgroup_size - 1) / arguments.subgroup_size;
     const uint32_t tiles = arguments.batch * arguments.splits * across;
     for (uint32_t tile = block_index(); tile < tiles; tile += grid_blocks()) {
         const uint32_t outer = tile / across;
-        const uint32_t pack = (tile - outer * across) * arguments.team + place_in_team(arguments.team);
+        const uint32_t pack =
+            (tile - outer * across) * arguments.subgroup_size + lane_in_subgroup(arguments.subgroup_size);
         const ChannelItem item(arguments, outer, pack * length);
         const uint32_t left = pack < packs ? arguments.channels - pack * length : 0;
-        visit(item, left, item.begin + teams_in(thread_index(), arguments.team), teams_in(block_size, arguments.team));
+        visit(item, left, item.begin + subgroups_in(thread_index(), arguments.subgroup_size),
+              subgroups_in(block_size, arguments.subgroup_size));
     }
 }
 // A pack of channels, of which `left` exist. Whole says that all packs can be read in one access.
-template <bool Whole, typename T> TALLOW_INLINE Registers<access_bytes> load_channels(const T* pointer, uint32_t left) {
-    if constexpr (Whole)
+template <bool IsAligned, typename T>
+TALLOW_INLINE Registers<access_bytes> load_channels(const T* pointer, uint32_t left) {
+    if constexpr (IsAligned)
         return load_registers<access_bytes>(pointer);
     Registers<access_bytes> registers{};
 #pragma unroll
@@ -323,7 +327,7 @@ template <bool Whole, typename T> TALLOW_INLINE Registers<access_bytes> load_cha
             put_element(registers, i, pointer[i]);
     return registers;
 }
-template <typename T, bool Gradient, typename Arguments> TALLOW_INLINE bool are_whole(const Arguments& arguments) {
+template <typename T, bool Gradient, typename Arguments> TALLOW_INLINE bool are_aligned(const Arguments& arguments) {
     constexpr uint32_t length = column_pack<T>;
     uint64_t steps = arguments.channels | arguments.source_batch | arguments.source_step;
     bool are_aligned = is_aligned<length>(pointer_to<const T>(arguments.source));
@@ -335,17 +339,17 @@ template <typename T, bool Gradient, typename Arguments> TALLOW_INLINE bool are_
 }
 // Calls take(position, x, gradient) for the packs of channels at some positions of an item, several of which are loaded
 // together.
-template <bool Whole, bool Gradient, typename T, typename Arguments, typename Take>
+template <bool IsAligned, bool Gradient, typename T, typename Arguments, typename Take>
 TALLOW_INLINE void visit_positions(const Arguments& arguments, const ChannelItem& item, uint32_t left, uint32_t first,
                                    uint32_t step, const Take& take) {
     constexpr uint32_t in_flight = Gradient ? written_in_flight<T> : reduce_in_flight;
     const T* const source = row_of_source<T>(arguments, item.batch, 0) + item.channel;
     const auto load = [&](uint32_t position) {
-        return load_channels<Whole>(source + position * arguments.source_step, left);
+        return load_channels<IsAligned>(source + position * arguments.source_step, left);
     };
     const auto load_gradient = [&]([[maybe_unused]] uint32_t position) {
         if constexpr (Gradient)
-            return load_channels<Whole>(row_of_gradient<T>(arguments, item.batch, position) + item.channel, left);
+            return load_channels<IsAligned>(row_of_gradient<T>(arguments, item.batch, position) + item.channel, left);
         else
             return Registers<access_bytes>{};
     };
@@ -365,7 +369,7 @@ TALLOW_INLINE void visit_positions(const Arguments& arguments, const ChannelItem
         take(position, load(position), load_gradient(position));
 }
 
-template <typename T, bool Gradient, bool Whole, typename Arguments>
+template <typename T, bool Gradient, bool IsAligned, typename Arguments>
 TALLOW_INLINE void sum_columns(const Arguments& arguments,
                                TwoSums<compute_type<T>> (&shared)[column_pack<T>][block_size]) {
     using Value = compute_type<T>;
@@ -381,12 +385,12 @@ TALLOW_INLINE void sum_columns(const Arguments& arguments,
                         shift[i] = pointer_to<const Value>(arguments.mean)[item.group(arguments, item.channel + i)];
             } else {
                 const auto begin =
-                    load_channels<Whole>(row_of_source<T>(arguments, item.batch, item.begin) + item.channel, left);
+                    load_channels<IsAligned>(row_of_source<T>(arguments, item.batch, item.begin) + item.channel, left);
 #pragma unroll
                 for (uint32_t i = 0; i < length; ++i)
                     shift[i] = to_compute(take_element<T>(begin, i));
             }
-            visit_positions<Whole, Gradient, T>(
+            visit_positions<IsAligned, Gradient, T>(
                 arguments, item, left, first, step,
                 [&](uint32_t, const Registers<access_bytes>& x, [[maybe_unused]] const Registers<access_bytes>& g) {
 #pragma unroll
@@ -403,14 +407,14 @@ TALLOW_INLINE void sum_columns(const Arguments& arguments,
         for (uint32_t i = 0; i < length; ++i)
             shared[i][thread_index()] = sums[i];
         synchronize_block();
-        for (uint32_t half = block_size / 2; half >= arguments.team; half /= 2) {
+        for (uint32_t half = block_size / 2; half >= arguments.subgroup_size; half /= 2) {
             if (thread_index() < half)
 #pragma unroll
                 for (uint32_t i = 0; i < length; ++i)
                     shared[i][thread_index()].add(shared[i][thread_index() + half]);
             synchronize_block();
         }
-        if (thread_index() < arguments.team)
+        if (thread_index() < arguments.subgroup_size)
 #pragma unroll
             for (uint32_t i = 0; i < length; ++i)
                 if (i < left)
@@ -423,13 +427,13 @@ TALLOW_INLINE void sum_columns(const Arguments& arguments,
 template <typename T, bool Gradient, typename Arguments>
 TALLOW_INLINE void channel_sums_columns(const Arguments& arguments) {
     __shared__ TwoSums<compute_type<T>> shared[column_pack<T>][block_size];
-    if (are_whole<T, Gradient>(arguments))
+    if (are_aligned<T, Gradient>(arguments))
         sum_columns<T, Gradient, true>(arguments, shared);
     else
         sum_columns<T, Gradient, false>(arguments, shared);
 }
 
-template <typename T, bool Gradient, bool Whole, typename Arguments>
+template <typename T, bool Gradient, bool IsAligned, typename Arguments>
 TALLOW_INLINE void write_columns(const Arguments& arguments) {
     using Value = compute_type<T>;
     constexpr uint32_t length = column_pack<T>;
@@ -458,11 +462,11 @@ TALLOW_INLINE void write_columns(const Arguments& arguments) {
         const bool has_bias = !Gradient && arguments.bias != 0;
         T* const result = pointer_to<T>(arguments.result) +
                           uint64_t{item.batch} * arguments.length * arguments.channels + item.channel;
-        visit_positions<Whole, Gradient, T>(
+        visit_positions<IsAligned, Gradient, T>(
             arguments, item, left, first, step,
             [&](uint32_t position, const Registers<access_bytes>& x,
                 [[maybe_unused]] const Registers<access_bytes>& g) {
-                const auto made = map_pack<T>(x, [&](Value element, uint32_t i) {
+                const auto results = map_pack<T>(x, [&](Value element, uint32_t i) {
                     const Value distance = element - mean[i];
                     if constexpr (Gradient)
                         return (to_compute(take_element<T>(g, i)) * scale[i] - offset[i]) - distance * slope[i];
@@ -470,20 +474,20 @@ TALLOW_INLINE void write_columns(const Arguments& arguments) {
                     return has_bias ? scaled + offset[i] : scaled;
                 });
                 T* const target = result + uint64_t{position} * arguments.channels;
-                if constexpr (Whole) {
-                    store_registers(target, made);
+                if constexpr (IsAligned) {
+                    store_registers(target, results);
                 } else {
 #pragma unroll
                     for (uint32_t i = 0; i < length; ++i)
                         if (i < left)
-                            target[i] = take_element<T>(made, i);
+                            target[i] = take_element<T>(results, i);
                 }
             });
     });
 }
 template <typename T, bool Gradient, typename Arguments>
 TALLOW_INLINE void channel_write_columns(const Arguments& arguments) {
-    if (are_whole<T, Gradient>(arguments))
+    if (are_aligned<T, Gradient>(arguments))
         write_columns<T, Gradient, true>(arguments);
     else
         write_columns<T, Gradient, false>(arguments);
@@ -497,7 +501,7 @@ TALLOW_INLINE void visit_items_of_group(const Arguments& arguments, uint32_t gro
     const uint32_t outers = arguments.batch_groups ? arguments.splits : arguments.batch * arguments.splits;
     const uint32_t first_channel = group % groups * arguments.group_size;
     const uint32_t count = outers * arguments.group_size;
-    for (uint32_t i = place_in_team(arguments.team); i < count; i += arguments.team) {
+    for (uint32_t i = lane_in_subgroup(arguments.subgroup_size); i < count; i += arguments.subgroup_size) {
         const uint32_t outer = i / arguments.group_size;
         visit(first_outer + outer, first_channel + (i - outer * arguments.group_size));
     }
@@ -509,9 +513,9 @@ TALLOW_INLINE TwoSums<Value> sums_of_item(const Arguments& arguments, uint32_t o
 
 // The mean and the variance of each group.
 template <typename Value, typename Arguments> TALLOW_INLINE void channel_statistics(const Arguments& arguments) {
-    const uint32_t teams = teams_in(block_size, arguments.team);
-    for (uint32_t base = block_index() * teams; base < arguments.groups; base += grid_blocks() * teams) {
-        const uint32_t group = base + teams_in(thread_index(), arguments.team);
+    const uint32_t subgroups = subgroups_in(block_size, arguments.subgroup_size);
+    for (uint32_t base = block_index() * subgroups; base < arguments.groups; base += grid_blocks() * subgroups) {
+        const uint32_t group = base + subgroups_in(thread_index(), arguments.subgroup_size);
         Moments<Value> known{};
         if (group < arguments.groups)
             visit_items_of_group(arguments, group, [&](uint32_t outer, uint32_t channel) {
@@ -519,8 +523,8 @@ template <typename Value, typename Arguments> TALLOW_INLINE void channel_statist
                 const auto sums = sums_of_item<Value>(arguments, outer, channel);
                 known.add({static_cast<Value>(item.end - item.begin), sums.first, sums.second});
             });
-        known = reduce_team<JoinStates<Moments<Value>>>(known, arguments.team);
-        if (place_in_team(arguments.team) == 0 && group < arguments.groups) {
+        known = reduce_subgroup<JoinStates<Moments<Value>>>(known, arguments.subgroup_size);
+        if (lane_in_subgroup(arguments.subgroup_size) == 0 && group < arguments.groups) {
             // 0 / 0 where there are no elements.
             pointer_to<Value>(arguments.mean)[group] = known.count > 0 ? known.mean : known.squares / known.count;
             pointer_to<Value>(arguments.variance)[group] = known.squares / known.count;
@@ -532,14 +536,14 @@ template <typename Value, typename Arguments> TALLOW_INLINE void channel_statist
 // bias.
 template <typename T, typename Arguments> TALLOW_INLINE void channel_gradients(const Arguments& arguments) {
     using Value = compute_type<T>;
-    const uint32_t teams = teams_in(block_size, arguments.team);
+    const uint32_t subgroups = subgroups_in(block_size, arguments.subgroup_size);
     const uint32_t count = arguments.groups + arguments.channels;
     const Value epsilon = from_bits<Value>(arguments.epsilon);
     const auto root_of = [&](uint64_t group) {
         return rsqrt(pointer_to<const Value>(arguments.variance)[group] + epsilon);
     };
-    for (uint32_t base = block_index() * teams; base < count; base += grid_blocks() * teams) {
-        const uint32_t number = base + teams_in(thread_index(), arguments.team);
+    for (uint32_t base = block_index() * subgroups; base < count; base += grid_blocks() * subgroups) {
+        const uint32_t number = base + subgroups_in(thread_index(), arguments.subgroup_size);
         TwoSums<Value> sums{};
         if (number < arguments.groups) {
             visit_items_of_group(arguments, number, [&](uint32_t outer, uint32_t channel) {
@@ -552,15 +556,15 @@ template <typename T, typename Arguments> TALLOW_INLINE void channel_gradients(c
             });
         } else if (number < count) {
             const uint32_t channel = number - arguments.groups;
-            for (uint32_t outer = place_in_team(arguments.team); outer < arguments.batch * arguments.splits;
-                 outer += arguments.team) {
+            for (uint32_t outer = lane_in_subgroup(arguments.subgroup_size); outer < arguments.batch * arguments.splits;
+                 outer += arguments.subgroup_size) {
                 const ChannelItem item(arguments, outer, channel);
                 const auto own = sums_of_item<Value>(arguments, outer, channel);
                 sums.add({own.first, own.second * root_of(item.group(arguments, channel))});
             }
         }
-        sums = reduce_team<JoinStates<TwoSums<Value>>>(sums, arguments.team);
-        if (place_in_team(arguments.team) != 0 || number >= count)
+        sums = reduce_subgroup<JoinStates<TwoSums<Value>>>(sums, arguments.subgroup_size);
+        if (lane_in_subgroup(arguments.subgroup_size) != 0 || number >= count)
             continue;
         if (number < arguments.groups) {
             const Value root = root_of(number);

@@ -1,5 +1,5 @@
 // Calls that ranks make together, whose GPUs reach each other's memory. An element travels once, in a word of 8 bytes
-// with the number of the call beside it, so that whoever finds that number has the element too, and nothing else is
+// with the number of the call next to it, so that a reader of that number has the element too, and nothing else is
 // waited for. NCCL calls this protocol LL.
 #pragma once
 
@@ -34,10 +34,10 @@ TALLOW_INLINE uint64_t load_of_peers(const uint64_t* address) {
 }
 
 // What a rank wrote in this call. The wait ends without it when a rank is lost.
-TALLOW_INLINE uint32_t await_peer(const uint64_t* address, uint32_t turn, const uint64_t* stop) {
+TALLOW_INLINE uint32_t await_peer(const uint64_t* address, uint32_t call, const uint64_t* stop) {
     for (uint32_t tries = 1;; ++tries) {
         const uint64_t word = load_of_peers(address);
-        if (static_cast<uint32_t>(word >> 32) == turn || (tries % 1024 == 0 && load_of_peers(stop) != 0))
+        if (static_cast<uint32_t>(word >> 32) == call || (tries % 1024 == 0 && load_of_peers(stop) != 0))
             return static_cast<uint32_t>(word);
 #if defined(TALLOW_HOST)
         sched_yield(); // ranks may share a core
@@ -58,10 +58,10 @@ template <typename T, typename Arguments> TALLOW_INLINE void all_reduce(const Ar
     const uint32_t index = block_index() * block_size + thread_index();
     const uint32_t first = index * in_word;
     const bool takes_part = first < arguments.count;
-    uint32_t* const last_turn = pointer_to<uint32_t>(arguments.turns) + block_index();
-    const uint32_t turn = *last_turn + 1;
-    const uint64_t* const places = pointer_to<const uint64_t>(arguments.places);
-    const uint64_t half = uint64_t{turn & 1} * arguments.ranks * reduced_words + index;
+    uint32_t* const last_call = pointer_to<uint32_t>(arguments.calls) + block_index();
+    const uint32_t call = *last_call + 1;
+    const uint64_t* const buffers = pointer_to<const uint64_t>(arguments.buffers);
+    const uint64_t half = uint64_t{call & 1} * arguments.ranks * reduced_words + index;
     if (takes_part) {
         const T* const source = pointer_to<const T>(arguments.source) + first;
         ElementsOfWord<T> own = {};
@@ -69,21 +69,21 @@ template <typename T, typename Arguments> TALLOW_INLINE void all_reduce(const Ar
         for (uint32_t i = 0; i < in_word; ++i)
             if (first + i < arguments.count)
                 own.elements[i] = source[i];
-        const uint64_t word = uint64_t{turn} << 32 | bit_cast<uint32_t>(own);
+        const uint64_t word = uint64_t{call} << 32 | bit_cast<uint32_t>(own);
         for (uint32_t r = 0; r < arguments.ranks; ++r)
-            store_to_peer(pointer_to<uint64_t>(places[r]) + half + arguments.rank * reduced_words, word);
+            store_to_peer(pointer_to<uint64_t>(buffers[r]) + half + arguments.rank * reduced_words, word);
     }
-    // All threads have read the turn, and written what others wait for.
+    // All threads have read the number of the call, and written what others wait for.
     synchronize_block();
     if (thread_index() == 0)
-        *last_turn = turn;
+        *last_call = call;
     if (!takes_part)
         return;
-    const uint64_t* const words = pointer_to<const uint64_t>(places[arguments.rank]) + half;
+    const uint64_t* const words = pointer_to<const uint64_t>(buffers[arguments.rank]) + half;
     const uint64_t* const stop = pointer_to<const uint64_t>(arguments.stop);
     compute_type<T> sums[in_word];
     for (uint32_t r = 0; r < arguments.ranks; ++r) {
-        const auto word = bit_cast<ElementsOfWord<T>>(await_peer(words + r * reduced_words, turn, stop));
+        const auto word = bit_cast<ElementsOfWord<T>>(await_peer(words + r * reduced_words, call, stop));
 #pragma unroll
         for (uint32_t i = 0; i < in_word; ++i) {
             const auto element = to_compute(word.elements[i]);

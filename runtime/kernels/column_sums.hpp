@@ -5,15 +5,15 @@
 
 namespace tallow {
 
-// The sum of the parts of a column, `step` numbers apart, which the threads of a block share out: each
-// `joined_columns`-th one has parts of the same column, and the first `joined_columns` threads get the sums. All
+// The sum of the parts of a column, with a stride of `step`, which the threads of a block share: each
+// `combined_columns`-th one has parts of the same column, and the first `combined_columns` threads get the sums. All
 // threads of the block call this.
-template <typename Value> TALLOW_INLINE Value joined_parts(const Value* column, uint64_t step, uint32_t parts) {
+template <typename Value> TALLOW_INLINE Value sum_of_parts(const Value* column, uint64_t step, uint32_t parts) {
     __shared__ Value shared[block_size];
-    constexpr uint32_t rows = block_size / joined_columns;
+    constexpr uint32_t rows = block_size / combined_columns;
     Value sum = 0;
-    // Several loads are in flight together.
-    for (uint32_t first = thread_index() / joined_columns; first < parts; first += reduce_in_flight * rows) {
+    // Several loads are in flight at once.
+    for (uint32_t first = thread_index() / combined_columns; first < parts; first += reduce_in_flight * rows) {
         Value loaded[reduce_in_flight];
 #pragma unroll
         for (uint32_t i = 0; i < reduce_in_flight; ++i) {
@@ -26,7 +26,7 @@ template <typename Value> TALLOW_INLINE Value joined_parts(const Value* column, 
     }
     shared[thread_index()] = sum;
     synchronize_block();
-    for (uint32_t half = block_size / 2; half >= joined_columns; half /= 2) {
+    for (uint32_t half = block_size / 2; half >= combined_columns; half /= 2) {
         if (thread_index() < half)
             shared[thread_index()] += shared[thread_index() + half];
         synchronize_block();

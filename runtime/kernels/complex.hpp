@@ -1,5 +1,5 @@
 // The functions of the functors' expressions for complex numbers. At zeros, infinities and NaN they have the values of
-// C's annex G. Functions that reach infinity by way of a large exponential multiply twice by its root.
+// C's annex G. Functions that reach infinity through a large exponential multiply twice by its root.
 #pragma once
 
 #include "math.hpp"
@@ -90,7 +90,7 @@ template <typename R> TALLOW_INLINE Complex<R> expm1(Complex<R> z) {
     return {expm1(x) * cos(y) - 2 * half * half, exp(x) * sin(y)};
 }
 
-// log(|z|), accurate where |z| is near 1: the square less 1 is a sum of products whose rounding errors are known.
+// log(|z|), accurate where |z| is near 1: the square less 1 is a dot product whose rounding errors are known.
 template <typename R> TALLOW_INLINE R log_abs(Complex<R> z) {
     const R x = fabs(z.real), y = fabs(z.imag);
     const R most = x > y ? x : y, least = x > y ? y : x;
@@ -182,8 +182,8 @@ template <typename R> TALLOW_INLINE Complex<R> tanh(Complex<R> z) {
         return {copysign(R{1}, x), 4 * sin(y) * cos(y) * exp(-fabs(x)) * exp(-fabs(x))};
     const R tangent = tan(y), sine = sinh(x);
     const R square = 1 + tangent * tangent;
-    const R rest = 1 + square * sine * sine;
-    return {square * sqrt(1 + sine * sine) * sine / rest, tangent / rest};
+    const R divisor = 1 + square * sine * sine;
+    return {square * sqrt(1 + sine * sine) * sine / divisor, tangent / divisor};
 }
 
 template <typename R> TALLOW_INLINE Complex<R> sin(Complex<R> z) {
@@ -224,8 +224,8 @@ template <typename R> TALLOW_INLINE Complex<R> acos(Complex<R> z) {
     return {2 * atan2(below.real, above.real), copysign(asinh(above.real * below.imag - above.imag * below.real), -y)};
 }
 template <typename R> TALLOW_INLINE Complex<R> acosh(Complex<R> z) {
-    const Complex<R> found = acos(z);
-    return {fabs(found.imag), copysign(found.real, z.imag)};
+    const Complex<R> arc = acos(z);
+    return {fabs(arc.imag), copysign(arc.real, z.imag)};
 }
 template <typename R> TALLOW_INLINE Complex<R> asinh(Complex<R> z) {
     return turned_back(asin(turned(z)));
@@ -239,17 +239,17 @@ template <typename R> TALLOW_INLINE Complex<R> atanh(Complex<R> z) {
     if (x != x || y != y)
         return {x == 0 ? z.real : x + y, x + y};
     const R most = x > y ? x : y;
-    R size, turn;
+    R size, angle;
     if (most > large_number(x)) {
         size = x / most / most / (1 + (x > y ? y / x * (y / x) : x / y * (x / y)));
-        turn = right;
+        angle = right;
     } else {
         const bool is_close = x == 1 && y < small_number(x);
-        const R apart = (1 - x) * (1 - x) + y * y;
-        size = is_close ? (R(0.6931471805599453) - log(y)) / 2 : log1p(4 * x / apart) / 4;
-        turn = atan2(2 * y, (1 - x) * (1 + x) - y * y) / 2;
+        const R distance = (1 - x) * (1 - x) + y * y;
+        size = is_close ? (R(0.6931471805599453) - log(y)) / 2 : log1p(4 * x / distance) / 4;
+        angle = atan2(2 * y, (1 - x) * (1 + x) - y * y) / 2;
     }
-    return {copysign(size, z.real), copysign(turn, z.imag)};
+    return {copysign(size, z.real), copysign(angle, z.imag)};
 }
 template <typename R> TALLOW_INLINE Complex<R> atan(Complex<R> z) {
     return turned_back(atanh(turned(z)));
@@ -263,8 +263,8 @@ TALLOW_INLINE complex128 pow(complex128 x, complex128 y) {
         return y.real > 0 ? complex128(0) : complex128(x.real / x.real, x.real / x.real);
     if (y.imag == 0 && y.real == floor(y.real) && fabs(y.real) <= 100) {
         complex128 product(1), power(x);
-        for (uint32_t rest = static_cast<uint32_t>(fabs(y.real)); rest != 0; rest >>= 1) {
-            product = rest & 1 ? product * power : product;
+        for (uint32_t exponent = static_cast<uint32_t>(fabs(y.real)); exponent != 0; exponent >>= 1) {
+            product = exponent & 1 ? product * power : product;
             power = power * power;
         }
         return y.real < 0 ? 1 / product : product;

@@ -7,15 +7,15 @@
 
 namespace tallow {
 
-// place / stride where that is a whole number below `size`, else `size`: which source element meets a kernel element.
-TALLOW_INLINE uint32_t source_of(uint32_t place, uint32_t kernel_place, uint32_t stride, uint32_t size) {
-    if (place < kernel_place)
+// position / stride where that is an integer below `size`, else `size`: which source element meets a kernel element.
+TALLOW_INLINE uint32_t source_of(uint32_t position, uint32_t tap_position, uint32_t stride, uint32_t size) {
+    if (position < tap_position)
         return size;
-    const uint32_t quotient = (place - kernel_place) / stride;
-    return quotient * stride == place - kernel_place && quotient < size ? quotient : size;
+    const uint32_t quotient = (position - tap_position) / stride;
+    return quotient * stride == position - tap_position && quotient < size ? quotient : size;
 }
 
-// The products of one source element's place over all input channels, added to `sums`. A place that is not inside of
+// The products at one source position over all input channels, added to `sums`. A position that is not inside of
 // the source has zeros.
 template <typename T, typename Arguments>
 TALLOW_INLINE void add_channels(const Arguments& arguments, const T* source, bool inside, const T* kernel,
@@ -36,35 +36,36 @@ TALLOW_INLINE void add_channels(const Arguments& arguments, const T* source, boo
         sums[i] = add(sums[i], partial[i]);
 }
 
-// Where a source element is that meets a kernel's element at `tap`: at a place of the padded source, or for a
+// Where a source element is that meets a kernel's element at `tap`: at a position of the padded source, or for a
 // transposed convolution of the padded result. Outside of the source it is at `size` or beyond.
 template <bool Transposed>
-TALLOW_INLINE uint32_t source_place(uint32_t place, uint32_t tap, uint32_t padding, uint32_t stride, uint32_t size) {
-    return Transposed ? source_of(place + padding, tap, stride, size) : place + tap - padding;
+TALLOW_INLINE uint32_t source_position(uint32_t position, uint32_t tap, uint32_t padding, uint32_t stride,
+                                       uint32_t size) {
+    return Transposed ? source_of(position + padding, tap, stride, size) : position + tap - padding;
 }
 
-// The first tap along an axis that meets source elements of a transposed convolution at a place of the padded result;
-// the next ones follow after a period each.
+// The first tap along an axis that meets source elements of a transposed convolution at a position of the padded
+// result; the next ones follow after a period each.
 template <bool Transposed>
-TALLOW_INLINE uint32_t first_tap(uint32_t place, uint32_t taps, uint32_t dilation, uint32_t stride) {
+TALLOW_INLINE uint32_t first_tap(uint32_t position, uint32_t taps, uint32_t dilation, uint32_t stride) {
     if (!Transposed || stride == 1)
         return 0;
-    uint32_t rest = place % stride;
+    uint32_t remainder = position % stride;
     const uint32_t step = dilation % stride;
     uint32_t tap = 0;
-    for (; rest != 0 && tap < taps; ++tap)
-        rest = rest >= step ? rest - step : rest + stride - step;
+    for (; remainder != 0 && tap < taps; ++tap)
+        remainder = remainder >= step ? remainder - step : remainder + stride - step;
     return tap;
 }
 
 // Operands 0 to 2 are the slice, the row and the column, of the padded source or for a transposed convolution of the
 // padded result; operand 3 is the source, 4 the kernel, 5 the result and 6 the output channel of the group.
-template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& given) {
+template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& launch) {
     // The zeros of the padding take part, since infinity times one of them is NaN.
     constexpr bool has_zeros = !Transposed && !is_integer<compute_type<T>>;
     const uint32_t threads = grid_blocks() * block_size;
-    for (uint32_t index = block_index() * block_size + thread_index(); index < given.count; index += threads) {
-        const Arguments& arguments = reread(given);
+    for (uint32_t index = block_index() * block_size + thread_index(); index < launch.count; index += threads) {
+        const Arguments& arguments = reread(launch);
         uint64_t offsets[7];
         locate(arguments, index, offsets);
         const uint32_t slice = static_cast<uint32_t>(offsets[0]);
@@ -82,18 +83,18 @@ template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void co
         uint32_t kz = first_tap<Transposed>(slice + arguments.padding_d, arguments.kernel_d, arguments.dilation_d,
                                             arguments.stride_d);
         for (; kz < arguments.kernel_d; kz += Transposed ? arguments.period_d : 1) {
-            const uint32_t z = source_place<Transposed>(slice, kz * arguments.dilation_d, arguments.padding_d,
-                                                        arguments.stride_d, arguments.source_d);
+            const uint32_t z = source_position<Transposed>(slice, kz * arguments.dilation_d, arguments.padding_d,
+                                                           arguments.stride_d, arguments.source_d);
             if (!has_zeros && z >= arguments.source_d)
                 continue;
             for (uint32_t ky = first_y; ky < arguments.kernel_h; ky += Transposed ? arguments.period_h : 1) {
-                const uint32_t y = source_place<Transposed>(row, ky * arguments.dilation_h, arguments.padding_h,
-                                                            arguments.stride_h, arguments.source_h);
+                const uint32_t y = source_position<Transposed>(row, ky * arguments.dilation_h, arguments.padding_h,
+                                                               arguments.stride_h, arguments.source_h);
                 if (!has_zeros && y >= arguments.source_h)
                     continue;
                 for (uint32_t kx = first_x; kx < arguments.kernel_w; kx += Transposed ? arguments.period_w : 1) {
-                    const uint32_t x = source_place<Transposed>(column, kx * arguments.dilation_w, arguments.padding_w,
-                                                                arguments.stride_w, arguments.source_w);
+                    const uint32_t x = source_position<Transposed>(
+                        column, kx * arguments.dilation_w, arguments.padding_w, arguments.stride_w, arguments.source_w);
                     const bool inside = z < arguments.source_d && y < arguments.source_h && x < arguments.source_w;
                     if (has_zeros || inside)
                         add_channels(arguments,

@@ -8,7 +8,7 @@ namespace tallow {
 // ptxas splits a plain store of 16 bytes where it knows some of the four words to be the same.
 template <typename T, uint32_t N> TALLOW_INLINE void store_repeated(T* pointer, const Pack<T, N>& pack) {
 #if defined(TALLOW_NVIDIA)
-    static_assert(sizeof(pack) == access_bytes, "whole accesses");
+    static_assert(sizeof(pack) == access_bytes, "a pack is one access");
     const auto registers = bit_cast<Registers<access_bytes>>(pack);
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                  :
@@ -16,7 +16,7 @@ template <typename T, uint32_t N> TALLOW_INLINE void store_repeated(T* pointer, 
                    "r"(registers.values[3])
                  : "memory");
 #else
-    store_whole(pointer, pack);
+    store_pack(pointer, pack);
 #endif
 }
 
@@ -28,7 +28,7 @@ template <typename T> TALLOW_INLINE T filling(const uint64_t (&value)[2]) {
         return static_cast<T>(value[0]);
 }
 
-// The result from its first multiple of 16 bytes on is written in whole accesses, what lies before and after by
+// The result from its first multiple of 16 bytes on is written in aligned accesses, what lies before and after by
 // element.
 template <typename T, typename Arguments> TALLOW_INLINE void fill_contiguous(const Arguments& arguments) {
     constexpr uint32_t length = access_bytes / sizeof(T);
@@ -45,11 +45,11 @@ template <typename T, typename Arguments> TALLOW_INLINE void fill_contiguous(con
     const uint32_t step = block_size * fill_packs;
     for (uint64_t base = uint64_t{block_index()} * step; base < packs; base += uint64_t{grid_blocks()} * step) {
         const uint64_t first = base + thread_index();
-        T* const place = result + head + first * length;
+        T* const target = result + head + first * length;
 #pragma unroll
         for (uint32_t i = 0; i < fill_packs; ++i)
             if (first + i * block_size < packs)
-                store_repeated(place + i * block_size * length, pack);
+                store_repeated(target + i * block_size * length, pack);
     }
     if (block_index() == 0) {
         const uint64_t tail = head + packs * length;
@@ -81,48 +81,48 @@ template <typename T, typename Arguments> TALLOW_INLINE void copy_strided(const 
         uint64_t offsets[2];
         locate(arguments, index, offsets);
         if (index < arguments.count)
-            store_whole(result + offsets[0], load_whole<1>(source + offsets[1]));
+            store_pack(result + offsets[0], load_pack<1>(source + offsets[1]));
         return;
     }
     const uint32_t step = grid_blocks() * block_size * copy_elements;
     for (uint32_t base = block_index() * block_size * copy_elements; base < arguments.count; base += step) {
         Pack<T, 1> values[copy_elements];
-        uint64_t places[copy_elements];
+        uint64_t targets[copy_elements];
 #pragma unroll
         for (uint32_t i = 0; i < copy_elements; ++i) {
             const uint32_t index = base + i * block_size + thread_index();
             uint64_t offsets[2];
             locate(arguments, index < arguments.count ? index : arguments.count - 1, offsets);
-            places[i] = offsets[0];
-            values[i] = load_whole<1>(source + offsets[1]);
+            targets[i] = offsets[0];
+            values[i] = load_pack<1>(source + offsets[1]);
         }
 #pragma unroll
         for (uint32_t i = 0; i < copy_elements; ++i)
             if (base + i * block_size + thread_index() < arguments.count)
-                store_whole(result + places[i], values[i]);
+                store_pack(result + targets[i], values[i]);
     }
 }
 
-// A copy with 0 on the diagonals behind the last one that is kept, whose elements are not read.
+// A copy with 0 on the diagonals past the last one that is copied; their elements are not read.
 template <typename T, typename Arguments> TALLOW_INLINE void triangle(const Arguments& arguments) {
     T* const result = pointer_to<T>(arguments.result);
     const T* const source = pointer_to<const T>(arguments.source);
     const uint32_t step = grid_blocks() * block_size * copy_elements;
     for (uint32_t base = block_index() * block_size * copy_elements; base < arguments.count; base += step) {
         T values[copy_elements];
-        uint64_t places[copy_elements];
+        uint64_t targets[copy_elements];
 #pragma unroll
         for (uint32_t i = 0; i < copy_elements; ++i) {
             const uint32_t index = base + i * block_size + thread_index();
             uint64_t offsets[3];
             locate(arguments, index < arguments.count ? index : arguments.count - 1, offsets);
-            places[i] = offsets[0];
-            values[i] = static_cast<int64_t>(arguments.behind + offsets[2]) <= 0 ? source[offsets[1]] : T{};
+            targets[i] = offsets[0];
+            values[i] = static_cast<int64_t>(arguments.diagonal + offsets[2]) <= 0 ? source[offsets[1]] : T{};
         }
 #pragma unroll
         for (uint32_t i = 0; i < copy_elements; ++i)
             if (base + i * block_size + thread_index() < arguments.count)
-                result[places[i]] = values[i];
+                result[targets[i]] = values[i];
     }
 }
 
@@ -147,13 +147,13 @@ template <typename T, typename Arguments> TALLOW_INLINE void join(const Argument
         const uint32_t index = first + i * block_size < count ? first + i * block_size : count - 1;
         lines[i] = divide(index, arguments.multipliers[k], arguments.shifts[k]);
         const uint32_t column = index - lines[i] * width;
-        values[i] = load_whole<1>(source + (lines[i] * arguments.strides[k] + column * arguments.steps[k]));
+        values[i] = load_pack<1>(source + (lines[i] * arguments.strides[k] + column * arguments.steps[k]));
     }
 #pragma unroll
     for (uint32_t i = 0; i < copy_elements; ++i) {
         const uint32_t index = first + i * block_size;
         if (index < count)
-            store_whole(result + (lines[i] * arguments.row + index - lines[i] * width), values[i]);
+            store_pack(result + (lines[i] * arguments.row + index - lines[i] * width), values[i]);
     }
 }
 

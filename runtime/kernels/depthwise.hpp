@@ -1,4 +1,4 @@
-// Depthwise convolutions of images: each channel of the result is made of one channel of the source.
+// Depthwise convolutions of images: each channel of the result depends on one channel of the source.
 #pragma once
 
 #include "activation.hpp"
@@ -67,7 +67,7 @@ TALLOW_INLINE void add_taps(const Arguments& arguments, uint32_t row, uint32_t c
         for (uint32_t kx = kx_first, x = x_first; kx < arguments.kernel_w;
              kx += taps_loaded * tap_step_w, x += taps_loaded * source_step_w) {
             const auto is_tap = [&](uint32_t tap) { return tap == 0 || kx + tap * tap_step_w < arguments.kernel_w; };
-            // All are on their way before the first is waited for.
+            // All are in flight before the first is awaited.
             Pack<T, N> weights[taps_loaded] = {};
             Registers<sizeof(T) * N> values[taps_loaded][depthwise_rows] = {};
 #pragma unroll
@@ -150,7 +150,7 @@ struct ChannelEpilogue {
                                                                                Value missing) {
         constexpr uint32_t length = access_bytes / sizeof(Value);
         if (vector)
-            return load_whole<length>(pointer_to<const Value>(vector) + channel);
+            return load_pack<length>(pointer_to<const Value>(vector) + channel);
         Pack<Value, length> pack;
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i)
@@ -160,7 +160,7 @@ struct ChannelEpilogue {
 };
 
 // A depthwise convolution, or the gradient of its input: a sum over the `channels` of the result that a channel of the
-// input has made, with a dilation of 1. A thread makes some rows of a column, so that its loads are those of
+// input has, with a dilation of 1. A thread computes some rows of a column, so that its loads are those of
 // neighbouring threads one row further on. Operand 0 is the first of these rows, 1 the column, 2 the source, 3 the
 // kernel and 4 the result.
 template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void depthwise(const Arguments& arguments) {
@@ -270,15 +270,15 @@ template <typename T, typename Arguments> TALLOW_INLINE void depthwise_weight(co
     }
     Value* const result = pointer_to<Value>(arguments.result) + uint64_t{line} * arguments.kernel_w + kx_first;
     for (uint32_t i = 0; i < depthwise_taps && kx_first + i < arguments.kernel_w; ++i) {
-        const Value sum = reduce_team<AddDepthwise>(sums[i], block_size);
+        const Value sum = reduce_subgroup<AddDepthwise>(sums[i], block_size);
         if (thread_index() == 0)
             result[i] = sum;
     }
 }
 
 // The same where channels are innermost in both operands, of as many channels. The threads of a block are the packs of
-// channels that it has, times the rows of the kernel, times the pieces of some taps of a row; as many such teams as fit
-// take turns along the positions, and are added up in order. The grid is that of all channels, and parts of the
+// channels that it has, times the rows of the kernel, times the pieces of some taps of a row; as many such subgroups as
+// fit alternate along the positions, and are added up in order. The grid is that of all channels, and parts of the
 // positions.
 template <typename T, typename Arguments> TALLOW_INLINE void depthwise_weight_last(const Arguments& arguments) {
     using Value = compute_type<T>;
@@ -290,21 +290,21 @@ template <typename T, typename Arguments> TALLOW_INLINE void depthwise_weight_la
     const uint32_t part = block_index() / chunks;
     const uint32_t chunk = (block_index() - part * chunks) * packs * length;
     const uint32_t pieces = (arguments.kernel_w + depthwise_taps - 1) / depthwise_taps;
-    const uint32_t members = packs * arguments.kernel_h * pieces;
-    const uint32_t teams = block_size / members;
-    const uint32_t team = thread_index() / members;
-    const uint32_t member = thread_index() - team * members;
-    const uint32_t line = member / packs;
-    const uint32_t channel = chunk + (member - line * packs) * length;
+    const uint32_t subgroup_size = packs * arguments.kernel_h * pieces;
+    const uint32_t subgroups = block_size / subgroup_size;
+    const uint32_t subgroup = thread_index() / subgroup_size;
+    const uint32_t lane = thread_index() - subgroup * subgroup_size;
+    const uint32_t line = lane / packs;
+    const uint32_t channel = chunk + (lane - line * packs) * length;
     const uint32_t ky = line / pieces;
     const uint32_t kx_first = (line - ky * pieces) * depthwise_taps;
     const uint32_t begin = part * arguments.part;
     const uint32_t end = arguments.count - begin < arguments.part ? arguments.count : begin + arguments.part;
-    const bool takes_part = team < teams && channel < channels;
+    const bool takes_part = subgroup < subgroups && channel < channels;
     const T* const source = pointer_to<const T>(arguments.source) + channel;
     const T* const gradient = pointer_to<const T>(arguments.gradient) + channel;
     Value sums[depthwise_taps][length] = {};
-    for (uint32_t index = begin + team; takes_part && index < end; index += teams) {
+    for (uint32_t index = begin + subgroup; takes_part && index < end; index += subgroups) {
         uint64_t offsets[4];
         locate(arguments, index, offsets);
         const uint32_t y = static_cast<uint32_t>(offsets[0]) + ky * arguments.dilation_h - arguments.padding_h;
@@ -338,10 +338,10 @@ template <typename T, typename Arguments> TALLOW_INLINE void depthwise_weight_la
                 own.values[c] = sums[i][c];
             staged[thread_index()] = own;
             synchronize_block();
-            if (team == 0 && channel < channels && kx_first + i < arguments.kernel_w) {
+            if (subgroup == 0 && channel < channels && kx_first + i < arguments.kernel_w) {
 #pragma unroll 1
-                for (uint32_t other = 1; other < teams; ++other) {
-                    const Pack<Value, length> others = staged[other * members + member];
+                for (uint32_t other = 1; other < subgroups; ++other) {
+                    const Pack<Value, length> others = staged[other * subgroup_size + lane];
 #pragma unroll
                     for (uint32_t c = 0; c < length; ++c)
                         own.values[c] = add(own.values[c], others.values[c]);

@@ -13,10 +13,10 @@ class Dims {
     Dims(uint32_t operands, uint32_t rank, const uint64_t* sizes, const int64_t* strides) : operands_(operands) {
         uint32_t order[max_rank];
         for (uint32_t d = 0; d < rank; ++d) {
-            uint32_t place = d;
-            for (; place > 0 && strides[order[place - 1]] > strides[d]; --place)
-                order[place] = order[place - 1];
-            order[place] = d;
+            uint32_t slot = d;
+            for (; slot > 0 && strides[order[slot - 1]] > strides[d]; --slot)
+                order[slot] = order[slot - 1];
+            order[slot] = d;
         }
         for (uint32_t d = 0; d < rank; ++d)
             if (sizes[order[d]] != 1)
@@ -50,7 +50,7 @@ class Dims {
         return is_dense_[k];
     }
     // Where an operand has the element of this number.
-    int64_t place(uint32_t k, uint64_t number) const {
+    int64_t offset_of(uint32_t k, uint64_t number) const {
         if (is_dense_[k])
             return static_cast<int64_t>(number);
         int64_t result = 0;
@@ -79,8 +79,8 @@ class Dims {
     uint32_t operands_;
     uint32_t rank_ = 0;
     uint64_t sizes_[max_rank] = {};
-    int64_t strides_[most_operands][max_rank] = {};
-    bool is_dense_[most_operands] = {};
+    int64_t strides_[max_operands][max_rank] = {};
+    bool is_dense_[max_operands] = {};
 };
 
 // Goes from element to element in the order of the dims, and knows where the operands have it.
@@ -88,14 +88,14 @@ class Cursor {
   public:
     Cursor(const Dims& dims, uint32_t operands, uint64_t number) : dims_(dims), operands_(operands) {
         for (uint32_t k = 0; k < operands; ++k)
-            places_[k] = dims.place(k, number);
+            offsets_[k] = dims.offset_of(k, number);
         for (uint32_t d = 0; d < dims.rank(); ++d) {
             at_[d] = number % dims.size(d);
             number /= dims.size(d);
         }
     }
-    int64_t place(uint32_t k) const {
-        return places_[k];
+    int64_t offset(uint32_t k) const {
+        return offsets_[k];
     }
     // How many elements are left of the row.
     uint64_t left() const {
@@ -106,7 +106,7 @@ class Cursor {
         step(0, count);
         for (uint32_t d = 0; d + 1 < dims_.rank() && at_[d] == dims_.size(d); ++d) {
             for (uint32_t k = 0; k < operands_; ++k)
-                places_[k] -= static_cast<int64_t>(at_[d]) * dims_.stride(k, d);
+                offsets_[k] -= static_cast<int64_t>(at_[d]) * dims_.stride(k, d);
             at_[d] = 0;
             step(d + 1, 1);
         }
@@ -116,12 +116,12 @@ class Cursor {
     TALLOW_INLINE void step(uint32_t d, uint64_t count) {
         at_[d] += count;
         for (uint32_t k = 0; k < operands_; ++k)
-            places_[k] += static_cast<int64_t>(count) * dims_.stride(k, d);
+            offsets_[k] += static_cast<int64_t>(count) * dims_.stride(k, d);
     }
 
     const Dims& dims_;
     const uint32_t operands_;
-    int64_t places_[most_operands] = {};
+    int64_t offsets_[max_operands] = {};
     uint64_t at_[max_rank] = {};
 };
 

@@ -180,8 +180,8 @@ TALLOW_FUNCTION(cospi)
 template <typename T> TALLOW_INLINE T rsqrt(T x) {
     return T{1} / sqrt(x);
 }
-// The library of the host computes in radians only. The nearest quarter of a turn is taken off first, which is exact:
-// the remainder is small where the result is.
+// The library of the host computes in radians only. The nearest multiple of a quarter circle is subtracted first, which
+// is exact: the remainder is small where the result is.
 TALLOW_INLINE double sinpi(double x) {
     const double quarter = ::rint(2 * x);
     const double angle = 3.14159265358979323846 * (x - quarter / 2);

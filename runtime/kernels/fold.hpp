@@ -1,11 +1,11 @@
-// Reductions of spans. Parts of them are joined in an order that their length alone decides.
+// Reductions of spans. Parts of them are combined in an order that depends on their length alone.
 #pragma once
 
 #include "fold_state.hpp"
 
 namespace tallow {
 
-// Floats whose numbers bf16 has all are joined as such: that code is compiled once.
+// Floats that bf16 represents exactly are combined as bf16: that code is compiled once.
 template <typename T, bool IsWithin = is_within_bf16<T>> struct Joinable {
     using type = T;
 };
@@ -18,11 +18,12 @@ struct FoldSteps {
     uint64_t source_bytes;
     uint64_t state_bytes;
     uint64_t result_bytes;
-    // The states of spans of elements side by side, or in runs, which are `stride` bytes apart; the first element has
+    // The states of spans of elements side by side, or in runs, with a stride of `stride` bytes; the first element has
     // this index.
     void (*of_spans)(void* states, const void* source, const Runs& runs, uint64_t spans, uint64_t length,
                      uint64_t stride, uint64_t index);
-    // The states of columns of the rows [begin, end), which are `stride` elements apart; `source` is the first of them.
+    // The states of columns of the rows [begin, end), with a stride of `stride` elements; `source` is the first of
+    // them.
     void (*of_columns)(void* states, const void* source, uint64_t width, uint64_t stride, uint64_t begin, uint64_t end);
     void (*join)(void* states, const void* others, uint64_t count);
     // The state of all of these.
@@ -35,9 +36,9 @@ template <template <typename> typename Op, typename T> struct Fold {
     using State = typename Of::State;
     using Result = typename Of::Result;
     using Converted = typename Joinable<T>::type;
-    using StandIn = decltype(stand_in<Op, T, uint8_t, uint64_t, bf16, double, complex128>());
-    using Shared = States<typename Op<StandIn>::Joining>;
-    using Joins = Joined<typename Op<Converted>::Joining, Converted, Shared>;
+    using Proxy = decltype(proxy_of<Op, T, uint8_t, uint64_t, bf16, double, complex128>());
+    using Shared = States<typename Op<Proxy>::Joining>;
+    using Joins = ElementFold<typename Op<Converted>::Joining, Converted, Shared>;
     static constexpr bool is_converted = !is_same<T, Converted>;
 
     static __attribute__((noinline)) void convert_to(Converted* converted, const T* source, uint64_t count) {
@@ -45,14 +46,14 @@ template <template <typename> typename Op, typename T> struct Fold {
     }
     static void of_spans(void* states, const void* source, const Runs& runs, uint64_t spans, uint64_t length,
                          uint64_t stride, uint64_t index) {
-        const auto joined = static_cast<State*>(states);
+        const auto results = static_cast<State*>(states);
         const auto first = static_cast<const uint8_t*>(source);
         if (runs.elements != 0) {
-            of_gathered(joined, first, runs, spans, length, stride, index);
+            of_gathered(results, first, runs, spans, length, stride, index);
             return;
         }
         for (uint64_t i = 0; i < spans; ++i)
-            joined[i] = of_span({reinterpret_cast<const T*>(first + i * stride) + index}, length, index);
+            results[i] = of_span({reinterpret_cast<const T*>(first + i * stride) + index}, length, index);
     }
     static __attribute__((noinline)) void of_gathered(State* states, const uint8_t* first, const Runs& runs,
                                                       uint64_t spans, uint64_t length, uint64_t stride,
@@ -97,7 +98,7 @@ template <template <typename> typename Op, typename T> struct Fold {
         Shared::join(static_cast<State*>(states), static_cast<const State*>(others), count);
     }
     static void join_all(void* state, const void* states, uint64_t count) {
-        *static_cast<State*>(state) = Shared::joined(static_cast<const State*>(states), count);
+        *static_cast<State*>(state) = Shared::combine_all(static_cast<const State*>(states), count);
     }
     static void finish(void* results, const void* states, uint64_t count, uint64_t length, const uint64_t* parameters) {
         struct {

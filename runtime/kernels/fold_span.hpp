@@ -1,4 +1,4 @@
-// Reductions of a span of elements: sums, moments, scaled squares and extremes, by lanes that are joined as a tree.
+// Reductions of a span of elements: sums, moments, scaled squares and extremes, by lanes that are combined as a tree.
 #pragma once
 
 #include "math.hpp"
@@ -10,15 +10,15 @@
 
 namespace tallow {
 
-// The bytes of states that are filled side by side: enough for the vector instructions that are under way at once.
+// The bytes of states that are filled side by side: enough for the vector instructions that are in flight at once.
 // Those of three numbers are fewer, since lanes join in pairs.
 constexpr uint64_t lanes_bytes = 256;
 template <typename State>
 constexpr uint32_t fold_lanes = lanes_bytes / (sizeof(State) % 3 == 0 ? sizeof(State) / 3 * 4 : sizeof(State));
 constexpr uint32_t few_lanes = 4;
-// Up to so many elements a span takes longer to be joined from many lanes than to be read.
+// Up to this many elements, combining many lanes takes longer than reading the span.
 constexpr uint64_t short_span = 256;
-// Elements, or rows of columns, that are joined before the partial results are: this keeps sums accurate.
+// Elements, or rows of columns, that are combined before the partial results are: this preserves the accuracy of sums.
 constexpr uint64_t fold_piece = 2048;
 constexpr uint64_t fold_height = 64;
 // Rows of columns that are read at once, and spans that are finished at once.
@@ -30,8 +30,8 @@ constexpr uint64_t max_state_bytes = 40;
 constexpr uint64_t long_run = 512;
 // Bytes of a row's columns that are gathered at once.
 constexpr uint64_t gathered_row_bytes = 1024;
-// The distance of prefetches: on an Intel Xeon a thread reads 25 GB/s then in place of 10, on an AMD EPYC 23
-// in place of 27. Nearer ones help less.
+// The distance of prefetches: on an Intel Xeon a thread reads 25 GB/s then instead of 10, on an AMD EPYC 23 instead of
+// 27. Nearer ones help less.
 constexpr uint64_t prefetch_bytes = 4096;
 
 // Rows with at least this stride are in different pages.
@@ -106,7 +106,7 @@ template <typename Op, typename State> class Tree {
             state = Op::combine(states_[level++], state);
         states_[level] = state;
     }
-    TALLOW_INLINE State joined() const {
+    TALLOW_INLINE State combined() const {
         State state = Op::identity();
         uint32_t level = 0;
         for (uint64_t other = count_; other != 0; other >>= 1, ++level)
@@ -289,7 +289,7 @@ template <typename Take, typename T> TALLOW_INLINE bool find_extreme(T& best, Sp
         Take{}(near[0], near[v]);
         odd[0] |= odd[v];
     }
-    best = joined_lanes<T>(near[0], Take{});
+    best = reduce_lanes<T>(near[0], Take{});
     uint64_t words[line_bytes / sizeof(uint64_t)];
     __builtin_memcpy(words, odd, sizeof words);
     uint64_t is_odd = 0;

@@ -1,4 +1,4 @@
-// States of reductions of elements of one type: those of lanes, spans and columns, and how they are joined.
+// States of reductions of elements of one type: those of lanes, spans and columns, and how they are combined.
 #pragma once
 
 #include "fold_span.hpp"
@@ -13,15 +13,15 @@
 
 namespace tallow {
 
-// How states are joined depends on their type alone: reductions share it where an element of one of these types begins
-// the same state.
-template <template <typename> typename Op, typename T, typename First, typename... Rest> constexpr auto stand_in() {
+// How states are combined depends on their type alone: reductions share it where an element of one of these types
+// begins the same state.
+template <template <typename> typename Op, typename T, typename First, typename... Others> constexpr auto proxy_of() {
     if constexpr (is_same<typename Op<First>::State, typename Op<T>::State>)
         return First{};
-    else if constexpr (sizeof...(Rest) == 0)
+    else if constexpr (sizeof...(Others) == 0)
         return T{};
     else
-        return stand_in<Op, T, Rest...>();
+        return proxy_of<Op, T, Others...>();
 }
 template <typename Of> struct States {
     using State = typename Of::State;
@@ -36,11 +36,11 @@ template <typename Of> struct States {
         for (uint64_t i = 0; i < count; ++i)
             states[i] = Of::identity();
     }
-    static __attribute__((noinline)) State joined(const State* states, uint64_t count) {
+    static __attribute__((noinline)) State combine_all(const State* states, uint64_t count) {
         Tree<Of, State> tree;
         for (uint64_t i = 0; i < count; ++i)
             tree.add(states[i]);
-        return tree.joined();
+        return tree.combined();
     }
     static __attribute__((noinline)) State join_lanes(State* states) {
         return tallow::join_lanes<Of, fold_lanes<State>>(states);
@@ -48,10 +48,10 @@ template <typename Of> struct States {
 };
 
 // What reductions of elements of T share where they join them alike.
-template <typename Of, typename T, typename Shared> struct Joined {
+template <typename Of, typename T, typename Shared> struct ElementFold {
     using State = typename Of::State;
 
-    static TALLOW_INLINE State joined(State state, const T& value, uint64_t index) {
+    static TALLOW_INLINE State add_element(State state, const T& value, uint64_t index) {
         return Of::combine(state, Of::element(value, static_cast<uint32_t>(index)));
     }
 
@@ -66,7 +66,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
             for (uint32_t lane = 0; lane < lanes; lane += line_bytes / sizeof(T))
                 __builtin_prefetch(source + i + lane + prefetch_bytes / sizeof(T));
             for (uint32_t lane = 0; lane < lanes; ++lane)
-                near[lane] = joined(near[lane], source[i + lane], index + i + lane);
+                near[lane] = add_element(near[lane], source[i + lane], index + i + lane);
         }
         for (uint32_t lane = 0; lane < lanes; ++lane)
             states[lane] = near[lane];
@@ -78,11 +78,11 @@ template <typename Of, typename T, typename Shared> struct Joined {
                 return;
             }
         }
-        // A whole loop for the first lanes is a short one for compilers.
+        // Compilers unroll a loop over all lanes.
         T last[lanes] = {};
         __builtin_memcpy(last, source + i, (count - i) * sizeof(T));
         for (uint32_t lane = 0; lane < lanes; ++lane)
-            near[lane] = joined(near[lane], last[lane], index + i + lane);
+            near[lane] = add_element(near[lane], last[lane], index + i + lane);
         __builtin_memcpy(states, near, (count - i) * sizeof(State));
     }
 
@@ -126,7 +126,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
             for (uint32_t lane = 0; lane < lanes; lane += length)
                 __builtin_prefetch(reinterpret_cast<const uint8_t*>(from + lane) + ahead);
             for (uint32_t lane = 0; lane < lanes; ++lane)
-                near[lane] = joined(near[lane], row[lane], index + i + lane);
+                near[lane] = add_element(near[lane], row[lane], index + i + lane);
         }
         for (uint32_t lane = 0; lane < lanes; ++lane)
             states[lane] = near[lane];
@@ -157,13 +157,13 @@ template <typename Of, typename T, typename Shared> struct Joined {
             return x;
         }
     };
-    // The joined states of pieces.
+    // The combined states of pieces.
     template <typename Piece> static TALLOW_INLINE auto of_pieces(SpanSource<T> elements, uint64_t count, Piece of) {
         using Known = decltype(of(elements.at(0, count), count));
         Tree<Added<Known>, Known> tree;
         for (uint64_t first = 0; first < count; first += fold_piece)
             tree.add(of(elements.at(first, piece(count, first)), piece(count, first)));
-        return tree.joined();
+        return tree.combined();
     }
     template <typename Known> static TALLOW_INLINE Known of_squares(SpanSource<T> elements, uint64_t count) {
         return of_pieces(elements, count, [](const T* from, uint64_t length) {
@@ -204,7 +204,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
     static __attribute__((noinline)) State of_odd(SpanSource<T> elements, uint64_t count, uint64_t index) {
         return of_lanes(elements, count, index);
     }
-    // Of a short span, of `Lanes` elements at least: one vector of states, which is joined in no time.
+    // Of a short span, of `Lanes` elements at least: one vector of states, which is quick to combine.
     template <uint32_t Lanes>
     static __attribute__((noinline)) State of_short(const T* source, uint64_t count, uint64_t index) {
         State states[Lanes];
@@ -212,7 +212,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
         uint64_t i = 0;
         for (; i + Lanes <= count; i += Lanes)
             for (uint32_t lane = 0; lane < Lanes; ++lane)
-                states[lane] = joined(states[lane], source[i + lane], index + i + lane);
+                states[lane] = add_element(states[lane], source[i + lane], index + i + lane);
         if (i != count)
             join_last<Lanes>(states, source, i, count, index);
         return join_lanes<Of, Lanes>(states);
@@ -224,7 +224,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
 #pragma GCC unroll 4
         for (uint32_t lane = 0; lane < few_lanes; ++lane)
             if (lane < count)
-                states[lane] = joined(states[lane], source[lane], index + lane);
+                states[lane] = add_element(states[lane], source[lane], index + lane);
         return join_lanes<Of, few_lanes>(states);
     }
     // The elements from `begin` on, fewer than lanes, into the last lanes: those in front of them are read again.
@@ -233,7 +233,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
                                         uint64_t index) {
         const uint64_t first = count - Lanes;
         for (uint32_t lane = 0; lane < Lanes; ++lane) {
-            const State all = joined(states[lane], source[first + lane], index + first + lane);
+            const State all = add_element(states[lane], source[first + lane], index + first + lane);
             states[lane] = first + lane < begin ? states[lane] : all;
         }
     }
@@ -262,28 +262,28 @@ template <typename Of, typename T, typename Shared> struct Joined {
         using Compared = compute_type<T>;
         constexpr uint32_t lanes = fold_lanes<State>;
         State best = Of::identity();
-        uint64_t whole = count - count % fold_lanes<Compared>;
-        if (whole != 0) {
+        uint64_t in_lanes = count - count % fold_lanes<Compared>;
+        if (in_lanes != 0) {
             bool has_no_nan;
             if constexpr (is_same<T, Compared>) {
-                has_no_nan = find_best<Of::is_lowest>(best, source, whole, index);
+                has_no_nan = find_best<Of::is_lowest>(best, source, in_lanes, index);
             } else {
                 Compared converted[fold_piece];
                 if constexpr (is_small_float<T>)
-                    convert_span(whole, converted, source);
+                    convert_span(in_lanes, converted, source);
                 else
-                    map_span(whole, [](T x) { return to_compute(x); }, converted, source);
-                has_no_nan = find_best<Of::is_lowest>(best, converted, whole, index);
+                    map_span(in_lanes, [](T x) { return to_compute(x); }, converted, source);
+                has_no_nan = find_best<Of::is_lowest>(best, converted, in_lanes, index);
             }
             if (!has_no_nan) {
                 best = Of::identity();
-                whole = 0;
+                in_lanes = 0;
             }
         }
-        if (whole == count)
+        if (in_lanes == count)
             return best;
         State states[lanes];
-        fill_lanes(states, source + whole, count - whole, index + whole);
+        fill_lanes(states, source + in_lanes, count - in_lanes, index + in_lanes);
         return Of::combine(best, Shared::join_lanes(states));
     }
 
@@ -474,7 +474,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
         }
     };
 
-    // The states of columns of rows, which are `stride` apart; of the first row the index is known.
+    // The states of columns of rows, with a stride; of the first row the index is known.
     static __attribute__((noinline)) void of_columns(State* states, uint64_t width, const T* source, uint64_t stride,
                                                      uint64_t begin, uint64_t end) {
         if constexpr (has_count<State> || has_plain<State>) {
@@ -499,7 +499,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
                     powers_of_columns(near, width, rows, stride, last - row);
                 } else {
                     const auto join = [](State state, const T& value, uint64_t index, uint64_t) {
-                        return joined(state, value, index);
+                        return add_element(state, value, index);
                     };
                     Shared::begin(near, width);
                     join_rows(near, width, rows, stride, row, last, join);

@@ -1,4 +1,4 @@
-// The C++ types of elements that the language lacks, and what the traits of element types are made of.
+// The C++ types of elements that the language lacks, and the parts of the traits of element types.
 #pragma once
 
 #include "platform.hpp"
@@ -11,7 +11,7 @@ struct boolean {
 };
 
 // What a float of 8 or 16 bits has besides finite numbers, in LLVM's words: infinities and NaNs as in IEEE 754; one NaN
-// of each sign, the last code (fn); one NaN, in place of -0.0 (fnuz).
+// of each sign, the last code (fn); one NaN, instead of -0.0 (fnuz).
 enum class Specials : uint8_t { ieee, fn, fnuz };
 
 template <uint32_t Bits> struct UnsignedOf;

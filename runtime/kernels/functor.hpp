@@ -8,8 +8,8 @@
 
 namespace tallow {
 
-// The traits of a functor: how many parameters it takes, and whether it has a brief function, on CPUs one of bounded
-// floats, and is told the type of elements.
+// The traits of a functor: how many parameters it takes, and whether it has a Brief variant, on CPUs one of bounded
+// floats, and takes the type of elements.
 template <uint32_t Parameters, bool AsBrief, bool AsBounded, bool OfElement = false> struct FunctorTraits {
     static constexpr uint32_t parameters = Parameters;
     static constexpr bool as_brief = AsBrief;
@@ -26,7 +26,8 @@ template <typename First, typename Second> TALLOW_INLINE Both<First, Second> bot
     return {first, second};
 }
 
-// What a functor is given: elements in the compute type. One that asks for it gets floats of at most 11 bits as Brief.
+// The argument of a functor: an element in the compute type, or Brief for floats of at most 11 bits where the functor
+// has a variant for it.
 template <bool AsBrief, typename T> TALLOW_INLINE auto argument_of(T x) {
     if constexpr (AsBrief && is_brief<T>)
         return Brief<is_bounded<T>>(to_compute(x));

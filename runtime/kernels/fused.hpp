@@ -2,7 +2,7 @@
 //
 //     static constexpr uint32_t sources                           operands in memory
 //     static constexpr uint32_t length                            elements of a pack
-//     static bool is_aligned(arguments)                           whether sources begin where whole packs do
+//     static bool is_aligned(arguments)                           whether sources are aligned to packs
 //     static bool are_runs<N>(arguments, offsets)                 whether `is_run` of each source
 //     static void compute(access)                                 loads from `access`, computes, and stores to it
 #pragma once
@@ -23,8 +23,8 @@ template <typename T, uint32_t Length, uint32_t Packs> struct Elements {
     }
 };
 
-// Dense elements from `first` on, all of which exist, in whole accesses.
-template <typename Arguments, uint32_t Length, uint32_t Packs> struct WholeAccess {
+// Dense elements from `first` on, all of which exist, in packs.
+template <typename Arguments, uint32_t Length, uint32_t Packs> struct PackAccess {
     static constexpr uint32_t count = Length * Packs;
     template <typename T> using Of = Elements<T, Length, Packs>;
     const Arguments& arguments;
@@ -35,18 +35,18 @@ template <typename Arguments, uint32_t Length, uint32_t Packs> struct WholeAcces
 #pragma unroll
         for (uint32_t p = 0; p < Packs; ++p)
             elements.packs[p] =
-                load_whole<Length>(pointer_to<const T>(arguments.sources[K]) + first + p * block_size * Length);
+                load_pack<Length>(pointer_to<const T>(arguments.sources[K]) + first + p * block_size * Length);
         return elements;
     }
     template <uint32_t K, typename T> TALLOW_INLINE void store(const Of<T>& elements) const {
 #pragma unroll
         for (uint32_t p = 0; p < Packs; ++p)
-            store_whole(pointer_to<T>(arguments.results[K]) + first + p * block_size * Length, elements.packs[p]);
+            store_pack(pointer_to<T>(arguments.results[K]) + first + p * block_size * Length, elements.packs[p]);
     }
 };
 
-// Dense elements from `first` on, `step` apart.
-template <typename Arguments, uint32_t Count> struct ApartAccess {
+// Dense elements from `first` on, one in `step`.
+template <typename Arguments, uint32_t Count> struct InterleavedAccess {
     static constexpr uint32_t count = Count;
     template <typename T> using Of = Elements<T, Count, 1>;
     const Arguments& arguments;
@@ -54,7 +54,7 @@ template <typename Arguments, uint32_t Count> struct ApartAccess {
     uint64_t step;
 
     template <typename T, uint32_t K> TALLOW_INLINE Of<T> load() const {
-        return {{load_apart<Count>(pointer_to<const T>(arguments.sources[K]), first, step, arguments.count)}};
+        return {{load_interleaved<Count>(pointer_to<const T>(arguments.sources[K]), first, step, arguments.count)}};
     }
     template <uint32_t K, typename T> TALLOW_INLINE void store(const Of<T>& elements) const {
 #pragma unroll
@@ -87,7 +87,7 @@ template <uint32_t N, typename T> TALLOW_INLINE bool is_run(const T* pointer, ui
     return stride == 0 || (stride == 1 && is_aligned<N>(pointer));
 }
 
-// Sources that are such runs. Elements are cut from registers once all sources are on their way.
+// Sources that are such runs. Elements are extracted from registers once all loads are in flight.
 template <typename Arguments, uint32_t Length, uint32_t Sources> struct RunAccess {
     static constexpr uint32_t count = Length;
     template <typename T> using Of = Elements<T, Length, 1>;
@@ -133,7 +133,7 @@ template <typename Arguments, uint32_t Sources> struct SingleAccess {
     }
 };
 
-// As map_contiguous, but that all threads share what is behind the last whole step.
+// Like map_contiguous, but all threads share the elements after the last full step.
 template <typename Composition, typename Arguments> TALLOW_INLINE void fused_contiguous(const Arguments& arguments) {
     constexpr uint32_t length = Composition::length;
     constexpr uint32_t packs = packs_in_flight<length>;
@@ -143,26 +143,26 @@ template <typename Composition, typename Arguments> TALLOW_INLINE void fused_con
     const uint64_t base = block_index() * step;
     const uint64_t reached = grid_blocks() * step;
     const bool in_packs = reached < count + step && Composition::is_aligned(arguments);
-    const uint64_t whole = reached < count ? reached : count - count % step;
+    const uint64_t in_steps = reached < count ? reached : count - count % step;
     const uint64_t threads = uint64_t{grid_blocks()} * block_size;
-    for (uint64_t first = (in_packs ? whole : 0) + block_index() * block_size + thread_index(); first < count;
+    for (uint64_t first = (in_packs ? in_steps : 0) + block_index() * block_size + thread_index(); first < count;
          first += elements * threads)
-        Composition::compute(ApartAccess<Arguments, elements>{arguments, first, threads});
+        Composition::compute(InterleavedAccess<Arguments, elements>{arguments, first, threads});
     if (in_packs && base + step <= count)
-        Composition::compute(WholeAccess<Arguments, length, packs>{arguments, base + thread_index() * length});
+        Composition::compute(PackAccess<Arguments, length, packs>{arguments, base + thread_index() * length});
 }
 
 // As map_strided.
 template <typename Composition, typename Arguments> TALLOW_INLINE void fused_strided(const Arguments& arguments) {
     constexpr uint32_t sources = Composition::sources;
     constexpr uint32_t length = Composition::length > side_by_side ? side_by_side : Composition::length;
-    const bool are_few = grid_blocks() * block_size >= arguments.count;
-    const uint32_t first = (block_index() * block_size + thread_index()) * (are_few ? 1 : length);
+    const bool is_small = grid_blocks() * block_size >= arguments.count;
+    const uint32_t first = (block_index() * block_size + thread_index()) * (is_small ? 1 : length);
     if (first >= arguments.count)
         return;
     uint64_t offsets[sources];
     const uint32_t column = locate(arguments, first, offsets);
-    if (are_few) {
+    if (is_small) {
         Composition::compute(SingleAccess<Arguments, sources>{arguments, first, offsets});
         return;
     }

@@ -1,5 +1,5 @@
-// The operands of convolutions as loaders bring them to shared memory. An access has channels side by side: of the
-// image, of the kernel, or of the gradient beside it.
+// The operands of convolutions as loaders read them. An access has channels side by side: of the image, of the kernel,
+// or of the gradient.
 #pragma once
 
 #include "image_index.hpp"
@@ -16,9 +16,9 @@ struct GatheredLimits {
     uint32_t columns;
 };
 
-// What the accesses of the depth contribute to places, some steps ahead of those that are loaded. Where positions are
+// The contribution of the depth to coordinates, some steps ahead of those that are loaded. Where positions are
 // summed there is an entry for each of them, else for the channels of an access. While one half is read the other one
-// is written, behind a barrier of the loop.
+// is written, after a barrier of the loop.
 template <typename T, typename Gathering> struct DepthIndexes {
     static constexpr uint32_t length = access_bytes / sizeof(T);
     static constexpr uint32_t in_entry = Gathering::sums_positions ? 1 : length;
@@ -31,35 +31,36 @@ template <typename T, typename Gathering> struct DepthIndexes {
     static constexpr uint32_t size = 2 * half;
     static constexpr uint32_t depth = half * in_entry;
 
-    // Places along the axes, or a mask and the offset beside the image, and an offset in accesses.
+    // Coordinates along the axes, or a mask and the offset in the other tensor, and an offset in accesses.
     alignas(access_bytes) uint32_t images[size][4];
-    uint32_t beside[size];
+    uint32_t others[size];
 
     // The half from `from` on, counted from the part's beginning.
     TALLOW_INLINE void write(const Gathering& gathering, const GatheredLimits& limits, uint32_t from) {
         if (thread_index() >= half)
             return;
-        const uint32_t place = from + thread_index() * in_entry;
+        const uint32_t depth_index = from + thread_index() * in_entry;
         const uint32_t slot = (from / in_entry + thread_index()) % size;
         Registers<access_bytes> entry{{gathering.outside(!Gathering::sums_positions), 0, 0, 0}};
-        if (place < limits.depth) {
-            const ImageIndex index = gathering.of_depth(limits.begin + place);
-            entry = {{index.places[0], index.places[1], index.places[2], static_cast<uint32_t>(index.image / length)}};
-            beside[slot] = static_cast<uint32_t>(index.beside / length);
+        if (depth_index < limits.depth) {
+            const ImageIndex index = gathering.of_depth(limits.begin + depth_index);
+            entry = {{index.coordinates[0], index.coordinates[1], index.coordinates[2],
+                      static_cast<uint32_t>(index.image / length)}};
+            others[slot] = static_cast<uint32_t>(index.other / length);
             if constexpr (Gathering::has_masks)
-                entry.values[1] = beside[slot];
+                entry.values[1] = others[slot];
         }
         store_registers(images[slot], entry);
     }
 };
 
-// The columns of a tile: places along the axes, an offset in accesses, and where they are in the result, in elements.
+// The columns of a tile: coordinates along the axes, an offset in accesses, and the offset in the result, in elements.
 template <typename T, uint32_t Columns> struct ColumnIndexes {
     static constexpr uint32_t length = access_bytes / sizeof(T);
     static constexpr uint32_t count = Columns;
     alignas(access_bytes) uint32_t images[count][4];
     uint64_t results[count];
-    // Of every so many, whether they lie side by side.
+    // Whether the columns of each group are adjacent.
     uint32_t are_dense[count / 2];
 
     template <typename Gathering>
@@ -67,10 +68,10 @@ template <typename T, uint32_t Columns> struct ColumnIndexes {
         // Of the last threads, as the first ones write the depth.
         for (uint32_t i = block_size - 1 - thread_index(); i < count; i += block_size) {
             const ImageIndex index = gathering.of_column(first_column + i);
-            const uint32_t place = i < left ? index.places[0] : gathering.outside(Gathering::sums_positions);
-            store_registers(images[i], Registers<access_bytes>{{place, index.places[1], index.places[2],
+            const uint32_t depth_index = i < left ? index.coordinates[0] : gathering.outside(Gathering::sums_positions);
+            store_registers(images[i], Registers<access_bytes>{{depth_index, index.coordinates[1], index.coordinates[2],
                                                                 static_cast<uint32_t>(index.image / length)}});
-            results[i] = index.beside;
+            results[i] = index.other;
         }
     }
     // Behind a barrier.
@@ -85,8 +86,8 @@ template <typename T, uint32_t Columns> struct ColumnIndexes {
     }
 };
 
-// Where an access is so many accesses behind others, modulo 2**32.
-template <typename T> TALLOW_INLINE const T* accesses_behind(const T* first, uint32_t count) {
+// The pointer `count` accesses after another, modulo 2**32.
+template <typename T> TALLOW_INLINE const T* advance_accesses(const T* first, uint32_t count) {
     return first + static_cast<int64_t>(static_cast<int32_t>(count)) * static_cast<int64_t>(access_bytes / sizeof(T));
 }
 
@@ -98,11 +99,11 @@ template <typename Gathering, typename T> TALLOW_INLINE const T* elements_of_gro
     else
         return pointer_to<const T>(first);
 }
-template <typename Gathering> TALLOW_INLINE uint32_t held_word(uint32_t word) {
+template <typename Gathering> TALLOW_INLINE uint32_t opaque_word(uint32_t word) {
     return Gathering::has_masks ? opaque(word) : word;
 }
 
-// The factors beside the image, with zeros in place of rows that are not there.
+// The factors that the image is multiplied with, with zeros for absent rows.
 template <typename T, typename Accesses, typename Gathering> struct FactorSource {
     using Indexes = DepthIndexes<T, Gathering>;
     const GatheredLimits& limits;
@@ -110,9 +111,9 @@ template <typename T, typename Accesses, typename Gathering> struct FactorSource
     const T* factors;
     uint32_t line_offsets[Accesses::lines];
     bool are_lines[Accesses::lines];
-    // Of the places of a step.
-    uint32_t offsets[Accesses::places];
-    bool are_inside[Accesses::places];
+    // For each index of the depth in a step.
+    uint32_t offsets[Accesses::depths];
+    bool are_inside[Accesses::depths];
 
     TALLOW_INLINE FactorSource(const Gathering& gathering, const Indexes& indexes, const GatheredLimits& limits,
                                uint32_t group, uint32_t first_row)
@@ -121,34 +122,34 @@ template <typename T, typename Accesses, typename Gathering> struct FactorSource
         factors = elements_of_group<Gathering, T>(arguments.factors, group * arguments.factors_stride_group);
 #pragma unroll
         for (uint32_t l = 0; l < Accesses::lines; ++l) {
-            const uint32_t row = first_row + Accesses::line(l * Accesses::places);
+            const uint32_t row = first_row + Accesses::line(l * Accesses::depths);
             are_lines[l] = row < arguments.rows;
-            // With masks the last row is there again: nobody stores its other sums.
+            // With masks the last row is repeated: its other sums are not stored.
             const uint32_t near = Gathering::has_masks && !are_lines[l] ? arguments.rows - 1 : row;
             line_offsets[l] =
-                held_word<Gathering>(static_cast<uint32_t>(near * arguments.factors_stride_row / Accesses::length));
+                opaque_word<Gathering>(static_cast<uint32_t>(near * arguments.factors_stride_row / Accesses::length));
         }
     }
     TALLOW_INLINE void begin(uint32_t from) {
 #pragma unroll
-        for (uint32_t p = 0; p < Accesses::places; ++p) {
-            const uint32_t place = from + Accesses::place(p);
-            const uint32_t slot = place / Indexes::in_entry % Indexes::size;
+        for (uint32_t p = 0; p < Accesses::depths; ++p) {
+            const uint32_t depth_index = from + Accesses::depth_index(p);
+            const uint32_t slot = depth_index / Indexes::in_entry % Indexes::size;
             if constexpr (Gathering::has_masks) {
                 const Registers<access_bytes> entry = load_registers<access_bytes>(indexes.images[slot]);
                 are_inside[p] = (entry.values[0] & Gathering::of_absent) == 0;
                 offsets[p] = entry.values[1];
             } else {
-                offsets[p] = indexes.beside[slot];
-                are_inside[p] = place < limits.depth;
+                offsets[p] = indexes.others[slot];
+                are_inside[p] = depth_index < limits.depth;
             }
         }
     }
     TALLOW_INLINE const T* at(uint32_t, uint32_t i) const {
-        return accesses_behind(factors, line_offsets[Accesses::line_number(i)] + offsets[Accesses::place_number(i)]);
+        return advance_accesses(factors, line_offsets[Accesses::line_number(i)] + offsets[Accesses::depth_number(i)]);
     }
     TALLOW_INLINE bool is_inside(uint32_t, uint32_t i) const {
-        return (Gathering::has_masks || are_lines[Accesses::line_number(i)]) && are_inside[Accesses::place_number(i)];
+        return (Gathering::has_masks || are_lines[Accesses::line_number(i)]) && are_inside[Accesses::depth_number(i)];
     }
 };
 
@@ -158,10 +159,10 @@ template <typename T, typename Accesses, typename Gathering> struct ImageSource 
     const Gathering& gathering;
     const Indexes& indexes;
     const T* image;
-    // Of the lines of the thread, and of the places of a step.
-    uint32_t line_places[Accesses::lines][3];
+    // For each line of the thread, and each index of the depth in a step.
+    uint32_t line_coordinates[Accesses::lines][3];
     uint32_t line_offsets[Accesses::lines];
-    Registers<access_bytes> entries[Accesses::places];
+    Registers<access_bytes> entries[Accesses::depths];
 
     template <typename Columns>
     TALLOW_INLINE ImageSource(const Gathering& gathering, const Indexes& indexes, const Columns& columns,
@@ -171,33 +172,33 @@ template <typename T, typename Accesses, typename Gathering> struct ImageSource 
         image = elements_of_group<Gathering, T>(arguments.image, group * arguments.image_stride_group);
 #pragma unroll
         for (uint32_t l = 0; l < Accesses::lines; ++l) {
-            // Threads without accesses may have lines behind the last one.
-            const uint32_t line = Accesses::line(l * Accesses::places) % Columns::count;
+            // Threads without accesses may have lines past the last one.
+            const uint32_t line = Accesses::line(l * Accesses::depths) % Columns::count;
             const Registers<access_bytes> column = load_registers<access_bytes>(columns.images[line]);
 #pragma unroll
             for (uint32_t a = 0; a < 3; ++a)
-                line_places[l][a] = held_word<Gathering>(column.values[a]);
-            line_offsets[l] = held_word<Gathering>(column.values[3]);
+                line_coordinates[l][a] = opaque_word<Gathering>(column.values[a]);
+            line_offsets[l] = opaque_word<Gathering>(column.values[3]);
         }
     }
     TALLOW_INLINE void begin(uint32_t from) {
 #pragma unroll
-        for (uint32_t p = 0; p < Accesses::places; ++p) {
-            const uint32_t place = from + Accesses::place(p);
-            entries[p] = load_registers<access_bytes>(indexes.images[place / Indexes::in_entry % Indexes::size]);
+        for (uint32_t p = 0; p < Accesses::depths; ++p) {
+            const uint32_t depth_index = from + Accesses::depth_index(p);
+            entries[p] = load_registers<access_bytes>(indexes.images[depth_index / Indexes::in_entry % Indexes::size]);
         }
     }
     TALLOW_INLINE const T* at(uint32_t, uint32_t i) const {
-        return accesses_behind(image,
-                               line_offsets[Accesses::line_number(i)] + entries[Accesses::place_number(i)].values[3]);
+        return advance_accesses(image,
+                                line_offsets[Accesses::line_number(i)] + entries[Accesses::depth_number(i)].values[3]);
     }
     TALLOW_INLINE bool is_inside(uint32_t, uint32_t i) const {
         const auto& arguments = reread(gathering.arguments);
-        const uint32_t* const line = line_places[Accesses::line_number(i)];
-        const uint32_t* const term = entries[Accesses::place_number(i)].values;
+        const uint32_t* const line = line_coordinates[Accesses::line_number(i)];
+        const uint32_t* const term = entries[Accesses::depth_number(i)].values;
         if constexpr (Gathering::has_masks)
             return (line[0] & term[0]) == 0;
-        // Without branches, behind which each access would wait for its own index.
+        // Without branches: after a branch each access would wait for its own index.
         const uint32_t is_outside = static_cast<uint32_t>(line[0] + term[0] >= arguments.image_d) |
                                     static_cast<uint32_t>(line[1] + term[1] >= arguments.image_h) |
                                     static_cast<uint32_t>(line[2] + term[2] >= arguments.image_w);

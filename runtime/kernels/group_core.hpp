@@ -37,11 +37,11 @@ template <typename T, bool HasLines, uint32_t Rows> struct GroupOperand {
         return element / row_length * (Rows * row_bytes) +
                SharedTile<T, row_length, false>::offset(row, element % row_length);
     }
-    // How instructions are told of 16 steps of the depth from `place` on, of the lines from `line` on. The constant
+    // The descriptor of 16 steps of the depth from `depth` on, of the lines from `line` on. The constant
     // part of these is added in one instruction.
-    TALLOW_INLINE uint64_t describe(uint32_t line, uint32_t place) const {
-        const uint32_t row = HasLines ? line : place;
-        const uint32_t element = HasLines ? place : line;
+    TALLOW_INLINE uint64_t describe(uint32_t line, uint32_t depth) const {
+        const uint32_t row = HasLines ? line : depth;
+        const uint32_t element = HasLines ? depth : line;
         const uint32_t begin = (element / row_length * Rows + row) * (row_bytes / access_bytes) +
                                element % row_length * static_cast<uint32_t>(sizeof(T)) / access_bytes;
         constexpr uint32_t next_elements = Rows * row_bytes / access_bytes;
@@ -51,14 +51,14 @@ template <typename T, bool HasLines, uint32_t Rows> struct GroupOperand {
     }
 };
 
-// A barrier in shared memory (PTX's mbarrier), of 8 bytes: threads wait until a turn is over, and others arrive
+// A barrier in shared memory (PTX's mbarrier), of 8 bytes: threads wait for the end of a phase, and others arrive
 // meanwhile.
 struct SharedBarrier {
     static constexpr uint32_t bytes = 8;
 
     uint32_t address;
 
-    // So many arrive each turn. One thread does this, and the others wait for that.
+    // This many arrive in each phase. One thread calls this, and the others wait for it.
     template <uint32_t Count> TALLOW_INLINE void initialize() const {
         asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "n"(Count) : "memory");
     }
@@ -66,25 +66,25 @@ struct SharedBarrier {
         asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
     }
     // Arrives when all asynchronous copies that the thread has begun so far are done.
-    TALLOW_INLINE void arrive_behind_copies() const {
+    TALLOW_INLINE void arrive_after_copies() const {
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
     }
-    // Arrives when so many bytes, a multiple of 16, are copied.
-    TALLOW_INLINE void arrive_behind_copy(uint32_t target, const void* source, uint32_t bytes) const {
+    // Arrives when `bytes`, a multiple of 16, are copied.
+    TALLOW_INLINE void arrive_after_copy(uint32_t target, const void* source, uint32_t bytes) const {
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
         asm volatile(
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
             "l"(source), "r"(bytes), "r"(address)
             : "memory");
     }
-    // Waits until a turn is over, of which the first has number 0.
-    TALLOW_INLINE void await(uint32_t turn) const {
+    // Waits for the end of a phase; the first one is number 0.
+    TALLOW_INLINE void await(uint32_t phase) const {
         uint32_t is_done;
         do
             asm volatile("{ .reg .pred is_done; mbarrier.try_wait.parity.shared.b64 is_done, [%1], %2; "
                          "selp.u32 %0, 1, 0, is_done; }"
                          : "=r"(is_done)
-                         : "r"(address), "r"(turn & 1)
+                         : "r"(address), "r"(phase & 1)
                          : "memory");
         while (is_done == 0);
     }
@@ -94,19 +94,20 @@ struct SharedBarrier {
 TALLOW_INLINE void show_products_shared() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-// Products may use the registers of sums and rows, which nobody touches until they are done.
+// Products may use the registers of sums and rows, which must not be touched until they are done.
 TALLOW_INLINE void begin_products() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 TALLOW_INLINE void commit_products() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until only so many of the last committed products are pending.
+// Waits until at most this many of the last committed products are pending.
 template <uint32_t Left> TALLOW_INLINE void await_products() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
 }
 
-// Numbers are made before this, and used behind it: what waits for products does not name the sums that these change.
+// Orders numbers that are written before it and used after it: what waits for products does not name the sums that
+// these change.
 template <uint32_t N> TALLOW_INLINE void pin(float (&sums)[N]) {
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i)
@@ -185,7 +186,7 @@ TALLOW_INLINE void multiply_group(float (&sums)[N], uint64_t rows, uint64_t line
 }
 // The same of rows in registers.
 template <typename T, bool HaveLines, bool Adds = true, uint32_t N>
-TALLOW_INLINE void multiply_held(float (&sums)[N], const typename MatrixCore<T>::Rows& rows, uint64_t lines) {
+TALLOW_INLINE void multiply_resident(float (&sums)[N], const typename MatrixCore<T>::Rows& rows, uint64_t lines) {
     static_assert(is_multiplicand<T>, "matrix cores multiply bf16 and f16");
     static_assert(N == 128 || N == 64 || N == 32, "64 rows by 256, 128 or 64 lines");
     if constexpr (is_same<T, bf16>) {

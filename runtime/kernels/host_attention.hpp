@@ -10,8 +10,8 @@ namespace tallow {
 // The queries and the keys whose scores are computed at once.
 constexpr uint32_t attended_rows = 64;
 constexpr uint32_t attended_keys = 64;
-// The largest length of rows, which are padded with zeros to whole strips.
-constexpr uint32_t most_size = tile_terms;
+// The largest length of rows, which are padded with zeros to full strips.
+constexpr uint32_t max_size = tile_terms;
 constexpr uint32_t key_stride = Tile<float>::lhs_stride;
 // Up to this many queries do not fill the lanes of a vector: then the lanes hold keys.
 constexpr uint32_t few_queries = 4;
@@ -19,11 +19,11 @@ constexpr uint32_t total_lanes = vector_length<float>;
 static_assert(attended_keys % total_lanes == 0);
 static_assert(attended_rows % Tile<float>::strip_columns == 0);
 
-// Some queries that share keys, and what they have found so far. Their numbers lie side by side, query by query, but
-// those of few queries and what was found lie row by row.
+// Some queries that share keys, and their results so far. Their numbers are stored query by query innermost, but
+// those of few queries and the results are stored row by row.
 struct Attended {
-    float queries[most_size * attended_rows];
-    float found[attended_rows * most_size];
+    float queries[max_size * attended_rows];
+    float found[attended_rows * max_size];
     float largest[attended_rows];
     float totals[attended_rows];
     float kept[attended_rows];
@@ -32,10 +32,10 @@ struct Attended {
     uint32_t seen_here[attended_rows];
     // Of the keys at hand. Scores become weights.
     float keys[attended_keys * key_stride];
-    float values[attended_keys * most_size];
+    float values[attended_keys * max_size];
     float scores[attended_keys * attended_rows];
     // Where rows of queries and of values begin.
-    uint32_t query_places[most_size];
+    uint32_t query_places[max_size];
     uint32_t value_places[attended_keys];
 };
 
@@ -59,15 +59,15 @@ TALLOW_JOINING void score_rows(Attended& at, uint32_t rows, uint32_t keys, uint3
             Vector<float> sums[2] = {};
             for (uint32_t i = 0; i < padded; i += lanes) {
                 Vector<float> left, right;
-                __builtin_memcpy(&left, at.queries + row * most_size + i, sizeof left);
+                __builtin_memcpy(&left, at.queries + row * max_size + i, sizeof left);
                 __builtin_memcpy(&right, at.keys + key * key_stride + i, sizeof right);
                 sums[i / lanes % 2] += left * right;
             }
-            at.scores[row * attended_keys + key] = joined_lanes<float>(sums[0] + sums[1], Adds{});
+            at.scores[row * attended_keys + key] = reduce_lanes<float>(sums[0] + sums[1], Adds{});
         }
 }
 
-// Makes weights of the scores of one of few queries, next to what was found before.
+// Makes weights of the scores of one of few queries, and rescales its previous results.
 TALLOW_INLINE void weigh_row(Attended& at, uint32_t row, uint32_t keys, float scale) {
     float* const scores = at.scores + row * attended_keys;
     const uint32_t width = (keys + total_lanes - 1) / total_lanes * total_lanes;
@@ -85,7 +85,7 @@ TALLOW_INLINE void weigh_row(Attended& at, uint32_t row, uint32_t keys, float sc
         totals += weights;
     }
     at.kept[row] = exp(at.largest[row] - taken);
-    at.totals[row] = at.totals[row] * at.kept[row] + joined_lanes<float>(totals, Adds{});
+    at.totals[row] = at.totals[row] * at.kept[row] + reduce_lanes<float>(totals, Adds{});
     at.largest[row] = most;
 }
 
@@ -132,18 +132,18 @@ struct AttendedNumbers {
 // The same as pairs of bf16.
 struct AttendedPairs {
     static constexpr bool are_pairs = true;
-    static constexpr uint32_t row_stride = lines_stride(most_size);
+    static constexpr uint32_t row_stride = lines_stride(max_size);
     static constexpr uint32_t keys_stride = lines_stride(attended_keys);
 
     UsesTiles tiles;
-    bf16 rows[attended_rows * most_size];
+    bf16 rows[attended_rows * max_size];
     alignas(64) uint32_t queries[attended_rows / pair_side * row_stride];
     alignas(64) uint32_t keys[attended_keys / pair_side * row_stride];
-    alignas(64) uint32_t values[most_size / pair_side * keys_stride];
+    alignas(64) uint32_t values[max_size / pair_side * keys_stride];
     alignas(64) uint32_t weights[2][attended_rows / pair_side * keys_stride];
 
     TALLOW_INLINE void take_queries(uint32_t count, uint32_t size) {
-        const int64_t steps[2] = {most_size, 1};
+        const int64_t steps[2] = {max_size, 1};
         take_pairs<row_stride, false>(rows, steps, count, size, queries);
     }
     TALLOW_INLINE void take_keys(const bf16* key, int64_t key_step, const bf16* value, int64_t value_step,
@@ -248,9 +248,9 @@ template <typename T, typename Sides, typename Arguments> TALLOW_INLINE void att
             const uint64_t head = key_head * arguments.group + (first + row) / queries;
             const T* const source = row_at<T>(arguments.query, arguments.query_strides, batch, head, query);
             if (is_few)
-                load_row(at.queries + row * most_size, source, size, padded);
+                load_row(at.queries + row * max_size, source, size, padded);
             else if constexpr (Sides::are_pairs)
-                __builtin_memcpy(sides.rows + row * most_size, source, size * sizeof(T));
+                __builtin_memcpy(sides.rows + row * max_size, source, size * sizeof(T));
             else
                 for (uint32_t i = 0; i < size; ++i)
                     at.queries[i * attended_rows + row] = to_compute(source[i]);

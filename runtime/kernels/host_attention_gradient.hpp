@@ -1,4 +1,4 @@
-// The gradients of attention on the host (Dao 2023, FlashAttention-2): scores are made again, a tile at a time, from
+// The gradients of attention on the host (Dao 2023, FlashAttention-2): scores are recomputed, a tile at a time, from
 // what is known of their rows. A thread adds up all that comes of a key head, in order, so that it has the same bits on
 // every run.
 #pragma once
@@ -7,17 +7,17 @@
 
 namespace tallow {
 
-// The queries that meet keys at once: whole strips of rows.
+// The queries that meet keys at once: full strips of rows.
 constexpr uint32_t met_rows = 48;
 
 // What a thread has in the cache of some keys, and of queries that meet them. Numbers lie row by row, but those of
 // columns element by element of a head.
 struct Met {
-    float keys[attended_keys * most_size];
-    float key_columns[most_size * attended_keys];
-    float value_columns[most_size * attended_keys];
-    float key_sums[attended_keys * most_size];
-    float value_sums[attended_keys * most_size];
+    float keys[attended_keys * max_size];
+    float key_columns[max_size * attended_keys];
+    float value_columns[max_size * attended_keys];
+    float key_sums[attended_keys * max_size];
+    float value_sums[attended_keys * max_size];
     float queries[met_rows * key_stride];
     float gradients[met_rows * key_stride];
     // Scores become weights, and the gradients of these become those of scores.
@@ -28,7 +28,7 @@ struct Met {
     float products[met_rows];
     // Where rows of keys, of columns and of queries begin.
     uint32_t key_places[attended_keys];
-    uint32_t column_places[most_size];
+    uint32_t column_places[max_size];
     uint32_t query_places[met_rows];
 
     static Met& of_thread() {
@@ -37,7 +37,7 @@ struct Met {
     }
 };
 
-// Columns of so many rows and, up to whole vectors, of what lies behind them.
+// The transpose of `count` rows, padded to full vectors by the rows after them.
 TALLOW_INLINE void turn_rows(const float* rows, uint32_t count, uint32_t stride, uint32_t size, float* columns) {
     for (uint32_t first = 0; first < count; first += total_lanes)
         for (uint32_t i = 0; i < size; ++i)
@@ -53,7 +53,7 @@ TALLOW_INLINE float product_of(const float* left, const float* right, uint32_t p
         __builtin_memcpy(&y, right + i, sizeof y);
         sums += x * y;
     }
-    return joined_lanes<float>(sums, Adds{});
+    return reduce_lanes<float>(sums, Adds{});
 }
 
 // A key head of a batch, with the queries of all heads that it serves: these are the lines.
@@ -147,10 +147,10 @@ template <typename T, typename Arguments> struct KeyHead {
             return;
         for (uint32_t row = 0; row < rows; ++row) {
             float* const gradient = met.gradients + row * key_stride;
-            float made[most_size];
+            float made[max_size];
             load_line(met.queries + row * key_stride, arguments.query, arguments.query_strides, first + row);
             load_line(gradient, arguments.gradient, arguments.gradient_strides, first + row);
-            load_line(made, arguments.made, arguments.made_strides, first + row);
+            load_line(made, arguments.forward_result, arguments.forward_strides, first + row);
             met.products[row] = product_of(gradient, made, padded);
         }
         const uint32_t width = (most + strip - 1) / strip * strip;
@@ -179,7 +179,7 @@ template <typename T, typename Arguments> struct KeyHead {
             const uint32_t there = keys > first_key ? at_most(keys - first_key, attended_keys) : 0;
             load_keys(met.keys, arguments.key, arguments.key_strides, first_key, there);
             turn_rows(met.keys, there, padded, size, met.key_columns);
-            // The sums begin as soon as nothing else is in their place.
+            // The sums reuse the memory of values, and begin when these are no longer needed.
             load_keys(met.value_sums, arguments.value, arguments.value_strides, first_key, there);
             turn_rows(met.value_sums, there, padded, size, met.value_columns);
             __builtin_memset(met.key_sums, 0, attended_keys * padded * sizeof(float));

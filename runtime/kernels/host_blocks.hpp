@@ -1,9 +1,9 @@
-// Weights in blocks on the host: decoding, and products with x that is rounded to integers as Q8_1 has them.
+// Block-quantized weights on the host: decoding, and products with x that is rounded to integers as Q8_1 has them.
 //
 // 32 numbers of x share a step. Four products of bytes are a lane of a vector, whose sum is exact; it becomes a float
-// where the scale of the weights changes, at the latest after 32. A few rows of x meet blocks as they stand in memory.
-// For more of them the quants of some rows of weights are brought to a panel, in which vectors have bytes of several of
-// these rows; each is then multiplied by all rows of x.
+// where the scale of the weights changes, at the latest after 32. A few rows of x meet blocks as they are in memory.
+// For more of them the quants of some rows of weights are unpacked to a panel, in which vectors have bytes of several
+// of these rows; each is then multiplied by all rows of x.
 #pragma once
 
 #include "block_vectors.hpp"
@@ -22,8 +22,8 @@ template <typename Block, typename Arguments> TALLOW_INLINE void decode_weights(
     });
 }
 
-// Up to so many rows are few: these meet blocks as they stand. So many of them share what is unpacked.
-constexpr uint32_t most_few_rows = 8;
+// Up to this many rows are few: these meet blocks as they are in memory. This many of them share what is unpacked.
+constexpr uint32_t max_few_rows = 8;
 constexpr uint32_t joined_rows_of_x = 4;
 // Bytes of weights that are multiplied in a part, roughly.
 constexpr uint64_t part_bytes = 1 << 15;
@@ -40,7 +40,7 @@ TALLOW_INLINE void do_rows(const Arguments& arguments, const Function& function)
     });
 }
 
-// The products of a row of blocks with rows of floats, which are `step` apart: each run is decoded in registers. Sums
+// The products of a row of blocks with rows of floats, whose stride is `step`: each run is decoded in registers. Sums
 // have the order of those with a matrix of floats.
 template <typename Block, uint32_t Rows>
 TALLOW_JOINING void multiply_floats(const Block* blocks, uint64_t count, const float* x, uint64_t step, float* result,
@@ -58,11 +58,11 @@ TALLOW_JOINING void multiply_floats(const Block* blocks, uint64_t count, const f
             for (uint32_t r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
                 for (uint32_t k = 0; k < run_vectors; ++k)
-                    sums[r][k % chains] += weights[k] * load_whole_vector<Floats>(x + r * step + k * vector_quants);
+                    sums[r][k % chains] += weights[k] * load_full_vector<Floats>(x + r * step + k * vector_quants);
         }
     }
     for (uint32_t r = 0; r < Rows; ++r)
-        result[r * stride] = joined_lanes<float, Adds, run_length>(sums[r][0] + sums[r][1], Adds{});
+        result[r * stride] = reduce_lanes<float, Adds, run_length>(sums[r][0] + sums[r][1], Adds{});
 }
 
 template <typename Block, typename Arguments> TALLOW_INLINE void block_product(const Arguments& arguments) {
@@ -106,7 +106,7 @@ template <typename Block, typename Quant, uint32_t Starts> struct RowOfX {
 };
 template <typename Block> using FewRowOfX = RowOfX<Block, int8_t, run_length / 4>;
 
-// Rounds a row of x, halves away from zero. What is infinite or no number makes all of such products no number.
+// Rounds a row of x, half away from zero. What is infinite or no number makes all of such products no number.
 template <typename Block, typename Quant, uint32_t Starts>
 __attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Quant, Starts>& row) {
     constexpr uint32_t group_vectors = run_vectors / run_groups<Block>;
@@ -121,8 +121,8 @@ __attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Qua
             most = most < sizes[k] ? sizes[k] : most;
             poison += values[k] * 0.0f;
         }
-        const float scale = joined_lanes<float, Takes<false>, run_length>(most, Takes<false>{}) / 127.0f +
-                            joined_lanes<float, Adds, run_length>(poison, Adds{});
+        const float scale = reduce_lanes<float, Takes<false>, run_length>(most, Takes<false>{}) / 127.0f +
+                            reduce_lanes<float, Adds, run_length>(poison, Adds{});
         auto& facts = row.runs()[run];
         facts.step = to_float(round_from<f16>(scale));
         for (uint32_t group = 0; group < run_groups<Block>; ++group) {
@@ -137,7 +137,7 @@ __attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Qua
                 __builtin_memcpy(row.quants() + run * run_length + k * vector_quants, &narrow, sizeof narrow);
                 sums += quants;
             }
-            const int32_t sum = joined_lanes<int32_t, Adds, run_length>(sums, Adds{});
+            const int32_t sum = reduce_lanes<int32_t, Adds, run_length>(sums, Adds{});
             facts.sums[group] = static_cast<float>(sum) * facts.step;
         }
         for (uint32_t i = 0; i < Starts; ++i) {
@@ -186,7 +186,7 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
             const auto& facts = runs[r][run];
             Integers dots = {};
             if constexpr (Block::bias != 0 && !is_plain)
-                dots = load_whole_vector<Integers>(facts.starts);
+                dots = load_full_vector<Integers>(facts.starts);
             if constexpr (is_plain)
                 dots = Bytes::signed_dots(unpacked, numbers);
             else
@@ -214,7 +214,7 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
         float rest = 0.0f;
         for (uint32_t k = 0; k < chains * groups; ++k)
             rest += rests[r][k];
-        result[r * stride] = joined_lanes<float, Adds, run_length>(sums[r][0] + sums[r][1], Adds{}) + rest;
+        result[r * stride] = reduce_lanes<float, Adds, run_length>(sums[r][0] + sums[r][1], Adds{}) + rest;
     }
 }
 
@@ -222,7 +222,7 @@ template <typename Block, typename Bytes, typename Arguments>
 TALLOW_INLINE void multiply_few_rows(const Arguments& arguments) {
     using Row = FewRowOfX<Block>;
     const uint64_t length = arguments.length;
-    Row x[most_few_rows];
+    Row x[max_few_rows];
     for (uint64_t r = 0; r < arguments.rows; ++r) {
         x[r] = {pointer_to<uint8_t>(arguments.scratch) + r * Row::bytes(length), length};
         round_row(pointer_to<const float>(arguments.x) + r * length, x[r]);
@@ -268,7 +268,7 @@ template <typename Block, typename Bytes> struct Panel {
     alignas(64) float scales[runs][groups][outputs];
     alignas(64) float offsets[Block::has_offset ? runs : 1][groups][outputs];
 
-    // Takes so many runs from `first` on of rows of blocks; behind the last row it is taken again.
+    // Unpacks `runs` runs from `first` on of rows of blocks; the last row stands in for those after it.
     __attribute__((noinline)) void fill(const Block* blocks, uint64_t row_blocks, uint64_t rows, uint64_t first,
                                         uint64_t count) {
         for (uint32_t i = 0; i < outputs; ++i) {
@@ -301,7 +301,7 @@ template <typename Block, typename Bytes> struct Panel {
     }
 };
 
-// Adds to sums of rows the products of so many runs of a panel with rows of x.
+// Adds to sums of rows the products of some runs of a panel with rows of x.
 template <typename Block, typename Bytes>
 TALLOW_JOINING void multiply_panel(const Panel<Block, Bytes>& panel, uint64_t count,
                                    const typename Panel<Block, Bytes>::Quant* const* x,
@@ -317,7 +317,7 @@ TALLOW_JOINING void multiply_panel(const Panel<Block, Bytes>& panel, uint64_t co
     for (uint32_t r = 0; r < rows; ++r)
 #pragma GCC unroll 2
         for (uint32_t k = 0; k < panel_vectors; ++k)
-            held[r][k] = load_whole_vector<Sums>(sums + (r * panel_vectors + k) * Held::lanes);
+            held[r][k] = load_full_vector<Sums>(sums + (r * panel_vectors + k) * Held::lanes);
     for (uint64_t run = 0; run < count; ++run)
 #pragma GCC unroll 2
         for (uint32_t g = 0; g < Held::groups; ++g) {
@@ -333,12 +333,12 @@ TALLOW_JOINING void multiply_panel(const Panel<Block, Bytes>& panel, uint64_t co
             Bytes::template add<highest, steps>(panel.words[run][g * steps], x, place, dots);
 #pragma GCC unroll 2
             for (uint32_t k = 0; k < panel_vectors; ++k) {
-                const auto scales = load_whole_vector<Sums>(panel.scales[run][g] + k * Held::lanes);
+                const auto scales = load_full_vector<Sums>(panel.scales[run][g] + k * Held::lanes);
 #pragma GCC unroll 8
                 for (uint32_t r = 0; r < rows; ++r)
                     held[r][k] += __builtin_convertvector(dots[r][k], Sums) * (scales * runs[r][run].step);
                 if constexpr (Block::has_offset) {
-                    const auto offsets = load_whole_vector<Sums>(panel.offsets[run][g] + k * Held::lanes);
+                    const auto offsets = load_full_vector<Sums>(panel.offsets[run][g] + k * Held::lanes);
 #pragma GCC unroll 8
                     for (uint32_t r = 0; r < rows; ++r)
                         held[r][k] += offsets * runs[r][run].sums[g];
@@ -396,7 +396,7 @@ TALLOW_INLINE void multiply_many_rows(const Arguments& arguments) {
 
 template <typename Block, typename Bytes, typename Arguments>
 TALLOW_INLINE void multiply_rounded(const Arguments& arguments) {
-    if (arguments.rows <= most_few_rows)
+    if (arguments.rows <= max_few_rows)
         multiply_few_rows<Block, Bytes>(arguments);
     else
         multiply_many_rows<Block, Bytes>(arguments);

@@ -1,5 +1,5 @@
 // Normalisation of channels on the host: of rows that are the positions of a channel, or the channels of a position.
-// Pieces are summed in the compute type, and joined as doubles.
+// Pieces are summed in the compute type, and combined as doubles.
 #pragma once
 
 #include "math.hpp"
@@ -202,7 +202,7 @@ template <typename T, typename Arguments> class HostChannels {
         if constexpr (Gradient)
             add_vector_gradients(batch_ * splits, splits);
     }
-    // By statistics that are given for each channel.
+    // With statistics passed for each channel.
     template <bool IsRow> TALLOW_INLINE void run_given() {
         Value* const factors = factors_of(0);
         for (uint64_t i = 0; i < channels_; ++i)

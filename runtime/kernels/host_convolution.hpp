@@ -67,7 +67,7 @@ inline void multiply_tile_of_pairs(Tile<float>& tile, const bf16* weights, uint6
     const auto load = [&](uint32_t term, uint32_t column) {
         Pairs bits = {};
         if (term < terms)
-            __builtin_memcpy(&bits, tile.rhs + tile.places[term] + column, sizeof bits);
+            __builtin_memcpy(&bits, tile.rhs + tile.offsets[term] + column, sizeof bits);
         return bits;
     };
     const uint32_t pairs = (terms + 2 * pair_side - 1) / (2 * pair_side) * pair_side;
@@ -102,7 +102,7 @@ TALLOW_INLINE void multiply_lines(Tile<compute_type<T>>& tile, const T* weights,
 // are as long as a tile of the result, with room for the weights beside one another, so no element is taken twice.
 template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& arguments) {
     using Value = compute_type<T>;
-    const auto weight_places = pointer_to<const int64_t>(arguments.weight_places);
+    const auto weight_offsets = pointer_to<const int64_t>(arguments.weight_offsets);
     const uint64_t down = (arguments.result_height + arguments.tile_height - 1) / arguments.tile_height;
     const uint64_t across = (arguments.result_width + arguments.tile_width - 1) / arguments.tile_width;
     const uint64_t row_blocks = (arguments.result_channels + convolution_rows - 1) / convolution_rows;
@@ -137,13 +137,13 @@ template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Argu
             }
             const T* const weights = pointer_to<const T>(arguments.kernel) +
                                      group * arguments.result_channels * all_weights + channel * arguments.weights;
-            // A channel may have more weights than a block has room for.
+            // A channel may have more weights than fit in a block.
             for (uint64_t first = 0; first < together * arguments.weights; first += tile_terms) {
                 const uint64_t rest = together * arguments.weights - first;
                 const auto terms = static_cast<uint32_t>(rest < tile_terms ? rest : tile_terms);
                 uint64_t lines = first / arguments.weights * arguments.lines * arguments.line_length;
                 for (uint64_t i = 0, weight = first % arguments.weights; i < terms; ++i) {
-                    tile.places[i] = static_cast<uint32_t>(lines + static_cast<uint64_t>(weight_places[weight]));
+                    tile.offsets[i] = static_cast<uint32_t>(lines + static_cast<uint64_t>(weight_offsets[weight]));
                     if (++weight == arguments.weights) {
                         weight = 0;
                         lines += arguments.lines * arguments.line_length;
@@ -200,7 +200,7 @@ TALLOW_INLINE void multiply_some_weights(uint32_t weights, const T* gradient, Re
 template <typename T, typename Arguments> TALLOW_INLINE void convolve_weight(const Arguments& arguments) {
     using Value = compute_type<T>;
     constexpr uint32_t lanes = Tile<Value>::lanes;
-    const auto places = pointer_to<const int64_t>(arguments.weight_places);
+    const auto offsets = pointer_to<const int64_t>(arguments.weight_offsets);
     const uint64_t weights = arguments.weights;
     const uint64_t pieces = (weights + weights_together - 1) / weights_together;
     const uint64_t piece = (weights + pieces - 1) / pieces;
@@ -246,7 +246,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void convolve_weight(con
                             multiply_some_weights<weights_together>(
                                 static_cast<uint32_t>(weights - first < piece ? weights - first : piece),
                                 static_cast<const Value*>(tile.lhs), static_cast<const Value*>(tile.rhs),
-                                places + first, columns, tile.sums + (i * weights + first) * lanes);
+                                offsets + first, columns, tile.sums + (i * weights + first) * lanes);
                     }
                 }
         }

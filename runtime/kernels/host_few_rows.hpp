@@ -9,7 +9,7 @@
 
 namespace tallow {
 
-constexpr uint32_t most_rows = 8;
+constexpr uint32_t max_rows = 8;
 // Rows of x and of the matrix that are multiplied at once: their sums stay in registers, of which AVX2 has 16 and the
 // others 32.
 #if defined(__AVX512F__)
@@ -76,7 +76,7 @@ template <typename Register, typename Source> TALLOW_INLINE void load_vector(Reg
     }
 }
 
-// Adds the products of a part of rows of x, which are `step` apart, with the same parts of rows of the matrix, lane by
+// Adds the products of a part of rows of x, whose stride is `step`, with the same parts of rows of the matrix, lane by
 // lane. The order of a sum is that of its numbers alone: lanes are those of a line, of which registers may have a part.
 // What is `ahead` bytes from the rows of the matrix is needed next: Intel's processors do not find several rows by
 // themselves. The first part of a row begins the sums.
@@ -144,7 +144,7 @@ TALLOW_INLINE void add_rows_of_products(uint64_t rows, uint64_t count, const T* 
 }
 
 #if defined(__clang__) || __GNUC__ >= 12
-// The sums of lanes that are `Step` apart: those of x in the lower lanes of each pair, those of y in the upper ones.
+// The sums of lanes at distance `Step`: those of x in the lower lanes of each pair, those of y in the upper ones.
 template <uint32_t Step, typename Vector> TALLOW_INLINE Vector add_exchanged(Vector x, Vector y) {
     exchange_lanes<Step>(x, y, typename LanesUpTo<sizeof(Vector) / sizeof(x[0])>::type());
     return x + y;
@@ -159,7 +159,7 @@ template <uint32_t Count, typename Vector> TALLOW_INLINE Vector add_groups(Vecto
 }
 #endif
 
-// The sums of the lanes of each vector, added up in the order of joined_lanes: vectors share the additions.
+// The sums of the lanes of each vector, added up in the order of reduce_lanes: vectors share the additions.
 template <typename T, uint32_t Group>
 TALLOW_INLINE void sum_lanes(const Vector<T> (&vectors)[Group], T (&sums)[Group]) {
 #if defined(__clang__) || __GNUC__ >= 12
@@ -173,7 +173,7 @@ TALLOW_INLINE void sum_lanes(const Vector<T> (&vectors)[Group], T (&sums)[Group]
     }
 #endif
     for (uint32_t k = 0; k < Group; ++k)
-        sums[k] = joined_lanes<T>(vectors[k], Adds{});
+        sums[k] = reduce_lanes<T>(vectors[k], Adds{});
 }
 
 // The products with the rows of the matrix from `output` on, several at once, and before `end`.
@@ -186,7 +186,7 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
     const uint64_t together = Matrix::is_held ? span_part : is_read_again ? chunk_length : length;
     constexpr uint32_t x_rows = Group == matrix_group ? joined_x_rows : 2;
     const T* const biases = pointer_to<const T>(arguments.bias);
-    Vector<Compute> sums[most_rows][Group];
+    Vector<Compute> sums[max_rows][Group];
     for (uint64_t first = 0; first < length; first += together) {
         const uint64_t count = length - first < together ? length - first : together;
         Compute held[Group][Matrix::is_held ? span_part : 1];
@@ -218,7 +218,7 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
 // The products with the rows of the matrix from `begin` to `end`.
 template <typename T, typename Matrix, typename Arguments>
 TALLOW_INLINE void multiply_range(const Arguments& arguments, const widened<T>* x, uint64_t begin, uint64_t end) {
-    // As lines of whole registers, without reading the matrix again, two rows have these sums.
+    // As lines of full registers, without reading the matrix again, two rows have these sums.
     const bool is_pair = arguments.rows == 2 && 2 * matrix_group * (line_bytes / register_bytes) > sum_registers;
     for (uint64_t output = begin; output < end; output += is_pair ? pair_group : matrix_group) {
         if (is_pair)
@@ -248,7 +248,7 @@ TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x
 template <typename T, typename Arguments> TALLOW_INLINE const widened<T>* computed_rows(const Arguments& arguments) {
     const T* const x = pointer_to<const T>(arguments.x);
     if constexpr (is_small_float<T>) {
-        float* const held = pointer_to<float>(arguments.held);
+        float* const held = pointer_to<float>(arguments.x_floats);
         convert_span(arguments.rows * arguments.length, held, x);
         return held;
     } else {
@@ -264,7 +264,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void product_of_rows(con
 constexpr uint32_t part_columns = 256;
 constexpr uint32_t joined_rows = 16;
 
-// Adds the products of numbers with rows, which are `step` apart, to sums.
+// Adds the products of numbers with rows, whose stride is `step`, to sums.
 template <typename Compute, typename T>
 TALLOW_INLINE void add_scaled_rows(uint64_t columns, const Compute* numbers, uint64_t rows, const T* matrix,
                                    int64_t step, Compute* sums) {
@@ -299,7 +299,7 @@ __attribute__((noinline)) void multiply_columns(const Arguments& arguments, cons
     const T* const matrix = pointer_to<const T>(arguments.matrix) + first;
     const T* const biases = pointer_to<const T>(arguments.bias);
     const bool is_direct = !is_small_float<T> || (is_near_float<T> && arguments.rows <= 2);
-    Compute sums[most_rows][part_columns];
+    Compute sums[max_rows][part_columns];
     __builtin_memset(sums, 0, arguments.rows * sizeof(sums[0]));
     Compute held[joined_rows][part_columns];
     for (uint64_t k = 0; k < arguments.length; k += joined_rows) {
@@ -307,7 +307,7 @@ __attribute__((noinline)) void multiply_columns(const Arguments& arguments, cons
         const T* const source = matrix + static_cast<int64_t>(k) * step;
         for (uint64_t row = 0; row < rows; ++row) {
             const T* const here = source + static_cast<int64_t>(row) * step;
-            // Rows are far from each other: nobody else would fetch the next ones in time.
+            // Rows are far from each other: no hardware prefetcher would fetch the next ones in time.
             if (k + row + joined_rows < arguments.length)
                 for (uint64_t column = 0; column < columns; column += line_bytes / sizeof(T))
                     __builtin_prefetch(here + joined_rows * step + static_cast<int64_t>(column));
@@ -330,7 +330,7 @@ __attribute__((noinline)) void multiply_columns(const Arguments& arguments, cons
         }
 }
 
-// The same with a matrix that is not transposed: its rows begin `step` bytes apart, and each has all outputs.
+// The product with a matrix that is not transposed: the stride of its rows is `step` bytes, and each has all outputs.
 template <typename T, typename Arguments> TALLOW_INLINE void product_of_columns(const Arguments& arguments) {
     const widened<T>* const x = computed_rows<T>(arguments);
     do_parts(arguments, (arguments.outputs + part_columns - 1) / part_columns,

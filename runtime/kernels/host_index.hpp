@@ -13,18 +13,18 @@
 
 namespace tallow {
 
-// Positions that are held at once.
+// Positions that are loaded at once.
 constexpr uint64_t index_block = 1024;
 // Elements of a part, roughly.
 constexpr uint64_t index_length = 1 << 15;
 // Lines side by side that are taken together: as many as keep what they reach in the cache.
-constexpr uint64_t most_columns = 256;
+constexpr uint64_t max_columns = 256;
 constexpr uint64_t few_columns = 32;
-constexpr uint64_t least_columns = 8;
+constexpr uint64_t min_columns = 8;
 constexpr uint64_t cached_elements = 1 << 18;
 constexpr uint64_t shared_length = 1 << 19;
 // With more elements for each index than this, it does not pay to convert all of them.
-constexpr uint64_t most_sums = 4;
+constexpr uint64_t max_sums = 4;
 // Elements of a row that are added up at once.
 constexpr uint64_t piece_length = 2048;
 
@@ -87,15 +87,15 @@ template <typename Arguments> class Positions {
     }
 
     // The position of one index, or -1, as those of `load`.
-    TALLOW_INLINE int64_t load_one(int64_t place, uint64_t number) const {
+    TALLOW_INLINE int64_t load_one(int64_t offset, uint64_t number) const {
         int64_t position = 0;
         with_word(arguments_.index_bytes, [&](auto word) {
-            position = static_cast<int64_t>(pointer_to<const decltype(word)>(arguments_.indexes)[place]);
+            position = static_cast<int64_t>(pointer_to<const decltype(word)>(arguments_.indexes)[offset]);
         });
-        return static_cast<uint64_t>(position) < limit_ ? position : *load(&position, place, 0, 1, number).positions;
+        return static_cast<uint64_t>(position) < limit_ ? position : *load(&position, offset, 0, 1, number).positions;
     }
 
-    // Tells the host of the error, whose place is that of its number. Whether there is one.
+    // Reports the first wrong index to the host, with the position of its number. Returns whether there is one.
     template <typename Place> bool tell(Place place_of) const {
         if (first_ == none)
             return false;
@@ -145,16 +145,16 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
             while (number < end) {
                 uint64_t length = cursor.left() < end - number ? cursor.left() : end - number;
                 Word* const target = pointer_to<Word>(arguments.result) + number;
-                const Word* const source = pointer_to<const Word>(arguments.source) + cursor.place(1);
+                const Word* const source = pointer_to<const Word>(arguments.source) + cursor.offset(1);
                 if (dims.stride(2, 0) == 0) {
-                    const int64_t position = indexes.load_one(cursor.place(2), number);
+                    const int64_t position = indexes.load_one(cursor.offset(2), number);
                     if (position < 0)
                         __builtin_memset(target, 0, length * sizeof(Word));
                     else
                         gather_words(target, source + position * arguments.row_stride, dims.stride(1, 0), length);
                 } else {
                     length = length < index_block ? length : index_block;
-                    const Found found = indexes.load(held, cursor.place(2), dims.stride(2, 0), length, number);
+                    const Found found = indexes.load(held, cursor.offset(2), dims.stride(2, 0), length, number);
                     const int64_t* const positions = found.positions;
                     const int64_t step = dims.stride(1, 0);
                     const auto place_of = [&](uint64_t i) {
@@ -176,7 +176,7 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
         });
     };
     do_parts(arguments, (arguments.count + index_length - 1) / index_length, take_part);
-    indexes.tell([&](uint64_t number) { return dims.place(2, number); });
+    indexes.tell([&](uint64_t number) { return dims.offset_of(2, number); });
 }
 
 // What scatters of all elements share. Operand 0 is the destination, 1 the source, 2 the indexes. Lines along the
@@ -194,12 +194,12 @@ template <typename Arguments> class ScatterLines {
             lines_count_ *= lines_.size(d);
         // Threads that share lines read the same indexes.
         const bool is_shared = lines_count_ * length_ >= shared_length;
-        if (lines_.size(0) >= least_columns && lines_.stride(1, 0) < source_step_) {
+        if (lines_.size(0) >= min_columns && lines_.stride(1, 0) < source_step_) {
             const auto is_wide = [&] {
                 return columns_ * arguments.size > cached_elements ||
                        (is_shared && lines_count_ / columns_ < arguments.threads);
             };
-            for (columns_ = most_columns; columns_ > few_columns && is_wide();)
+            for (columns_ = max_columns; columns_ > few_columns && is_wide();)
                 columns_ /= 2;
             row_pieces_ = (lines_.size(0) + columns_ - 1) / columns_;
             blocks_ = lines_count_ / lines_.size(0) * row_pieces_;
@@ -230,10 +230,10 @@ template <typename Arguments> class ScatterLines {
             int64_t held[index_block];
             while (number < end) {
                 const uint64_t length = cursor.left() < end - number ? cursor.left() : end - number;
-                if (!positions_.are_rows(cursor.place(1), dims.stride(1, 0), length)) {
+                if (!positions_.are_rows(cursor.offset(1), dims.stride(1, 0), length)) {
                     __atomic_store_n(&all_are_rows_, false, __ATOMIC_RELAXED);
                     for (uint64_t i = 0; i < length; i += index_block)
-                        positions_.load(held, cursor.place(1) + static_cast<int64_t>(i) * dims.stride(1, 0),
+                        positions_.load(held, cursor.offset(1) + static_cast<int64_t>(i) * dims.stride(1, 0),
                                         dims.stride(1, 0), length - i < index_block ? length - i : index_block,
                                         number + i);
                 }
@@ -242,10 +242,10 @@ template <typename Arguments> class ScatterLines {
             }
         };
         do_parts(arguments_, (count + index_length - 1) / index_length, check_part);
-        return !positions_.tell([&](uint64_t number) { return dims.place(1, number); });
+        return !positions_.tell([&](uint64_t number) { return dims.offset_of(1, number); });
     }
 
-    // Whether lines side by side share the indexes: whole rows are brought to whole rows.
+    // Whether adjacent lines share the indexes: full rows are copied to full rows.
     bool has_rows() const {
         for (uint32_t d = 0; d < lines_.rank(); ++d)
             if (lines_.stride(2, d) != 0)
@@ -260,7 +260,7 @@ template <typename Arguments> class ScatterLines {
         for (uint64_t i = 0; i < length_; i += index_block) {
             const uint64_t count = length_ - i < index_block ? length_ - i : index_block;
             const int64_t* const positions =
-                positions_of(held, lines_.place(2, 0) + static_cast<int64_t>(i) * index_step_, index_step_, count);
+                positions_of(held, lines_.offset_of(2, 0) + static_cast<int64_t>(i) * index_step_, index_step_, count);
             for (uint64_t k = 0; k < count; ++k)
                 if (positions[k] >= 0)
                     visit(i + k, static_cast<uint64_t>(positions[k]));
@@ -304,7 +304,7 @@ template <typename Arguments> class ScatterLines {
     bool all_are_rows_ = true;
 };
 
-// Elements of the source brought to where the destination has their indexes.
+// Elements of the source moved to where the destination has their indexes.
 template <typename T, typename Arguments> class Scatter : public ScatterLines<Arguments> {
   public:
     using ScatterLines<Arguments>::ScatterLines;
@@ -314,8 +314,8 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
     template <typename Apply> bool run_rows(const Apply& apply) const {
         const auto ends = static_cast<uint64_t*>(::calloc(arguments_.size + 1, sizeof(uint64_t)));
         const auto order = static_cast<uint64_t*>(::malloc(length_ * sizeof(uint64_t)));
-        const bool is_there = ends != nullptr && order != nullptr;
-        if (is_there) {
+        const bool is_present = ends != nullptr && order != nullptr;
+        if (is_present) {
             this->sort_rows(ends, order);
             const uint64_t width = lines_.size(0);
             const uint64_t outer = lines_count_ / width;
@@ -326,8 +326,8 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
                 const uint64_t column = part % pieces * piece_length;
                 const uint64_t count = width - column < piece_length ? width - column : piece_length;
                 const uint64_t line = part / pieces / blocks * width + column;
-                T* const target = pointer_to<T>(arguments_.destination) + lines_.place(0, line);
-                const T* const values = pointer_to<const T>(arguments_.source) + lines_.place(1, line);
+                T* const target = pointer_to<T>(arguments_.destination) + lines_.offset_of(0, line);
+                const T* const values = pointer_to<const T>(arguments_.source) + lines_.offset_of(1, line);
                 const uint64_t first = part / pieces % blocks * together;
                 for (uint64_t row = first; row < first + together && row < arguments_.size; ++row) {
                     const uint64_t begin = row == 0 ? 0 : ends[row - 1];
@@ -339,24 +339,24 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
         }
         ::free(ends);
         ::free(order);
-        return is_there;
+        return is_present;
     }
 
-    // Calls apply(element of the destination, element of the source) for all, in order for each place.
+    // Calls apply(element of the destination, element of the source) for all, in order for each element.
     template <typename Apply> void run(const Apply& apply) const {
         for_strips([=](const Strip& strip, Range rows, uint64_t) {
             visit(strip, rows, [=](T* target, uint64_t, const T* value) { apply(target, value); });
         });
     }
 
-    // Adds to floats of fewer bits: in `sums`, which has room for a float for each that the lines reach, and rounds
+    // Adds to floats of fewer bits: in `sums`, which has a float for each element that the lines reach, and rounds
     // once.
     void add_up() const {
         for_strips([=](Strip& strip, Range rows, uint64_t first) {
             float* const sums = pointer_to<float>(arguments_.sums);
             const bool is_dense = (strip.count == 1 && row_stride_ == 1) || strip.step == 1;
             const auto add_to = [=](T*, uint64_t sum, const T* value) { sums[sum] += to_float(*value); };
-            if (is_dense && arguments_.size <= most_sums * length_) {
+            if (is_dense && arguments_.size <= max_sums * length_) {
                 // All elements of the strip, in floats that stay in the cache.
                 strip.sums = first * arguments_.size + static_cast<uint64_t>(rows.first) * strip.count;
                 const bool is_one = row_stride_ == static_cast<int64_t>(strip.count);
@@ -458,11 +458,11 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
     Strip strip_of(uint64_t line, uint64_t count) const {
         return {line,
                 count,
-                pointer_to<T>(arguments_.destination) + lines_.place(0, line),
+                pointer_to<T>(arguments_.destination) + lines_.offset_of(0, line),
                 lines_.stride(0, 0),
-                pointer_to<const T>(arguments_.source) + lines_.place(1, line),
+                pointer_to<const T>(arguments_.source) + lines_.offset_of(1, line),
                 lines_.stride(1, 0),
-                lines_.place(2, line),
+                lines_.offset_of(2, line),
                 lines_.stride(2, 0),
                 0};
     }

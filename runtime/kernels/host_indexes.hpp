@@ -12,7 +12,7 @@ template <typename Arguments> TALLOW_INLINE int64_t signed_index(const Arguments
     return static_cast<int64_t>(word << arguments.index_shift) >> arguments.index_shift;
 }
 
-// The index at a place, and that of a number; an address of 0 has none.
+// The index at an offset, and that of a number; an address of 0 has none.
 template <typename Arguments> TALLOW_INLINE int64_t index_in(const Arguments& arguments, int64_t place) {
     int64_t index = 0;
     with_word(arguments.index_bytes, [&](auto word) {
@@ -31,7 +31,7 @@ template <typename Arguments> TALLOW_INLINE void tell_wrong(const Arguments& arg
     told[1] = index;
 }
 
-// Whether so many indexes are from 0 up to `most`; of those that are not, the host is told the first one.
+// Whether all indexes are from 0 up to `most`; the first one that is not is reported to the host.
 template <typename Arguments>
 TALLOW_INLINE bool are_at_most(const Arguments& arguments, uint64_t count, uint64_t most) {
     for (uint64_t i = 0; i < count; ++i) {

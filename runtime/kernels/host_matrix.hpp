@@ -39,13 +39,13 @@ TALLOW_INLINE complex128 scaled(complex128 z, int power) {
     return {__builtin_ldexp(z.real, power), __builtin_ldexp(z.imag, power)};
 }
 
-// A square matrix in doubles, of up to most_matrix_rows rows.
+// A square matrix in doubles, of up to max_matrix_rows rows.
 template <typename T> struct SmallMatrix {
     using Number = doubled<T>;
-    Number at[most_matrix_rows][most_matrix_rows];
+    Number at[max_matrix_rows][max_matrix_rows];
     uint32_t size;
     // The row of the source that is in each row, and whether that is an odd permutation.
-    uint32_t order[most_matrix_rows];
+    uint32_t order[max_matrix_rows];
     bool is_odd = false;
     bool is_finite;
 
@@ -179,11 +179,11 @@ template <typename T, typename Arguments> TALLOW_INLINE void solve_matrices(cons
         const uint64_t offset = number * size * columns;
         const T* const values = pointer_to<const T>(arguments.values) + offset;
         T* const result = pointer_to<T>(arguments.result) + offset;
-        for (uint64_t first = 0; first < columns; first += most_matrix_rows) {
+        for (uint64_t first = 0; first < columns; first += max_matrix_rows) {
             const auto count =
-                static_cast<uint32_t>(columns - first < most_matrix_rows ? columns - first : most_matrix_rows);
-            Number solved[most_matrix_rows][most_matrix_rows];
-            double sums[most_matrix_rows];
+                static_cast<uint32_t>(columns - first < max_matrix_rows ? columns - first : max_matrix_rows);
+            Number solved[max_matrix_rows][max_matrix_rows];
+            double sums[max_matrix_rows];
             for (uint32_t c = 0; c < count; ++c)
                 sums[c] = is_finite ? 0 : not_a_number<double>();
             for (uint32_t i = 0; i < size; ++i) {

@@ -7,14 +7,14 @@
 
 namespace tallow {
 
-// Elements that are made at once.
+// Elements that are computed at once.
 constexpr uint64_t optim_span = 256;
 
 // Elements side by side.
 template <typename Rule, typename Value>
 __attribute__((noinline)) void step_span(const Rule& rule, uint64_t count, Value* x, const Value* g, Value* state,
-                                         uint64_t apart) {
-    Value* const other = state + apart;
+                                         uint64_t state_stride) {
+    Value* const other = state + state_stride;
     TALLOW_INDEPENDENT
     for (uint64_t i = 0; i < count; ++i) {
         Value own[2];
@@ -53,14 +53,14 @@ TALLOW_INLINE void step_tensors(const Arguments& arguments) {
         const T* const g = pointer_to<const T>(pointer_to<const uint64_t>(arguments.gradients)[k]);
         Value* const state = pointer_to<Value>(arguments.state) + pointer_to<const uint64_t>(arguments.offsets)[k];
         if constexpr (is_same<T, Value>) {
-            step_span(rule, end - begin, x + begin, g + begin, state + begin, arguments.apart);
+            step_span(rule, end - begin, x + begin, g + begin, state + begin, arguments.state_stride);
         } else {
             Value wide[2][optim_span];
             for (uint64_t first = begin; first < end; first += optim_span) {
                 const uint64_t length = end - first < optim_span ? end - first : optim_span;
                 convert_span(length, wide[0], static_cast<const T*>(x + first));
                 convert_span(length, wide[1], g + first);
-                step_span(rule, length, wide[0], wide[1], state + first, arguments.apart);
+                step_span(rule, length, wide[0], wide[1], state + first, arguments.state_stride);
                 convert_span(length, x + first, static_cast<const float*>(wide[0]));
             }
         }

@@ -10,7 +10,7 @@ namespace tallow {
 // Bytes that a part writes.
 constexpr uint64_t padded_bytes = 1 << 17;
 
-// Writes a result row after row: each is up to three runs, whose elements are `step` apart in a dense row of the
+// Writes a result row after row: each is up to three runs, whose elements have the stride `step` in a dense row of the
 // source.
 template <typename Word, typename Arguments> class Padding {
   public:

@@ -6,13 +6,13 @@
 
 namespace tallow {
 
-// Windows of a row that are joined at once, so that they stay in the nearest cache, and elements of a part, roughly.
+// Windows of a row that are reduced at once, so that they stay in the nearest cache, and elements of a part, roughly.
 constexpr uint64_t pool_columns = 256;
 constexpr uint64_t pool_length = 1 << 14;
 
-// Loops over `count` windows of a row, whose elements are `distance` apart; compilers know the distance if `Step` is
-// not 0.
-// Numbers have signs, so that compilers know that places do not wrap around, and load strided elements without gathers.
+// Loops over `count` windows of a row, whose elements have the stride `distance`; compilers know the distance if `Step`
+// is not 0. Offsets are signed, so that compilers know that they do not wrap around, and load strided elements without
+// gathers.
 template <typename Loop, typename... Arguments>
 TALLOW_INLINE void run_loop(int64_t distance, int64_t count, Arguments... arguments) {
     if (distance == 1)
@@ -91,7 +91,7 @@ template <typename Arguments> struct PoolVolume {
                 function(static_cast<uint64_t>(d), static_cast<uint64_t>(h));
     }
     // Calls function(i, n, column) for each element of a row of the windows from `first` on: windows first + i and the
-    // n - 1 behind it have it at this column, and at columns `stride` apart.
+    // n - 1 after it have it at this column, and at columns `stride` from each other.
     template <typename Function>
     TALLOW_INLINE void visit_columns(uint64_t first, uint64_t count, const Function& function) const {
         if (adaptive) {
@@ -126,11 +126,11 @@ template <typename Arguments> struct PoolVolume {
     const int64_t first_;
 };
 
-// The runs that PoolVolume::visit_columns finds, which are the same for all rows: found once where they are few.
+// The runs that PoolVolume::visit_columns finds, which are the same for all rows: computed once if they are few.
 template <typename Arguments> class PoolColumns {
   public:
     TALLOW_INLINE explicit PoolColumns(const PoolVolume<Arguments>& volume)
-        : volume_(volume), is_listed_(!volume.adaptive && volume.width.window <= most_runs) {
+        : volume_(volume), is_listed_(!volume.adaptive && volume.width.window <= max_runs) {
     }
     TALLOW_INLINE void find(uint64_t first, uint64_t count) {
         first_ = first;
@@ -149,7 +149,7 @@ template <typename Arguments> class PoolColumns {
     }
 
   private:
-    static constexpr uint32_t most_runs = 16;
+    static constexpr uint32_t max_runs = 16;
     struct Run {
         uint64_t window;
         uint64_t windows;
@@ -160,7 +160,7 @@ template <typename Arguments> class PoolColumns {
     uint64_t first_ = 0;
     uint64_t count_ = 0;
     uint32_t runs_found_ = 0;
-    Run runs_[most_runs];
+    Run runs_[max_runs];
 };
 
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool_rows(const Arguments& arguments) {
@@ -189,15 +189,16 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool_r
         volume.visit_rows(slices, lines, [&](uint64_t d, uint64_t h) {
             columns.visit([&](uint64_t i, uint64_t n, uint64_t w) {
                 const T* const elements = source + place_of(arguments.source_strides, d, h, w);
-                typename Op::State* const joined = states + i;
+                typename Op::State* const of_columns = states + i;
                 if constexpr (Op::has_tangents) {
                     const T* const other = tangents + place_of(arguments.tangent_strides, d, h, w);
-                    const auto apart = static_cast<uint64_t>(volume.width.stride * arguments.tangent_strides[4]);
+                    const auto step = static_cast<uint64_t>(volume.width.stride * arguments.tangent_strides[4]);
                     for (uint64_t k = 0; k < n; ++k)
-                        joined[k] = Op::join(joined[k], to_compute(elements[static_cast<int64_t>(k) * distance]),
-                                             to_compute(other[k * apart]));
+                        of_columns[k] =
+                            Op::join(of_columns[k], to_compute(elements[static_cast<int64_t>(k) * distance]),
+                                     to_compute(other[k * step]));
                 } else {
-                    run_loop<JoinWindows<Op, T>>(distance, static_cast<int64_t>(n), joined, elements);
+                    run_loop<JoinWindows<Op, T>>(distance, static_cast<int64_t>(n), of_columns, elements);
                 }
             });
         });

@@ -8,10 +8,10 @@ namespace tallow {
 // Columns of a transposed block that are converted at a time, and rows that are moved together.
 constexpr uint32_t transposed_columns = 16;
 static_assert(tile_terms % transposed_columns == 0 && tile_rows % transposed_columns == 0);
-// What it takes to bring a tile's right side into the cache, in rows of products.
+// The cost of loading a tile's right side into the cache, in rows of products.
 constexpr uint32_t rows_of_side = 8;
 // So many sizes of parts are compared.
-constexpr uint32_t most_sizes = 32;
+constexpr uint32_t max_sizes = 32;
 // The least products of a part, roughly, unless each thread has several parts.
 constexpr uint64_t part_products = 1 << 19;
 constexpr uint64_t parts_of_thread = 2;
@@ -23,9 +23,9 @@ struct PartSizes {
     uint32_t columns;
 
     // Of at most so many rows and columns, and rows in whole steps.
-    TALLOW_INLINE PartSizes(uint64_t batches, uint64_t m, uint64_t n, uint64_t k, uint64_t threads, uint32_t most_rows,
-                            uint32_t most_columns, uint32_t row_step)
-        : rows(most_rows), columns(most_columns) {
+    TALLOW_INLINE PartSizes(uint64_t batches, uint64_t m, uint64_t n, uint64_t k, uint64_t threads, uint32_t max_rows,
+                            uint32_t max_columns, uint32_t row_step)
+        : rows(max_rows), columns(max_columns) {
         const uint64_t enough = threads > 1 ? threads * parts_of_thread : 1;
         while (rows * columns * k > part_products && columns > 64 && batches * count(m, n) < enough)
             columns /= 2;
@@ -36,7 +36,7 @@ struct PartSizes {
             rows = (batches * across(n) * m / enough / row_step + 1) * row_step;
         // Threads that get as many parts as others end at the same time.
         const auto time = [&] { return (batches * count(m, n) + threads - 1) / threads * (rows + rows_of_side); };
-        const uint64_t step = (rows / most_sizes / row_step + 1) * row_step;
+        const uint64_t step = (rows / max_sizes / row_step + 1) * row_step;
         uint64_t best = rows;
         uint64_t least = time();
         for (; rows > fewest + step; rows -= step)
@@ -57,7 +57,7 @@ struct PartSizes {
     }
 };
 
-// The rows of a block of a matrix with any strides, `Stride` apart in the compute type.
+// The rows of a block of a matrix with any strides, in the compute type with the row stride `Stride`.
 template <uint32_t Stride, typename T>
 TALLOW_INLINE void take_block(const T* source, const int64_t* steps, uint32_t rows, uint32_t columns,
                               compute_type<T>* target) {
@@ -88,10 +88,10 @@ TALLOW_INLINE void take_block(const T* source, const int64_t* steps, uint32_t ro
 // The sides of a product and the sums of a tile: numbers of the compute type.
 template <typename T> struct NumberSides {
     using Value = compute_type<T>;
-    static constexpr uint32_t most_terms = tile_terms;
-    static constexpr uint32_t most_rows = tile_rows;
+    static constexpr uint32_t max_terms = tile_terms;
+    static constexpr uint32_t max_rows = tile_rows;
     static constexpr uint32_t near_rows = tile_rows;
-    static constexpr uint32_t most_columns = product_columns;
+    static constexpr uint32_t max_columns = product_columns;
     static constexpr uint32_t row_step = strip_rows;
     static constexpr uint32_t column_step = Tile<Value>::strip_columns;
     // Rows that follow one another lie in different sets of the cache.
@@ -102,8 +102,8 @@ template <typename T> struct NumberSides {
     Value* const sums = tile.sums;
 
     TALLOW_INLINE explicit NumberSides(uint64_t terms) : tile(Tile<Value>::of_thread()) {
-        for (uint32_t i = 0; i < terms && i < most_terms; ++i)
-            tile.places[i] = i * rhs_stride;
+        for (uint32_t i = 0; i < terms && i < max_terms; ++i)
+            tile.offsets[i] = i * rhs_stride;
     }
     TALLOW_INLINE void take_lhs(const T* source, const int64_t* steps, uint32_t rows, uint32_t terms) {
         take_block<Tile<Value>::lhs_stride>(source, steps, rows, terms, tile.lhs);
@@ -111,7 +111,7 @@ template <typename T> struct NumberSides {
     TALLOW_INLINE void take_rhs(const T* source, const int64_t* steps, uint32_t terms, uint32_t columns) {
         take_block<rhs_stride>(source, steps, terms, columns, tile.rhs);
     }
-    // Adds the products of so many terms to sums, whose rows are `width` apart.
+    // Adds the products of `terms` terms to sums, whose row stride is `width`.
     TALLOW_INLINE void multiply(uint32_t rows, uint32_t columns, uint32_t terms, Value* result, uint32_t width) {
         multiply_tile(tile, rows, columns, terms, result, width);
     }
@@ -121,8 +121,8 @@ template <typename T> struct NumberSides {
 template <typename T, typename Sides, typename Arguments>
 TALLOW_INLINE void multiply_sides(const Arguments& arguments) {
     using Value = typename Sides::Value;
-    const PartSizes sizes(arguments.batches, arguments.m, arguments.n, arguments.k, arguments.threads, Sides::most_rows,
-                          Sides::most_columns, Sides::row_step);
+    const PartSizes sizes(arguments.batches, arguments.m, arguments.n, arguments.k, arguments.threads, Sides::max_rows,
+                          Sides::max_columns, Sides::row_step);
     const uint64_t across = sizes.across(arguments.n);
     const uint64_t parts = sizes.down(arguments.m) * across;
     do_parts(arguments, arguments.batches * parts, [&](uint64_t part) {
@@ -136,22 +136,22 @@ TALLOW_INLINE void multiply_sides(const Arguments& arguments) {
         const T* rhs = pointer_to<const T>(arguments.rhs) + pointer_to<const int64_t>(arguments.rhs_begins)[batch] +
                        static_cast<int64_t>(column) * arguments.rhs_strides[1];
         const uint32_t width = (columns + Sides::column_step - 1) / Sides::column_step * Sides::column_step;
-        Value shift[Sides::most_columns];
+        Value shift[Sides::max_columns];
         if (arguments.bias != 0)
             widen_span(columns, shift, pointer_to<const T>(arguments.bias) + column);
         // Without other terms, sums of a few rows at a time stay in a nearer cache.
-        const uint32_t step = arguments.k > Sides::most_terms ? Sides::most_rows : Sides::near_rows;
+        const uint32_t step = arguments.k > Sides::max_terms ? Sides::max_rows : Sides::near_rows;
         for (uint64_t row = first; row < end; row += step) {
             const auto rows = static_cast<uint32_t>(end - row < step ? end - row : step);
             const T* lhs = pointer_to<const T>(arguments.lhs) + pointer_to<const int64_t>(arguments.lhs_begins)[batch] +
                            static_cast<int64_t>(row) * arguments.lhs_strides[0];
             for (uint32_t i = 0; i < rows * width; ++i)
                 sides.sums[i] = 0;
-            for (uint64_t term = 0; term < arguments.k; term += Sides::most_terms) {
+            for (uint64_t term = 0; term < arguments.k; term += Sides::max_terms) {
                 const uint64_t rest = arguments.k - term;
-                const auto terms = static_cast<uint32_t>(rest < Sides::most_terms ? rest : Sides::most_terms);
+                const auto terms = static_cast<uint32_t>(rest < Sides::max_terms ? rest : Sides::max_terms);
                 const auto place = static_cast<int64_t>(term);
-                if (row == first || arguments.k > Sides::most_terms)
+                if (row == first || arguments.k > Sides::max_terms)
                     sides.take_rhs(rhs + place * arguments.rhs_strides[0], arguments.rhs_strides, terms, columns);
                 for (uint32_t i = 0; i < rows; i += tile_rows) {
                     const uint32_t count = rows - i < tile_rows ? rows - i : tile_rows;

@@ -19,7 +19,7 @@ template <typename T, typename Function, typename Arguments> TALLOW_INLINE void 
         const uint64_t first = part * random_length;
         const uint64_t end = first + random_length < arguments.count ? first + random_length : arguments.count;
         for (uint64_t begin = first; begin < end; begin += together) {
-            // Words are stored before anything is made of them: compilers take the blocks of either side by side.
+            // Words are stored before they are used: compilers take the blocks of either side by side.
             uint32_t words[4][random_blocks];
             for (uint32_t block = 0; block < random_blocks; ++block) {
                 const Words drawn = philox(arguments.seed, arguments.block + begin / each + block);

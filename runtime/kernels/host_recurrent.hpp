@@ -169,7 +169,7 @@ template <typename Cell, typename T, typename Arguments> TALLOW_INLINE void recu
 // The products of a state with the weight, of a few rows, as floats.
 template <typename Cell, typename T> struct FewProducts {
     struct Arguments {
-        uint64_t result, x, matrix, bias, held, run_parts, rows, outputs, length;
+        uint64_t result, x, matrix, bias, x_floats, run_parts, rows, outputs, length;
         int64_t step;
         uint32_t threads;
     };
@@ -182,7 +182,7 @@ template <typename Cell, typename T> struct FewProducts {
                     0,
                     sequence.weight,
                     0,
-                    sequence.held,
+                    sequence.x_floats,
                     sequence.run_parts,
                     sequence.rows,
                     Cell::gates * sequence.length,
@@ -192,8 +192,8 @@ template <typename Cell, typename T> struct FewProducts {
     }
     // The matrix is in a cache after the first step, so half of a part is worth a thread.
     TALLOW_INLINE uint64_t units() const {
-        const uint64_t most = rows_of_part(arguments) / (2 * Cell::gates) / matrix_group * matrix_group;
-        return most < matrix_group ? matrix_group : most < span_part ? most : span_part;
+        const uint64_t limit = rows_of_part(arguments) / (2 * Cell::gates) / matrix_group * matrix_group;
+        return limit < matrix_group ? matrix_group : limit < span_part ? limit : span_part;
     }
     TALLOW_INLINE void take(uint64_t state, uint64_t result) {
         arguments.x = state;

@@ -200,13 +200,13 @@ template <typename Functor, typename T, typename Arguments> class RowByRow : Row
             }
             for (uint64_t group = begin; group < end; ++group) {
                 Value* const totals = HasTotals ? totals_ + segment.first + group * group_lanes : nullptr;
-                const uint64_t apart = padded_length(length_);
+                const uint64_t total_stride = padded_length(length_);
                 const uint64_t index = rows.row.index;
                 if (has_row_index<Functor> && index != no_index && index / group_lanes != segment.from.first + group)
                     compute_group<IsCached, HasTotals, !has_row_index<Functor>>(rows, segment.from, group, to, totals,
-                                                                                apart);
+                                                                                total_stride);
                 else
-                    compute_group<IsCached, HasTotals>(rows, segment.from, group, to, totals, apart);
+                    compute_group<IsCached, HasTotals>(rows, segment.from, group, to, totals, total_stride);
                 for (T*& each : to)
                     each += group_lanes;
             }

@@ -1,7 +1,7 @@
 // Row formulas on the host. Groups of `group_lanes` values are computed side by side: positions of one row, or the same
 // position of many rows where these are short or interleaved. Both reduce in the same order, so that the bits of a row
-// depend on its elements alone: position i belongs to lane i % group_lanes, lanes are joined by halves, and pieces,
-// each summed in the compute type, are joined as doubles.
+// depend on its elements alone: position i belongs to lane i % group_lanes, lanes are reduced pairwise, and pieces,
+// each summed in the compute type, are combined as doubles.
 #pragma once
 
 #include "host_row_by_row.hpp"
@@ -9,7 +9,7 @@
 
 namespace tallow {
 
-// Begins the sums over rows of a part of the work at 0; null where none are asked for.
+// Begins the sums over rows of a part of the work at 0; null where none are requested.
 template <typename Functor, typename Value, typename Arguments>
 TALLOW_INLINE Value* part_totals(const Arguments& arguments, uint64_t part) {
     if constexpr (row_totals<Functor> != 0)

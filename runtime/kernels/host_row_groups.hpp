@@ -42,7 +42,7 @@ TALLOW_INLINE uint64_t lower(uint64_t x, uint64_t y) {
 
 // Functors for the host name values of an element that several stages need, and that take long to compute:
 //
-//     static constexpr uint32_t derived = 1;                          // values, behind the operands in `elements`
+//     static constexpr uint32_t derived = 1;                          // values, after the operands in `elements`
 //     template <uint32_t Stage> static constexpr uint32_t available;  // the first ones, known in a stage
 //     template <uint32_t Stage, typename T>                           // computes those that the passes before allow
 //     static void derive(const RowOf<T, Softmin>& row, compute_type<T> (&elements)[operands + derived],
@@ -160,10 +160,10 @@ TALLOW_INLINE void for_joins(RowJoins<First, Joins...>, Numbers<Number...>, Visi
     (visit(Number, Joins{}), ...);
 }
 template <typename Functor, uint32_t Pass, typename Visit> TALLOW_INLINE void for_joins_of(Visit visit) {
-    using Joined = typename Functor::template Joined<Pass>;
-    for_joins(Joined{}, typename CountUp<Joined::count>::type{}, visit);
+    using Reduced = typename Functor::template Reduced<Pass>;
+    for_joins(Reduced{}, typename CountUp<Reduced::count>::type{}, visit);
 }
-template <typename Functor, uint32_t Pass> constexpr uint32_t joins_of = Functor::template Joined<Pass>::count;
+template <typename Functor, uint32_t Pass> constexpr uint32_t joins_of = Functor::template Reduced<Pass>::count;
 
 // Combines a vector with another one lane by lane. An extreme may lose a NaN, which LaneTotals records. No vector is
 // returned: how that is done depends on the target's instructions, of which clang warns.
@@ -245,29 +245,29 @@ template <typename Functor, uint32_t Pass, typename Value> struct LaneTotals {
         for (uint32_t half = vectors / 2; half != 0; half /= 2)
             for (uint32_t v = 0; v < half; ++v)
                 joining(lanes[v], lanes[v + half]);
-        return joined_lanes<Value>(lanes[0], joining);
+        return reduce_lanes<Value>(lanes[0], joining);
     }
 };
 
 template <typename Functor, uint32_t Pass, typename Value>
 TALLOW_INLINE void finish_pass(RowOf<Value, Functor>& row, const double (&totals)[joins_of<Functor, Pass>]) {
     for (uint32_t j = 0; j < joins_of<Functor, Pass>; ++j)
-        row.known[Functor::template Joined<Pass>::first + j] = static_cast<Value>(totals[j]);
+        row.known[Functor::template Reduced<Pass>::first + j] = static_cast<Value>(totals[j]);
     if constexpr (is_rescaled<Functor, Pass>) {
         // Of a finite maximum the sum is NaN only where an element is, which is the maximum then.
-        Value& maximum = row.known[Functor::template Joined<Pass - 1>::first];
+        Value& maximum = row.known[Functor::template Reduced<Pass - 1>::first];
         if (maximum - maximum == Value{0} && totals[0] != totals[0])
             maximum = static_cast<Value>(totals[0]);
     }
     Functor::template finish<Pass, Value>(row);
 }
 
-// Writes the results of a group, and adds to the sums over rows where HasTotals: total t begins `t * apart` values
-// behind the first one. Of groups with MayHaveIndex false, rows count and the index is elsewhere.
+// Writes the results of a group, and adds to the sums over rows where HasTotals: total t begins `t * total_stride`
+// values behind the first one. Of groups with MayHaveIndex false, rows count and the index is elsewhere.
 template <bool IsCached, bool HasTotals = false, bool MayHaveIndex = true, typename Functor, typename T, typename Rows>
 TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, T>& from, uint64_t group,
                                  T* const (&results)[Functor::results], [[maybe_unused]] widened<T>* totals = nullptr,
-                                 [[maybe_unused]] uint64_t apart = 0) {
+                                 [[maybe_unused]] uint64_t total_stride = 0) {
     using Value = widened<T>;
     for_lanes<Functor::passes, IsCached>(
         rows, from, group,
@@ -282,7 +282,7 @@ TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, 
                 results[r][lane] = convert<T>(may_be_zero && row.index == no_index ? Value{0} : values[r]);
             if constexpr (HasTotals)
                 for (uint32_t t = 0; t < row_totals<Functor>; ++t)
-                    totals[t * apart + lane] += values[Functor::results + t];
+                    totals[t * total_stride + lane] += values[Functor::results + t];
         });
 }
 
@@ -382,7 +382,7 @@ template <typename Functor, typename T, typename Arguments> struct RowEngine {
     TALLOW_INLINE uint64_t address_of(uint64_t base, int64_t offset) const {
         return base + static_cast<uint64_t>(offset) * moves_.itemsize;
     }
-    // The sum with a residual takes the place of the first operand.
+    // The sum with a residual replaces the first operand.
     TALLOW_INLINE uint64_t operand(uint32_t k) const {
         if constexpr (adds_residual<Functor>)
             if (k == 0 && arguments_.operands[operands] != 0)
@@ -399,7 +399,7 @@ template <typename Functor, typename T, typename Arguments> struct RowEngine {
     TALLOW_INLINE bool is_absent(uint32_t k) const {
         return tallow::is_absent<Functor>(k, arguments_.operands[k]);
     }
-    // Has a number in the place of each operand that is left out.
+    // Has a number instead of each operand that is left out.
     TALLOW_INLINE void fill_absent() {
         for (uint32_t k = 0; k < operands; ++k)
             if (is_absent(k))

@@ -99,7 +99,7 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
                 Base::address_of(sources_[k][lane], static_cast<int64_t>(first + position) * stride));
         };
         if (layout_[k] == is_adjacent) {
-            // No hardware prefetcher follows strides of whole pages.
+            // No hardware prefetcher follows strides of full pages.
             constexpr uint64_t ahead = 16;
             for (uint64_t i = 0; i < count; ++i) {
                 __builtin_prefetch(source(0, i + ahead));
@@ -214,7 +214,7 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
     }
     // Position i is added to slot i % group_lanes; slots are combined as the lanes of a single row are.
     template <uint32_t Pass, bool IsCached> TALLOW_INLINE void run_pass() {
-        constexpr uint32_t joins = joins_of<Functor, Pass>, first_known = Functor::template Joined<Pass>::first;
+        constexpr uint32_t joins = joins_of<Functor, Pass>, first_known = Functor::template Reduced<Pass>::first;
         double totals[joins][group_lanes];
         Value slots[joins][group_lanes][group_lanes];
         for_joins_of<Functor, Pass>([&](uint32_t j, auto join) TALLOW_INLINE_LAMBDA {

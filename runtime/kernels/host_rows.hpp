@@ -21,10 +21,11 @@ TALLOW_INLINE void run_rows(const Arguments& arguments, const Function& function
     do_parts(arguments, (arguments.rows + together - 1) / together, part);
 }
 
-// Pairs of a token's elements rotated by the angles of its position: neighbours, or elements half a row apart.
+// Pairs of a token's elements rotated by the angles of its position: neighbours, or elements with half a row between
+// them.
 template <typename T, typename Arguments> TALLOW_INLINE void rope_rows(const Arguments& arguments) {
     const uint64_t half = arguments.length / 2;
-    if (!are_at_most(arguments, arguments.rows / arguments.rows_of_index, arguments.most))
+    if (!are_at_most(arguments, arguments.rows / arguments.rows_of_index, arguments.max_position))
         return;
     run_rows(arguments, [&](uint64_t row) {
         const auto begin = static_cast<uint64_t>(index_at(arguments, row / arguments.rows_of_index));

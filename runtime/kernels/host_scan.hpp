@@ -1,4 +1,4 @@
-// Scans on the host: reductions of the elements up to each. Floats are joined in doubles.
+// Scans on the host: reductions of the elements up to each. Floats are accumulated in doubles.
 #pragma once
 
 #include "math.hpp"
@@ -12,7 +12,7 @@ namespace tallow {
 // Elements of a part, roughly.
 constexpr uint64_t scanned_length = 1 << 13;
 
-// How elements T are scanned: small floats are joined as floats are.
+// How elements T are scanned: small floats are accumulated as floats are.
 template <template <typename> typename Scan, typename T> struct Scanning : Scan<widened<T>> {
     using Given = typename Scan<widened<T>>::Result;
     // What is stored: a result of the dtype of the elements is rounded to it.
@@ -68,7 +68,7 @@ template <typename Scanned, uint64_t Lines> struct BlockSums {
     }
 };
 
-// Each step waits for the one before it, so this many rows are joined side by side.
+// Each step waits for the one before it, so this many rows are scanned concurrently.
 template <typename T> constexpr uint32_t scanned_rows = is_integer<T> ? 1 : 4;
 
 template <typename Scanned, typename T> struct Line {

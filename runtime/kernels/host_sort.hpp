@@ -1,16 +1,16 @@
 // The positions of elements in order on the host. Equal elements stay in the order of their positions.
 #pragma once
 
-#include "order_place.hpp"
+#include "search_sorted.hpp"
 #include "vector.hpp"
 
 namespace tallow {
 
 // Elements of a part of short lines, roughly.
 constexpr uint64_t counted_part = 1 << 12;
-// The same where only the first elements of lines are found.
+// The limit where only the first elements of lines are selected.
 constexpr uint64_t selected_part = 1 << 14;
-// The most elements of a short line that are found without sorting it.
+// The most elements of a short line that are selected without sorting it.
 constexpr uint64_t counted_share = 4;
 // From this length on, each pass sorts by more bits: clearing and adding up the counts is then negligible.
 constexpr uint64_t long_line = 4096;
@@ -23,7 +23,7 @@ template <> struct CountedKey<true> {
     using type = uint64_t;
 };
 
-// The first positions of short lines: an element's place is the number of those that come before it, which are counted
+// The first positions of short lines: an element's rank is the number of those that come before it, which are counted
 // for the elements of a vector at once.
 template <typename T>
 TALLOW_INLINE void count_line(uint32_t* result, const T* source, uint32_t length, uint32_t count, bool descending) {
@@ -32,7 +32,7 @@ TALLOW_INLINE void count_line(uint32_t* result, const T* source, uint32_t length
     using Keys = Vector<Key>;
     using Masks = decltype(Keys{} < Keys{});
     static_assert(sizeof(Masks) == sizeof(Keys));
-    // What is behind the line comes before no element of it.
+    // Padding after the line precedes no element of it.
     Key keys[(counted_length<sizeof(T)> + lanes - 1) / lanes * lanes];
     __builtin_memset(keys, -1, sizeof keys);
     for (uint32_t i = 0; i < length; ++i)
@@ -59,7 +59,8 @@ TALLOW_INLINE void count_line(uint32_t* result, const T* source, uint32_t length
     }
 }
 
-// The first elements of a line, without the others: each of these is compared with the last one that was found so far.
+// The first elements of a line, without the others: each of these is compared with the last one that was selected so
+// far.
 template <typename T>
 TALLOW_INLINE void select_line(uint32_t* result, const T* source, uint64_t length, uint64_t count, bool descending) {
     using Key = OrderKey<T>;
@@ -92,7 +93,7 @@ TALLOW_INLINE void select_line(uint32_t* result, const T* source, uint64_t lengt
     }
 }
 
-// Keys and where they were, moved from one place to another by a digit a pass.
+// Keys and where they were, moved from one buffer to another by a digit a pass.
 template <typename T> class LineSorter {
   public:
     using Key = OrderKey<T>;
@@ -188,18 +189,18 @@ template <typename T, typename Arguments> TALLOW_INLINE void argsort_lines(const
     }
     const uint64_t parts = lines < sorted_lines ? lines : sorted_lines;
     do_parts(arguments, parts, [=](uint64_t part) {
-        const uint64_t bytes = arguments.room * (2 * sizeof(OrderKey<T>) + sizeof(uint32_t));
+        const uint64_t bytes = arguments.line_capacity * (2 * sizeof(OrderKey<T>) + sizeof(uint32_t));
         const auto scratch = pointer_to<OrderKey<T>>(arguments.scratch + part * bytes);
-        const LineSorter<T> sorter(scratch, arguments.room, length, descending);
+        const LineSorter<T> sorter(scratch, arguments.line_capacity, length, descending);
         for (uint64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
             sorter.sort(result + line * length, source + line * length);
     });
 }
 
-// Searching so many elements is worth a part of its own.
+// Searching this many elements is worth a part of its own.
 constexpr uint64_t searched_part = 1 << 12;
 
-template <typename T, typename Arguments> TALLOW_INLINE void find_places(const Arguments& arguments) {
+template <typename T, typename Arguments> TALLOW_INLINE void search_sorted_lines(const Arguments& arguments) {
     int64_t* const result = pointer_to<int64_t>(arguments.result);
     const T* const values = pointer_to<const T>(arguments.values);
     const T* const lines = pointer_to<const T>(arguments.source);
@@ -207,7 +208,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void find_places(const A
     const bool right = arguments.right != 0;
     do_parts(arguments, (count + searched_part - 1) / searched_part, [=](uint64_t part) {
         for (uint64_t i = part * searched_part; i < (part + 1) * searched_part && i < count; ++i)
-            result[i] = order_place(lines + i / per_line * length, length, values[i], right);
+            result[i] = search_sorted(lines + i / per_line * length, length, values[i], right);
     });
 }
 

@@ -13,7 +13,7 @@ namespace tallow {
 constexpr uint64_t window_columns = 256;
 constexpr uint64_t window_length = 1 << 14;
 
-// Calls make(part of the planes' rows, its first and its last row, the planes' places) for all rows of the result.
+// Calls make(part of the planes' rows, its first and its last row, the planes' offsets) for all rows of the result.
 template <typename T, typename Arguments, typename Make>
 TALLOW_INLINE void make_rows(const Arguments& arguments, uint64_t cost, const Make& make) {
     const uint64_t rows = arguments.planes * arguments.height;
@@ -35,7 +35,7 @@ TALLOW_INLINE void make_rows(const Arguments& arguments, uint64_t cost, const Ma
     do_parts(arguments, (rows + together - 1) / together, make_part);
 }
 
-// The host gives the place of each row and column of the result in a plane of the source.
+// The host computes the position of each row and column of the result in a plane of the source.
 template <typename Word, typename Arguments> TALLOW_INLINE void upsample_nearest(const Arguments& arguments) {
     const auto columns = pointer_to<const int64_t>(arguments.columns);
     const auto places = pointer_to<const int64_t>(arguments.rows);
@@ -52,8 +52,8 @@ template <typename Word, typename Arguments> TALLOW_INLINE void upsample_nearest
     });
 }
 
-// Of each row and column of the result the host gives the places of its two neighbours in a plane of the source, and
-// the share of the second. A dim without shares keeps its size and is copied: a share of 0 would make NaN of an
+// Of each row and column of the result the host computes the positions of its two neighbours in a plane of the source,
+// and the share of the second. A dim without shares keeps its size and is copied: a share of 0 would make NaN of an
 // infinity.
 template <typename T, typename Arguments> TALLOW_INLINE void upsample_bilinear(const Arguments& arguments) {
     using Value = compute_type<T>;
@@ -64,7 +64,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void upsample_bilinear(c
     const auto lower = pointer_to<const int64_t>(arguments.next_rows);
     const auto row_shares = pointer_to<const double>(arguments.row_shares);
     make_rows<T>(arguments, 4, [&](const T* source, T* result, uint64_t first, uint64_t rows) {
-        // What is interpolated along two rows of the source is kept for the next row of the result.
+        // What is interpolated along two rows of the source is cached for the next row of the result.
         struct Held {
             const T* row;
             Value values[window_columns];
@@ -105,8 +105,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void upsample_bilinear(c
     });
 }
 
-// Of each row and column of the result the host gives the places of four elements in a plane of the source, and their
-// weights. A dim without weights keeps its size and is copied.
+// Of each row and column of the result the host computes the positions of four elements in a plane of the source, and
+// their weights. A dim without weights keeps its size and is copied.
 template <typename T, typename Arguments> TALLOW_INLINE void upsample_bicubic(const Arguments& arguments) {
     using Value = compute_type<T>;
     const auto columns = pointer_to<const int64_t>(arguments.columns);
@@ -115,7 +115,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void upsample_bicubic(co
     const auto row_weights = pointer_to<const double>(arguments.row_shares);
     const uint32_t taps = row_weights == nullptr ? 1 : 4;
     make_rows<T>(arguments, 16, [&](const T* source, T* result, uint64_t first, uint64_t rows) {
-        // What is interpolated along rows of the source is kept for the next rows of the result.
+        // What is interpolated along rows of the source is cached for the next rows of the result.
         struct Held {
             const T* row;
             Value values[window_columns];

@@ -5,8 +5,8 @@
 //   input gradient      input channels      taps x output channels    positions of the input, by residue
 //   weight gradient     output channels     positions of the result   taps x input channels
 //
-// Operands have channels innermost, as many as whole accesses take: of the image and the kernel they are the depth, and
-// where positions are summed the columns, and the rows of the gradient beside the image.
+// Operands have channels innermost, a multiple of an access: of the image and the kernel they are the depth, and
+// where positions are summed the columns, and the rows of the gradient.
 #pragma once
 
 #include "activation.hpp"
@@ -43,7 +43,7 @@ struct GatheredTile {
 };
 
 // An element of the gradient of the input by itself: terms outside of the image take no part in it. Tiles multiply
-// zeros in place of these, which make NaN of infinite factors.
+// zeros instead of these, which make NaN of infinite factors.
 template <typename T, typename Arguments>
 TALLOW_INLINE compute_type<T> sum_inside(const Gathering<false, Arguments>& gathering, const GatheredTile& tile,
                                          uint32_t row, uint32_t column) {
@@ -64,13 +64,13 @@ TALLOW_INLINE compute_type<T> sum_inside(const Gathering<false, Arguments>& gath
         const uint32_t next = (number / channels + 1) * channels;
         const uint32_t count = (next < end ? next : end) - number;
         number += count;
-        if (position.places[0] + term.places[0] >= arguments.image_d ||
-            position.places[1] + term.places[1] >= arguments.image_h ||
-            position.places[2] + term.places[2] >= arguments.image_w)
+        if (position.coordinates[0] + term.coordinates[0] >= arguments.image_d ||
+            position.coordinates[1] + term.coordinates[1] >= arguments.image_h ||
+            position.coordinates[2] + term.coordinates[2] >= arguments.image_w)
             continue;
 #pragma unroll 1
         for (uint32_t c = 0; c < count; ++c)
-            sum = multiply_add(to_compute(factors[term.beside + c * arguments.factors_stride_outer]),
+            sum = multiply_add(to_compute(factors[term.other + c * arguments.factors_stride_outer]),
                                to_compute(image[term.image + c * arguments.image_stride_c]), sum);
     }
     return sum;
@@ -131,7 +131,7 @@ template <typename T, typename Gathering, uint32_t Rows, uint32_t Columns, uint3
 
 #endif
 
-// Shared memory behind the operands.
+// Shared memory after the operands.
 template <typename T, typename Gathering, uint32_t Columns> struct GatheredMemory {
     static constexpr uint32_t length = access_bytes / sizeof(T);
     static constexpr uint32_t columns_count = Columns;
@@ -142,8 +142,8 @@ template <typename T, typename Gathering, uint32_t Columns> struct GatheredMemor
     ColumnIndexes<T, Columns> columns;
 };
 
-// Sums on their way to the result through shared memory, some rows at a time, so that threads store accesses whole:
-// along the columns, or along rows that lie side by side.
+// Exchanges sums through shared memory before they are stored, some rows at a time, so that threads store full
+// accesses: along the columns, or along rows that lie side by side.
 template <typename Value, uint32_t Rows, uint32_t Columns, uint32_t Bytes> struct StagedSums {
     static constexpr uint32_t padding = access_bytes / sizeof(Value);
     static constexpr TALLOW_INLINE uint32_t bytes_of(uint32_t rows) {
@@ -173,7 +173,7 @@ template <typename Gathering, typename Memory, typename T> struct StoredTile {
     uint32_t first_row;
     uint32_t first_row_of_group;
 
-    // Sums from a row on, or of it, with the epilogue; their elements are so far behind the residual's first one.
+    // Sums from a row on, or of it, with the epilogue; `offsets` are those of the residual's elements.
     template <uint32_t N, typename Value>
     TALLOW_INLINE void finish(Value (&values)[N], bool is_along_rows, uint32_t row, uint32_t left,
                               const uint64_t (&offsets)[N]) const {
@@ -184,13 +184,13 @@ template <typename Gathering, typename Memory, typename T> struct StoredTile {
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i) {
             const uint32_t channel = first_row_of_group + row + (is_along_rows ? i : 0);
-            const bool is_there = i < left;
+            const bool is_present = i < left;
             Value value = values[i];
-            if (is_there && scale != nullptr)
+            if (is_present && scale != nullptr)
                 value *= scale[channel];
-            if (is_there && bias != nullptr)
+            if (is_present && bias != nullptr)
                 value += bias[channel];
-            if (is_there && residual != nullptr)
+            if (is_present && residual != nullptr)
                 value += to_compute(residual[offsets[i]]);
             values[i] = value;
         }
@@ -225,7 +225,7 @@ template <typename Gathering, typename Memory, typename T> struct StoredTile {
         for (uint32_t i = 0; i < N; ++i)
             pack.values[i] = convert<Result>(values[i]);
         if (left >= N && is_dense && is_aligned<N>(result + begin)) {
-            store_whole(result + begin, pack);
+            store_pack(result + begin, pack);
         } else {
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
@@ -284,7 +284,7 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
                               of_axis(arguments.period_d, arguments.period_h, arguments.period_w)};
         const ImageAxis own = arguments.is_transposed
                                   ? axis.of_residue(of_axis(tile.residues[0], tile.residues[1], tile.residues[2]))
-                                  : axis.whole();
+                                  : axis.all_residues();
         shared.has_nan = 0;
         shared.numbers.axes[a] = own;
         shared.numbers.positions[2 - a] = ImageDivisor::of(own.positions);
@@ -330,7 +330,7 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
     }
     shared.columns.compare();
 #if defined(TALLOW_HAS_ASYNC_COPIES)
-    // Zeros behind the depth may still be on their way.
+    // Copies of zeros past the depth may still be in flight.
     await_copies<0>();
 #endif
     // The operands are no longer needed.
@@ -346,14 +346,14 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
     };
     if constexpr (!is_integer<Value> && !Gathering::sums_positions) {
         if (shared.has_nan != 0) {
-            const tallow::Gathering<false, Arguments> by_places{arguments, shared.numbers};
+            const tallow::Gathering<false, Arguments> by_coordinates{arguments, shared.numbers};
 #pragma unroll 1
             for (uint32_t i = thread_index(); i < rows * columns; i += block_size) {
                 const uint32_t row = i / columns;
                 const uint32_t column = i % columns;
                 if (row >= shared.limits.rows || column >= shared.limits.columns)
                     continue;
-                const Value sum = sum_inside<T>(by_places, tile, tile.first_row + row, tile.first_column + column);
+                const Value sum = sum_inside<T>(by_coordinates, tile, tile.first_row + row, tile.first_column + column);
                 const uint64_t to =
                     stored.first + (tile.first_row + row) * again.result_stride_row + shared.columns.results[column];
                 if (is_rounded)
@@ -388,8 +388,8 @@ TALLOW_INLINE void multiply_gathered(const Arguments& arguments, bits128* memory
     }
 }
 
-// The launcher chooses tiles of f32: 64 by 64, or of few taps 64 by 128. Those of halves have 128 by 64, others 64 by
-// 64. Where it `SumsPositions` it computes gradients of weights.
+// The launcher chooses tiles of f32: 64 by 64, or of few taps 64 by 128. Those of f16 and bf16 have 128 by 64, others
+// 64 by 64. Where it `SumsPositions` it computes gradients of weights.
 template <typename T, bool SumsPositions, typename Arguments>
 TALLOW_INLINE void implicit_gemm(const Arguments& arguments) {
     using Gathered = Gathering<SumsPositions, Arguments>;
@@ -419,7 +419,7 @@ TALLOW_INLINE void implicit_gemm(const Arguments& arguments) {
 }
 
 // The same of f32 by larger tiles, for few taps. A thread has `Down` by `Across` squares, and parts of 32 threads are
-// below each other, `PartsDown` of them, and beside.
+// below each other, `PartsDown` of them, and next to each other.
 template <bool SumsPositions, uint32_t PartsDown, uint32_t Down, uint32_t Across, typename Arguments>
 TALLOW_INLINE void implicit_gemm_of_floats(const Arguments& arguments) {
     using Gathered = Gathering<SumsPositions, Arguments, true>;
@@ -429,7 +429,7 @@ TALLOW_INLINE void implicit_gemm_of_floats(const Arguments& arguments) {
 
 #if defined(TALLOW_HAS_WGMMA)
 
-// The same by groups of waves, which make 128 or 64 rows by so many columns.
+// The same by groups of waves, which compute 128 or 64 rows by this many columns.
 template <typename T, bool SumsPositions, uint32_t Columns, uint32_t Slots, typename Arguments>
 TALLOW_INLINE void implicit_gemm_by_groups(const Arguments& arguments) {
     using Gathered = Gathering<SumsPositions, Arguments>;

@@ -10,17 +10,17 @@
 namespace tallow {
 
 // Whether an index of the call was met that is out of range, so that nothing is written. Every lane of the wave must
-// take part: of a vote compilers know that all lanes get one answer, which costs the loops behind it no registers.
+// take part: of a vote compilers know that all lanes get one answer, which costs later loops no registers.
 template <typename Arguments> TALLOW_INLINE bool is_refused(const Arguments& arguments) {
     return ballot(pointer_to<const IndexError>(arguments.errors)->refused == arguments.call) != 0;
 }
 
-// N indexes `stride` apart are loaded in accesses of up to 16 bytes where they are dense.
+// N indexes with a stride are loaded in accesses of up to 16 bytes where they are dense.
 template <typename Bytes, uint32_t N, typename Arguments>
-TALLOW_INLINE void load_bytes_of_run(const Arguments& arguments, uint64_t place, uint64_t stride,
+TALLOW_INLINE void load_bytes_of_run(const Arguments& arguments, uint64_t offset, uint64_t stride,
                                      uint64_t (&loaded)[N]) {
     constexpr uint32_t length = pack_length<Bytes> < N ? pack_length<Bytes> : N;
-    const Bytes* const first = pointer_to<const Bytes>(arguments.indexes) + place;
+    const Bytes* const first = pointer_to<const Bytes>(arguments.indexes) + offset;
 #pragma unroll
     for (uint32_t begin = 0; begin < N; begin += length) {
         const Pack<Bytes, length> pack = load_run<length>(first + begin * stride, stride);
@@ -30,23 +30,23 @@ TALLOW_INLINE void load_bytes_of_run(const Arguments& arguments, uint64_t place,
     }
 }
 template <uint32_t N, typename Arguments>
-TALLOW_INLINE void load_index_run(const Arguments& arguments, uint64_t place, uint64_t stride, uint64_t (&loaded)[N]) {
+TALLOW_INLINE void load_index_run(const Arguments& arguments, uint64_t offset, uint64_t stride, uint64_t (&loaded)[N]) {
     switch (arguments.index_bytes) {
     case 1:
-        load_bytes_of_run<uint8_t>(arguments, place, stride, loaded);
+        load_bytes_of_run<uint8_t>(arguments, offset, stride, loaded);
         break;
     case 2:
-        load_bytes_of_run<uint16_t>(arguments, place, stride, loaded);
+        load_bytes_of_run<uint16_t>(arguments, offset, stride, loaded);
         break;
     case 4:
-        load_bytes_of_run<uint32_t>(arguments, place, stride, loaded);
+        load_bytes_of_run<uint32_t>(arguments, offset, stride, loaded);
         break;
     default:
-        load_bytes_of_run<uint64_t>(arguments, place, stride, loaded);
+        load_bytes_of_run<uint64_t>(arguments, offset, stride, loaded);
     }
 }
 
-// Those from place `begin` on of a run of `Length`; operand 0 is the indexes.
+// Those from position `begin` on of a run of `Length`; operand 0 is the indexes.
 template <uint32_t Length, uint32_t N, uint32_t Operands, typename Arguments>
 TALLOW_INLINE void load_indexes_of_run(const Arguments& arguments, const Run<Operands>& run, uint32_t begin,
                                        uint64_t (&loaded)[N]) {
@@ -54,11 +54,11 @@ TALLOW_INLINE void load_indexes_of_run(const Arguments& arguments, const Run<Ope
     if (run.template is_in_one_row<Length>()) {
         load_index_run(arguments, run.offsets[0] + begin * step, step, loaded);
     } else {
-        uint64_t places[N];
+        uint64_t index_offsets[N];
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i)
-            places[i] = run.place(0, begin + i, step);
-        load_indexes(arguments, places, loaded);
+            index_offsets[i] = run.offset(0, begin + i, step);
+        load_indexes(arguments, index_offsets, loaded);
     }
 }
 
@@ -76,11 +76,11 @@ template <typename Arguments> TALLOW_INLINE void check_indexes(const Arguments& 
     visit_runs<4, 1>(arguments, IndexChecker<Arguments>{arguments});
 }
 
-// The element of a row of the source, of which `place` is the place in row 0; 0 where there is no such row.
+// The element of a row of the source, of which `offset` is the offset in row 0; 0 where there is no such row.
 template <typename T, typename Arguments>
-TALLOW_INLINE T element_of_row(const Arguments& arguments, int64_t row, uint64_t place_in_first) {
-    const uint64_t place = place_in_first + static_cast<uint64_t>(row) * arguments.row_stride;
-    return row == no_row ? T{} : pointer_to<const T>(arguments.source)[place];
+TALLOW_INLINE T element_of_row(const Arguments& arguments, int64_t row, uint64_t offset_in_first_row) {
+    const uint64_t offset = offset_in_first_row + static_cast<uint64_t>(row) * arguments.row_stride;
+    return row == no_row ? T{} : pointer_to<const T>(arguments.source)[offset];
 }
 
 // Operand 0 is the indexes, operand 1 the source, whose stride along the chosen dim is row_stride instead. Several
@@ -99,27 +99,27 @@ template <typename T, typename Arguments> struct GatherMaker {
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i)
                 pack.values[begin + i] =
-                    element_of_row<T>(arguments, rows[i], run.place(1, begin + i, arguments.strides[max_rank]));
+                    element_of_row<T>(arguments, rows[i], run.offset(1, begin + i, arguments.strides[max_rank]));
         }
         return pack;
     }
 };
-// Elements of a whole access: of many, a thread has several in flight, since each waits for its index first. The others
-// are a block apart.
+// Elements of a full access: of many, a thread has several in flight, since each waits for its index first. The others
+// are a block further on.
 template <uint32_t N, typename T, typename Arguments>
 TALLOW_INLINE void gather_accesses(const Arguments& arguments, uint32_t first) {
-    uint64_t places[N];
+    uint64_t index_offsets[N];
     uint64_t in_source[N];
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const uint32_t number = first + i * block_size;
         uint64_t offsets[2];
         locate(arguments, number < arguments.count ? number : arguments.count - 1, offsets);
-        places[i] = offsets[0];
+        index_offsets[i] = offsets[0];
         in_source[i] = offsets[1];
     }
     uint64_t loaded[N];
-    load_indexes(arguments, places, loaded);
+    load_indexes(arguments, index_offsets, loaded);
     int64_t rows[N];
     find_rows(arguments, loaded, rows);
     T values[N];
@@ -143,7 +143,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void gather(const Argume
     }
 }
 
-// Calls function(position, place in the destination, place in the source) for every source element that has a row.
+// Calls function(position, offset in the destination, offset in the source) for every source element that has a row.
 // Operand 0 is the indexes, operand 1 the destination without its stride along the chosen dim, operand 2 the source.
 template <typename Arguments, typename Function>
 TALLOW_INLINE void for_each_scattered(const Arguments& arguments, Function function) {
@@ -157,21 +157,21 @@ TALLOW_INLINE void for_each_scattered(const Arguments& arguments, Function funct
     }
 }
 
-// The last position that writes an element wins: the highest is found first, then only it writes. Where all have one
-// index there is nothing to find, and no array of winners.
+// The last position that writes an element wins: the highest is determined first, then only it writes. Where all have
+// one index there is nothing to find, and no array of winners.
 struct MarkWinner {
     uint32_t* winners;
-    TALLOW_INLINE void operator()(uint32_t index, uint64_t place, uint64_t) const {
-        atomic_maximum(winners + place, index + 1);
+    TALLOW_INLINE void operator()(uint32_t index, uint64_t offset, uint64_t) const {
+        atomic_maximum(winners + offset, index + 1);
     }
 };
 template <typename T> struct WriteWinner {
     const uint32_t* winners;
     T* destination;
     const T* source;
-    TALLOW_INLINE void operator()(uint32_t index, uint64_t place, uint64_t source_place) const {
-        if (winners == nullptr || winners[place] == index + 1)
-            destination[place] = source[source_place];
+    TALLOW_INLINE void operator()(uint32_t index, uint64_t offset, uint64_t source_offset) const {
+        if (winners == nullptr || winners[offset] == index + 1)
+            destination[offset] = source[source_offset];
     }
 };
 template <typename Arguments> TALLOW_INLINE void mark_winners(const Arguments& arguments) {
@@ -185,26 +185,26 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_set(const A
                                       pointer_to<T>(arguments.destination), pointer_to<const T>(arguments.source)});
 }
 
-// N positions of a line, `step` apart, as they were loaded.
+// N positions of a line with a stride of `step`, as they were loaded.
 template <typename T, uint32_t N> struct Stretch {
     uint64_t indexes[N];
     T values[N];
 };
 
-// The last position stands for those behind it: a load without a branch does not wait.
+// The last position is repeated past the end: a load without a branch does not wait.
 template <uint32_t N, typename T, typename Arguments>
 TALLOW_INLINE Stretch<T, N> load_stretch(const Arguments& arguments, const uint64_t (&offsets)[3], uint32_t first,
                                          uint32_t step) {
     const T* const source = pointer_to<const T>(arguments.source) + offsets[2];
     Stretch<T, N> stretch;
-    uint64_t places[N];
+    uint64_t index_offsets[N];
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const uint32_t position = first + i * step < arguments.length ? first + i * step : arguments.length - 1;
-        places[i] = offsets[0] + position * arguments.index_stride;
+        index_offsets[i] = offsets[0] + position * arguments.index_stride;
         stretch.values[i] = source[position * arguments.source_stride];
     }
-    load_indexes(arguments, places, stretch.indexes);
+    load_indexes(arguments, index_offsets, stretch.indexes);
     return stretch;
 }
 
@@ -213,7 +213,7 @@ TALLOW_INLINE Stretch<T, N> load_stretch(const Arguments& arguments, const uint6
 template <typename Arguments> TALLOW_INLINE bool are_lines_refused(const Arguments& arguments) {
     constexpr uint32_t each = 4;
     if (arguments.is_unchecked) {
-        uint64_t places[each];
+        uint64_t index_offsets[each];
         uint64_t loaded[each];
 #pragma unroll
         for (uint32_t i = 0; i < each; ++i) {
@@ -222,9 +222,9 @@ template <typename Arguments> TALLOW_INLINE bool are_lines_refused(const Argumen
             const uint32_t line = element / arguments.length;
             uint64_t offsets[1];
             locate(arguments, line, offsets);
-            places[i] = offsets[0] + (element - line * arguments.length) * arguments.index_stride;
+            index_offsets[i] = offsets[0] + (element - line * arguments.length) * arguments.index_stride;
         }
-        load_indexes(arguments, places, loaded);
+        load_indexes(arguments, index_offsets, loaded);
         int64_t rows[each];
         find_rows(arguments, loaded, rows);
         synchronize_block();
@@ -250,27 +250,27 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_lines(c
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i) {
                 if (base + i < arguments.length && rows[i] != no_row) {
-                    Value* const place = destination + static_cast<uint64_t>(rows[i]) * arguments.row_stride;
-                    *place = add(*place, to_compute(stretch.values[i]));
+                    Value* const target = destination + static_cast<uint64_t>(rows[i]) * arguments.row_stride;
+                    *target = add(*target, to_compute(stretch.values[i]));
                 }
             }
         }
     }
 }
 
-// Adds in any order, at once where each element has its place. The destination is in the compute dtype.
-template <typename T> struct AddAtPlace {
+// Adds in any order, directly into the destination. The destination is in the compute dtype.
+template <typename T> struct AddAtOffset {
     compute_type<T>* destination;
     const T* source;
-    TALLOW_INLINE void operator()(uint32_t, uint64_t place, uint64_t source_place) const {
-        atomic_add(destination + place, to_compute(source[source_place]));
+    TALLOW_INLINE void operator()(uint32_t, uint64_t offset, uint64_t source_offset) const {
+        atomic_add(destination + offset, to_compute(source[source_offset]));
     }
 };
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_atomically(const Arguments& arguments) {
     if (is_refused(arguments))
         return;
-    for_each_scattered(arguments, AddAtPlace<T>{pointer_to<compute_type<T>>(arguments.destination),
-                                                pointer_to<const T>(arguments.source)});
+    for_each_scattered(arguments, AddAtOffset<T>{pointer_to<compute_type<T>>(arguments.destination),
+                                                 pointer_to<const T>(arguments.source)});
 }
 
 // Adds in any order, in shared memory, from which sums go back rounded once: a block has a part of a line, of which it
@@ -301,9 +301,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_shared(
             find_rows(arguments, stretch.indexes, rows);
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i) {
-                const uint64_t place = static_cast<uint64_t>(rows[i]) - begin;
-                if (first + i * block_size < arguments.length && place < count)
-                    atomic_add_shared(sums + place, to_compute(stretch.values[i]));
+                const uint64_t offset = static_cast<uint64_t>(rows[i]) - begin;
+                if (first + i * block_size < arguments.length && offset < count)
+                    atomic_add_shared(sums + offset, to_compute(stretch.values[i]));
             }
         }
         synchronize_block();
@@ -313,12 +313,13 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_shared(
     }
 }
 
-// Adds the values of the lanes of `alike`, which have one place. The lowest of them does it, in the order of the lanes.
-template <typename Value> TALLOW_INLINE void add_alike(Value* place, Value value, LaneMask alike) {
+// Adds the values of the lanes of `alike`, which have the same target. The lowest of them does it, in the order of the
+// lanes.
+template <typename Value> TALLOW_INLINE void add_alike(Value* target, Value value, LaneMask alike) {
     const bool leads = alike != 0 && lowest_lane(alike) == lane_index();
     Value sum{};
     if (leads)
-        sum = add(*place, value);
+        sum = add(*target, value);
     LaneMask others = leads ? alike & (alike - 1) : 0;
     while (ballot(others != 0) != 0) {
         const Value other = shuffle_from(value, lowest_lane(others));
@@ -327,11 +328,11 @@ template <typename Value> TALLOW_INLINE void add_alike(Value* place, Value value
         others &= others - 1;
     }
     if (leads)
-        *place = sum;
+        *target = sum;
     synchronize_wave();
 }
 
-// A wave walks the positions of one line, a lane for each of `wave_size` of them. The next ones are under way while
+// A wave walks the positions of one line, a lane for each of `wave_size` of them. The next ones are in flight while
 // these are added. There are fewer than 2**32 - 1 rows; the destination is in the compute dtype.
 template <uint32_t ahead, typename T, typename Arguments>
 TALLOW_INLINE void add_line(const Arguments& arguments, const uint64_t (&offsets)[3], compute_type<T>* destination,
@@ -340,14 +341,14 @@ TALLOW_INLINE void add_line(const Arguments& arguments, const uint64_t (&offsets
     Stretch<T, ahead> next = load_stretch<ahead, T>(arguments, offsets, lane_index(), wave_size);
     for (uint32_t base = 0; base < arguments.length; base += length) {
         const Stretch<T, ahead> stretch = next;
-        int64_t found[ahead];
-        find_rows(arguments, stretch.indexes, found);
+        int64_t rows_of_stretch[ahead];
+        find_rows(arguments, stretch.indexes, rows_of_stretch);
         uint32_t rows[ahead];
         LaneMask alike[ahead];
 #pragma unroll
         for (uint32_t i = 0; i < ahead; ++i) {
-            const bool is_there = base + i * wave_size + lane_index() < arguments.length;
-            rows[i] = static_cast<uint32_t>(is_there ? found[i] : no_row);
+            const bool is_present = base + i * wave_size + lane_index() < arguments.length;
+            rows[i] = static_cast<uint32_t>(is_present ? rows_of_stretch[i] : no_row);
             alike[i] = lanes_alike(rows[i], arguments.size);
         }
         if (base + length < arguments.length)
@@ -371,7 +372,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_waves(c
     }
 }
 
-// The same of lines for which a wave has room in shared memory, from which sums go back rounded once. A step takes
+// The same for lines that fit the shared memory of a wave, from which sums go back rounded once. A step takes
 // little time there, so that few of them are unrolled.
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_near(const Arguments& arguments) {
     using Value = compute_type<T>;
@@ -402,30 +403,30 @@ template <typename Arguments> TALLOW_INLINE void make_keys(const Arguments& argu
         uint64_t offsets[2];
         locate(arguments, index, offsets);
         const int64_t row = read_row(arguments, offsets[0]);
-        const uint64_t place = offsets[1] + static_cast<uint64_t>(row) * arguments.row_stride;
-        pointer_to<uint32_t>(arguments.keys)[index] = row == no_row ? ~0u : static_cast<uint32_t>(place);
+        const uint64_t key = offsets[1] + static_cast<uint64_t>(row) * arguments.row_stride;
+        pointer_to<uint32_t>(arguments.keys)[index] = row == no_row ? ~0u : static_cast<uint32_t>(key);
     }
 }
 
-// Makes the keys, sorts them by `bits` bits and finds the first place of each row, all by one block. `rows` entries of
-// `starts` become ~0 before; without `starts`, no place is noted.
+// Makes the keys, sorts them by `bits` bits and finds the first position of each row, all by one block. `rows` entries
+// of `starts` become ~0 before; without `starts`, none is stored.
 template <typename Arguments> TALLOW_INLINE void make_sorted_keys(const Arguments& arguments) {
     __shared__ SharedPairs pairs;
     constexpr uint32_t ahead = 4;
     const uint32_t thread = thread_index();
     for (uint32_t base = thread; base < arguments.count; base += ahead * block_size) {
-        uint64_t index_places[ahead];
-        uint64_t places[ahead];
+        uint64_t index_offsets[ahead];
+        uint64_t key_offsets[ahead];
         uint64_t loaded[ahead];
 #pragma unroll
         for (uint32_t i = 0; i < ahead; ++i) {
             uint64_t offsets[2];
             const uint32_t index = base + i * block_size;
             locate(arguments, index < arguments.count ? index : base, offsets);
-            index_places[i] = offsets[0];
-            places[i] = offsets[1];
+            index_offsets[i] = offsets[0];
+            key_offsets[i] = offsets[1];
         }
-        load_indexes(arguments, index_places, loaded);
+        load_indexes(arguments, index_offsets, loaded);
         int64_t rows[ahead];
         find_rows(arguments, loaded, rows);
 #pragma unroll
@@ -433,8 +434,8 @@ template <typename Arguments> TALLOW_INLINE void make_sorted_keys(const Argument
             const uint32_t index = base + i * block_size;
             if (index >= arguments.count)
                 break;
-            const uint64_t place = places[i] + static_cast<uint64_t>(rows[i]) * arguments.row_stride;
-            pairs.keys[index] = rows[i] == no_row ? ~0u : static_cast<uint32_t>(place);
+            const uint64_t key = key_offsets[i] + static_cast<uint64_t>(rows[i]) * arguments.row_stride;
+            pairs.keys[index] = rows[i] == no_row ? ~0u : static_cast<uint32_t>(key);
             pairs.positions[index] = static_cast<uint16_t>(index);
         }
     }
@@ -476,7 +477,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_sorted(
     }
 }
 
-// starts[key] = the first place of the key; keys that do not occur keep the ~0 that the launcher wrote.
+// starts[key] = the first position of the key; keys that do not occur keep the ~0 that the launcher wrote.
 template <typename Arguments> TALLOW_INLINE void find_starts(const Arguments& arguments) {
     const uint32_t* const keys = pointer_to<const uint32_t>(arguments.keys);
     const uint32_t threads = grid_blocks() * block_size;
@@ -555,14 +556,14 @@ template <typename T, typename Arguments> TALLOW_INLINE void index_add_few(const
     uint64_t offsets[3];
     locate(arguments, index < last ? index : last, offsets);
     const T source = pointer_to<const T>(arguments.source)[offsets[0]];
-    uint64_t places[each];
+    uint64_t index_offsets[each];
     uint64_t loaded[each];
 #pragma unroll
     for (uint32_t i = 0; i < each; ++i) {
         const uint32_t entry = thread_index() + i * block_size;
-        places[i] = (entry < arguments.entries ? entry : arguments.entries - 1) * arguments.index_stride;
+        index_offsets[i] = (entry < arguments.entries ? entry : arguments.entries - 1) * arguments.index_stride;
     }
-    load_indexes(arguments, places, loaded);
+    load_indexes(arguments, index_offsets, loaded);
     int64_t rows[each];
     find_rows(arguments, loaded, rows);
 #pragma unroll
@@ -573,7 +574,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void index_add_few(const
     const uint32_t own = arguments.first_row + static_cast<uint32_t>(offsets[2]);
     const bool is_one_row = ballot(own != shuffle_from(own, 0)) == 0;
     auto sum = to_compute(source);
-    // One is added while the next one is on its way.
+    // One is added while the next one is in flight.
     T next{};
     bool is_added = false;
     for (uint32_t base = 0; base < arguments.entries; base += wave_size) {

@@ -8,18 +8,18 @@
 namespace tallow {
 
 // Bytes that a part writes.
-constexpr uint64_t joined_bytes = 1 << 17;
+constexpr uint64_t bytes_of_part = 1 << 17;
 
 // The elements of a source that a row of the result contains, `length` bytes of them, and from one row's first element
 // to the next one's. native_copy.py fills in a table of these.
-struct JoinedSource {
+struct ConcatenatedSource {
     uint64_t length;
     uint64_t row_stride;
     Runs runs;
 };
 
-// Up to so many bytes of a row are few.
-constexpr uint64_t few_joined_bytes = 64;
+// Sources of up to this many bytes a row are short.
+constexpr uint64_t max_short_source = 64;
 
 // Writes `Bytes` bytes of each row of a source into rows of the result.
 template <uint64_t Bytes>
@@ -31,10 +31,10 @@ TALLOW_INLINE void copy_column(uint8_t* target, uint64_t target_stride, const ui
 
 // Of short rows those of one source are written after the other, so that the loop knows what it copies.
 template <typename Arguments> TALLOW_INLINE void join_columns(const Arguments& arguments, uint64_t row, uint64_t rows) {
-    const JoinedSource* const sources = pointer_to<const JoinedSource>(arguments.table);
+    const ConcatenatedSource* const sources = pointer_to<const ConcatenatedSource>(arguments.table);
     uint8_t* target = pointer_to<uint8_t>(arguments.result) + row * arguments.row_stride;
     for (uint32_t number = 0; number < arguments.operands; ++number) {
-        const JoinedSource& source = sources[number];
+        const ConcatenatedSource& source = sources[number];
         const uint8_t* const from = pointer_to<const uint8_t>(arguments.sources[number]) + row * source.row_stride;
         const auto copy = [&](auto column) { column(target, arguments.row_stride, from, source.row_stride, rows); };
         const bool is_dense = source.runs.elements == 0;
@@ -56,8 +56,8 @@ template <typename Arguments> TALLOW_INLINE void join_columns(const Arguments& a
 
 // Each row of the result has a row of each source, one after the other.
 template <typename Arguments> TALLOW_INLINE void join_rows(const Arguments& arguments) {
-    if (arguments.width <= arguments.operands * few_joined_bytes) {
-        const uint64_t together = joined_bytes / arguments.width;
+    if (arguments.width <= arguments.operands * max_short_source) {
+        const uint64_t together = bytes_of_part / arguments.width;
         const auto join_part = [&, together](uint64_t part) {
             const uint64_t row = part * together, left = arguments.rows - row;
             join_columns(arguments, row, left < together ? left : together);
@@ -67,9 +67,9 @@ template <typename Arguments> TALLOW_INLINE void join_rows(const Arguments& argu
         return;
     }
     const auto join_part = [&](uint64_t part) {
-        const JoinedSource* const sources = pointer_to<const JoinedSource>(arguments.table);
-        const uint64_t begin = part * joined_bytes, count = arguments.width * arguments.rows;
-        const uint64_t bytes = count - begin < joined_bytes ? count - begin : joined_bytes;
+        const ConcatenatedSource* const sources = pointer_to<const ConcatenatedSource>(arguments.table);
+        const uint64_t begin = part * bytes_of_part, count = arguments.width * arguments.rows;
+        const uint64_t bytes = count - begin < bytes_of_part ? count - begin : bytes_of_part;
         uint64_t row = begin / arguments.width;
         // How far it is from the beginning of a source's row.
         uint64_t first = begin % arguments.width;
@@ -78,7 +78,7 @@ template <typename Arguments> TALLOW_INLINE void join_rows(const Arguments& argu
             first -= sources[number].length;
         uint8_t* target = pointer_to<uint8_t>(arguments.result) + row * arguments.row_stride + begin % arguments.width;
         for (uint64_t left = bytes; left != 0;) {
-            const JoinedSource& source = sources[number];
+            const ConcatenatedSource& source = sources[number];
             const uint64_t piece = source.length - first < left ? source.length - first : left;
             const uint8_t* from = pointer_to<const uint8_t>(arguments.sources[number]) + row * source.row_stride;
             gather(target, from, source.runs, arguments.itemsize, first / arguments.itemsize,
@@ -94,7 +94,7 @@ template <typename Arguments> TALLOW_INLINE void join_rows(const Arguments& argu
         }
     };
     pool.run([](const void* join, uint64_t part) { (*static_cast<decltype(&join_part)>(join))(part); }, &join_part,
-             (arguments.width * arguments.rows + joined_bytes - 1) / joined_bytes, arguments.threads);
+             (arguments.width * arguments.rows + bytes_of_part - 1) / bytes_of_part, arguments.threads);
 }
 
 } // namespace tallow

@@ -14,8 +14,8 @@ template <typename Functor, typename... Sources> struct Joint {
     template <typename Arguments> static TALLOW_INLINE bool is_aligned(const Arguments& arguments) {
         return is_aligned(arguments, typename CountUp<sources>::type{});
     }
-    template <uint32_t N, typename Arguments, uint32_t Given>
-    static TALLOW_INLINE bool are_runs(const Arguments& arguments, const uint64_t (&offsets)[Given]) {
+    template <uint32_t N, typename Arguments, uint32_t Operands>
+    static TALLOW_INLINE bool are_runs(const Arguments& arguments, const uint64_t (&offsets)[Operands]) {
         return are_runs<N>(arguments, offsets, typename CountUp<sources>::type{});
     }
     template <typename Access> static TALLOW_INLINE void compute(const Access& access) {
@@ -27,8 +27,8 @@ template <typename Functor, typename... Sources> struct Joint {
     static TALLOW_INLINE bool is_aligned(const Arguments& arguments, Numbers<K...>) {
         return (tallow::is_aligned<length>(pointer_to<const Sources>(arguments.sources[K])) && ...);
     }
-    template <uint32_t N, typename Arguments, uint32_t Given, uint32_t... K>
-    static TALLOW_INLINE bool are_runs(const Arguments& arguments, const uint64_t (&offsets)[Given], Numbers<K...>) {
+    template <uint32_t N, typename Arguments, uint32_t Operands, uint32_t... K>
+    static TALLOW_INLINE bool are_runs(const Arguments& arguments, const uint64_t (&offsets)[Operands], Numbers<K...>) {
         return (... && is_run<N>(pointer_to<const Sources>(arguments.sources[K]) + offsets[K],
                                  arguments.strides[K * max_rank]));
     }

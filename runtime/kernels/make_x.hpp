@@ -1,4 +1,4 @@
-// Rows of x for products with weights in blocks, and what else would make x in a launch of its own.
+// Activation rows for products with block-quantized weights, and what else would make x in a launch of its own.
 #pragma once
 
 #include "functor.hpp"
@@ -32,24 +32,24 @@ TALLOW_INLINE void make_gated_x(const Arguments& arguments) {
     });
 }
 
-// The result of an op of rows that a team has in registers, with the bits that it has alone. As many blocks as a thread
-// has vectors do the same, and each writes one vector of each thread: to round all of them would take one of them
-// longer than the op.
+// The result of an op of rows that a subgroup has in registers, with the bits that it has alone. As many blocks as a
+// thread has vectors do the same, and each writes one vector of each thread: to round all of them would take one of
+// them longer than the op.
 template <typename Functor, uint32_t Planes, uint32_t Group, uint32_t Vectors, typename Arguments>
 TALLOW_INLINE void make_normed_x(const Arguments& arguments) {
     constexpr uint32_t stored = stored_operands<Functor>;
     begin_rows<Functor, float>(arguments, true);
-    Team team{arguments.team};
+    Subgroup subgroup{arguments.subgroup_size};
     const uint32_t own = block_index() % Vectors;
-    const uint32_t number =
-        block_index() / Vectors * teams_in(block_size, arguments.team) + teams_in(thread_index(), arguments.team);
+    const uint32_t number = block_index() / Vectors * subgroups_in(block_size, arguments.subgroup_size) +
+                            subgroups_in(thread_index(), arguments.subgroup_size);
     uint64_t offsets[stored];
     locate(arguments, number < arguments.rows ? number : 0, offsets);
-    RowInRegisters<Functor, float, 4, Vectors, Arguments> elements(arguments, number, team.size);
+    RowInRegisters<Functor, float, 4, Vectors, Arguments> elements(arguments, number, subgroup.size);
     elements.load(offsets, elements.loaded);
     elements.begin();
     RowOf<float, Functor> row = begin_row<Functor, float>(arguments);
-    elements.template reduce<0>(row, team);
+    elements.template reduce<0>(row, subgroup);
     float values[4] = {};
 #pragma unroll
     for (uint32_t v = 0; v < Vectors; ++v)

@@ -28,10 +28,10 @@ TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N
     return result;
 }
 
-// A whole pack for what makes results of it. Of a wider integer compilers would load the bytes alone that narrow ones
-// keep.
+// A full pack for the function that computes results. Of a wider integer compilers would load the bytes alone that
+// narrow ones keep.
 template <typename Result, uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_for(const T* source) {
-    const Pack<T, N> pack = load_whole<N>(source);
+    const Pack<T, N> pack = load_pack<N>(source);
     if constexpr (sizeof(T) > sizeof(Result)) {
         if constexpr (is_integer<T>)
             return bit_cast<Pack<T, N>>(opaque(bit_cast<Registers<sizeof(T) * N>>(pack)));
@@ -39,9 +39,9 @@ template <typename Result, uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load
     return pack;
 }
 
-// N elements of a dense source, `step` apart, those from `count` on left at zero and never touched.
+// N elements of a dense source, one in `step`; those from `count` on are zeros, and not read.
 template <uint32_t N, typename T>
-TALLOW_INLINE Pack<T, N> load_apart(const T* source, uint64_t first, uint64_t step, uint64_t count) {
+TALLOW_INLINE Pack<T, N> load_interleaved(const T* source, uint64_t first, uint64_t step, uint64_t count) {
     Pack<T, N> pack{};
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i)
@@ -64,7 +64,7 @@ template <uint32_t N, typename Result, typename Function, typename... Sources>
 TALLOW_INLINE void map_elements(uint64_t first, uint64_t step, uint64_t count, Function function, Result* result,
                                 const Sources*... sources) {
     for (; first < count; first += N * step)
-        store_results<N>(function, result, first, step, count, load_apart<N>(sources, first, step, count)...);
+        store_results<N>(function, result, first, step, count, load_interleaved<N>(sources, first, step, count)...);
 }
 
 // result[i] = function(sources[i]...) with everything dense: a block has as many elements as its threads have packs.
@@ -78,12 +78,12 @@ TALLOW_INLINE void map_contiguous(uint64_t count, Function function, Result* res
     constexpr uint32_t step = block_size * packs_per_thread * length;
     const uint64_t base = uint64_t{block_index()} * step;
     const uint64_t reached = uint64_t{grid_blocks()} * step;
-    const bool are_few = reached >= count + step;
-    if (are_few || base + step > count || !(is_aligned<length>(sources) && ...)) {
-        const uint64_t first = are_few ? uint64_t{block_index()} * block_size : base;
-        const uint64_t end = are_few || base + step > count ? count : base + step;
+    const bool is_small = reached >= count + step;
+    if (is_small || base + step > count || !(is_aligned<length>(sources) && ...)) {
+        const uint64_t first = is_small ? uint64_t{block_index()} * block_size : base;
+        const uint64_t end = is_small || base + step > count ? count : base + step;
         map_elements<elements_in_flight<length>>(first + thread_index(),
-                                                 are_few ? uint64_t{grid_blocks()} * block_size : block_size, end,
+                                                 is_small ? uint64_t{grid_blocks()} * block_size : block_size, end,
                                                  function, result, sources...);
     } else {
         // A block has one step: a loop would keep the constants of functions in registers.
@@ -91,22 +91,22 @@ TALLOW_INLINE void map_contiguous(uint64_t count, Function function, Result* res
         const auto map_pack = [&](uint32_t p) {
             return map_packs<Result, length>(function, load_for<Result, length>(sources + first + p)...);
         };
-        constexpr uint32_t apart = block_size * length;
+        constexpr uint32_t pack_stride = block_size * length;
         if (streams_packs && packs_per_thread > 1 && count >= streamed_bytes / sizeof(Result)) {
 #pragma unroll
             for (uint32_t p = 0; p < packs_per_thread; ++p) {
                 // It is loaded after what comes before; nor does a compiler take the first one out of both branches.
                 asm volatile("" ::: "memory");
-                store_whole(result + first + p * apart, map_pack(p * apart));
+                store_pack(result + first + p * pack_stride, map_pack(p * pack_stride));
             }
         } else {
             Pack<Result, length> packs[packs_per_thread];
 #pragma unroll
             for (uint32_t p = 0; p < packs_per_thread; ++p)
-                packs[p] = map_pack(p * apart);
+                packs[p] = map_pack(p * pack_stride);
 #pragma unroll
             for (uint32_t p = 0; p < packs_per_thread; ++p)
-                store_whole(result + first + p * apart, packs[p]);
+                store_pack(result + first + p * pack_stride, packs[p]);
         }
     }
     // There cannot be blocks enough for everything.
@@ -122,27 +122,27 @@ TALLOW_INLINE Pack<T, N> load_strided(const Arguments& arguments, const T* sourc
                                       uint64_t offset) {
     if (in_one_row)
         return load_run<N>(source + offset, arguments.strides[K * max_rank]);
-    uint32_t rest[N];
-    uint64_t places[N];
+    uint32_t remaining[N];
+    uint64_t offsets[N];
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
-        rest[i] = first + i < arguments.count ? first + i : arguments.count - 1;
-        places[i] = 0;
+        remaining[i] = first + i < arguments.count ? first + i : arguments.count - 1;
+        offsets[i] = 0;
     }
 #pragma unroll 1
     for (uint32_t d = 0; d < arguments.rank; ++d) {
         const uint64_t stride = arguments.strides[K * max_rank + d];
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i) {
-            const uint32_t quotient = divide(rest[i], arguments.multipliers[d], arguments.shifts[d]);
-            places[i] += (rest[i] - quotient * arguments.dims[d]) * stride;
-            rest[i] = quotient;
+            const uint32_t quotient = divide(remaining[i], arguments.multipliers[d], arguments.shifts[d]);
+            offsets[i] += (remaining[i] - quotient * arguments.dims[d]) * stride;
+            remaining[i] = quotient;
         }
     }
     Pack<T, N> pack;
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i)
-        pack.values[i] = source[places[i]];
+        pack.values[i] = source[offsets[i]];
     return pack;
 }
 
@@ -152,15 +152,15 @@ TALLOW_INLINE void map_strided_numbered(const Arguments& arguments, Function fun
     constexpr uint32_t length = strided_length<Result, Sources...>;
     const uint32_t count = arguments.count;
     // The launcher gives a thread to each of few elements.
-    const bool are_few = grid_blocks() * block_size >= count;
+    const bool is_small = grid_blocks() * block_size >= count;
     // Elements that 32 bits number always fit into one launch. A loop would keep the constants of functions in
     // registers.
-    const uint32_t first = (block_index() * block_size + thread_index()) * (are_few ? 1 : length);
+    const uint32_t first = (block_index() * block_size + thread_index()) * (is_small ? 1 : length);
     if (first >= count)
         return;
     uint64_t offsets[sizeof...(Sources)];
     const uint32_t column = locate(arguments, first, offsets);
-    if (are_few) {
+    if (is_small) {
         result[first] = function(sources[offsets[K]]...);
         return;
     }

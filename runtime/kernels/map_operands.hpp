@@ -1,5 +1,5 @@
 // Elementwise functions of operands of any layout: operands are copied to spans, on which kernels work, and the results
-// are copied to their places.
+// are copied to the results.
 #pragma once
 
 #include "access.hpp"
@@ -13,9 +13,9 @@ namespace tallow {
 // Elements of a part, and of a block of it, which stays in the nearest cache while it is copied to spans.
 constexpr uint64_t part_length = 1 << 14;
 constexpr uint64_t block_length = 1024;
-// Shorter rows are joined.
-constexpr uint64_t least_row = 256;
-// Elements of an operand that lie side by side in another dim than those of the result are read in tiles: whole lines
+// Shorter rows are packed together.
+constexpr uint64_t min_row = 256;
+// Elements of an operand that lie side by side in another dim than those of the result are read in tiles: full lines
 // of the cache.
 constexpr uint64_t tile_columns = 128;
 constexpr uint64_t tile_lines = 4;
@@ -64,20 +64,20 @@ template <typename Span, typename Arguments> class Map {
         return arguments_.kernel == 0;
     }
 
-    uint8_t* element(uint32_t k, int64_t place) const {
-        return pointer_to<uint8_t>(arguments_.addresses[k]) + place * static_cast<int64_t>(arguments_.itemsizes[k]);
+    uint8_t* element(uint32_t k, int64_t offset) const {
+        return pointer_to<uint8_t>(arguments_.addresses[k]) + offset * static_cast<int64_t>(arguments_.itemsizes[k]);
     }
 
-    void call(uint64_t count, void* const (&places)[most_operands]) const {
+    void call(uint64_t count, void* const (&addresses)[max_operands]) const {
         if (only_moves()) {
-            __builtin_memcpy(places[0], places[1], count * arguments_.itemsizes[0]);
+            __builtin_memcpy(addresses[0], addresses[1], count * arguments_.itemsizes[0]);
             return;
         }
         Span span{};
         static_assert(sizeof(span.parameters) == sizeof(arguments_.parameters), "a functor has more parameters");
         for (uint32_t k = 0; k < arguments_.operands; ++k)
             (k < arguments_.results ? span.results[k] : span.sources[k - arguments_.results]) =
-                reinterpret_cast<uint64_t>(places[k]);
+                reinterpret_cast<uint64_t>(addresses[k]);
         span.count = count;
         for (uint32_t p = 0; p < sizeof(span.parameters) / sizeof(span.parameters[0]); ++p)
             span.parameters[p] = arguments_.parameters[p];
@@ -85,22 +85,22 @@ template <typename Span, typename Arguments> class Map {
     }
 
     struct Buffers {
-        alignas(line_bytes) uint8_t bytes[most_operands][buffer_bytes];
+        alignas(line_bytes) uint8_t bytes[max_operands][buffer_bytes];
     };
 
     void part(uint64_t part) const {
         const uint64_t first = part * part_length;
-        const uint64_t rest = arguments_.count - first;
-        const uint64_t count = rest < part_length ? rest : part_length;
-        void* places[most_operands] = {};
+        const uint64_t remaining = arguments_.count - first;
+        const uint64_t count = remaining < part_length ? remaining : part_length;
+        void* addresses[max_operands] = {};
         if (all_dense_) {
             for (uint32_t k = 0; k < arguments_.operands; ++k)
-                places[k] = element(k, static_cast<int64_t>(first));
-            call(count, places);
+                addresses[k] = element(k, static_cast<int64_t>(first));
+            call(count, addresses);
             return;
         }
         Buffers buffers;
-        const bool in_row = dims_.size(0) >= least_row;
+        const bool in_row = dims_.size(0) >= min_row;
         Cursor cursor(dims_, arguments_.operands, first);
         for (uint64_t done = 0; done < count;) {
             const uint64_t index = first + done;
@@ -110,17 +110,17 @@ template <typename Span, typename Arguments> class Map {
             for (uint32_t k = 0; k < arguments_.operands; ++k) {
                 const bool is_in_row = in_row && dims_.stride(k, 0) == 1;
                 if (dims_.is_dense(k))
-                    places[k] = element(k, static_cast<int64_t>(index));
+                    addresses[k] = element(k, static_cast<int64_t>(index));
                 else
-                    places[k] = is_in_row ? element(k, cursor.place(k)) : buffers.bytes[k];
-                if (places[k] == buffers.bytes[k] && k >= arguments_.results)
+                    addresses[k] = is_in_row ? element(k, cursor.offset(k)) : buffers.bytes[k];
+                if (addresses[k] == buffers.bytes[k] && k >= arguments_.results)
                     for_rows(k, index, length, [&](auto* row, uint64_t at, int64_t stride, uint64_t size) {
                         gather_words(reinterpret_cast<decltype(row)>(buffers.bytes[k]) + at, row, stride, size);
                     });
             }
-            call(length, places);
+            call(length, addresses);
             for (uint32_t k = 0; k < arguments_.results; ++k)
-                if (places[k] == buffers.bytes[k])
+                if (addresses[k] == buffers.bytes[k])
                     for_rows(k, index, length, [&](auto* row, uint64_t at, int64_t stride, uint64_t size) {
                         scatter_words(row, reinterpret_cast<decltype(row)>(buffers.bytes[k]) + at, stride, size);
                     });
@@ -136,7 +136,8 @@ template <typename Span, typename Arguments> class Map {
             Cursor cursor(dims_, arguments_.operands, index);
             for (uint64_t done = 0; done < count;) {
                 const uint64_t length = cursor.left() < count - done ? cursor.left() : count - done;
-                visit(reinterpret_cast<decltype(word)*>(element(k, cursor.place(k))), done, dims_.stride(k, 0), length);
+                visit(reinterpret_cast<decltype(word)*>(element(k, cursor.offset(k))), done, dims_.stride(k, 0),
+                      length);
                 cursor.advance(length);
                 done += length;
             }
@@ -160,15 +161,15 @@ template <typename Span, typename Arguments> class Map {
             dims_.size(0) - first_column < tile_columns ? dims_.size(0) - first_column : tile_columns;
         const uint64_t rows =
             dims_.size(transposed_) - first_row < tile_rows_ ? dims_.size(transposed_) - first_row : tile_rows_;
-        int64_t first[most_operands];
+        int64_t first[max_operands];
         for (uint32_t k = 0; k < arguments_.operands; ++k) {
             first[k] = static_cast<int64_t>(first_column) * dims_.stride(k, 0) +
                        static_cast<int64_t>(first_row) * dims_.stride(k, transposed_);
-            uint64_t rest = part;
+            uint64_t remaining = part;
             for (uint32_t d = 1; d < dims_.rank(); ++d)
                 if (d != transposed_) {
-                    first[k] += static_cast<int64_t>(rest % dims_.size(d)) * dims_.stride(k, d);
-                    rest /= dims_.size(d);
+                    first[k] += static_cast<int64_t>(remaining % dims_.size(d)) * dims_.stride(k, d);
+                    remaining /= dims_.size(d);
                 }
         }
         const auto transpose = [&](uint32_t k, uint8_t* target, int64_t step) {
@@ -187,7 +188,7 @@ template <typename Span, typename Arguments> class Map {
             if (dims_.stride(k, transposed_) == 1 && dims_.stride(k, 0) != 1)
                 transpose(k, buffers.bytes[k], static_cast<int64_t>(columns));
         for (uint64_t r = 0; r < rows; ++r) {
-            void* spans[most_operands] = {};
+            void* spans[max_operands] = {};
             const auto row = [&](uint32_t k) {
                 return element(k, first[k] + static_cast<int64_t>(r) * dims_.stride(k, transposed_));
             };

@@ -126,7 +126,7 @@ template <typename T> TALLOW_INLINE T elu(T x, T alpha) {
     return x > 0 ? x : alpha * expm1(x);
 }
 
-// e**(high + low) as (1 + excess) * 2**exponent, for -limit <= high <= 0. Kept apart, the three hold results that
+// e**(high + low) as (1 + excess) * 2**exponent, for -limit <= high <= 0. Separately, the three hold results that
 // neither overflow nor lose bits below the smallest normal number, and a product with it rounds but once.
 template <typename T> struct ScaledExponential {
     T excess;
@@ -277,10 +277,10 @@ TALLOW_INLINE float pow(float x, float y) {
     const float near = s * scale;
     const float near_low = fma(s_low, fma(scale, square, scale), fma(s, scale_low, fma(s, scale, -near)));
     const float tail = fma(s * square, cubic, near_low);
-    const float whole = exponent + near;
-    const float part = ((exponent - whole) + near) + tail;
-    const float high = whole + part;
-    const float low = (whole - high) + part;
+    const float leading = exponent + near;
+    const float part = ((exponent - leading) + near) + tail;
+    const float high = leading + part;
+    const float low = (leading - high) + part;
     const float product = y * high;
     const float product_low = fma(y, low, fma(y, high, -product));
     // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.

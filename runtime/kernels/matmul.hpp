@@ -84,8 +84,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void matmul(const Argume
 #pragma unroll
             for (uint32_t j = 0; j < matmul_part; ++j)
                 if (tile_n + first_n + j < arguments.n) {
-                    const uint64_t place = (tile_n + first_n + j) * arguments.bias_stride;
-                    const Value added = to_compute(pointer_to<const T>(arguments.bias)[place]);
+                    const uint64_t bias_offset = (tile_n + first_n + j) * arguments.bias_stride;
+                    const Value added = to_compute(pointer_to<const T>(arguments.bias)[bias_offset]);
 #pragma unroll
                     for (uint32_t i = 0; i < matmul_part; ++i)
                         sums[i][j] = add(sums[i][j], added);

@@ -1,6 +1,6 @@
 // Products of large matrices: a block makes a tile of the result, and brings the operands to shared memory in steps
 // along the depth, the next step while it multiplies this one. Each operand is dense along one of its two dims, and
-// whole accesses of 16 bytes are inside of it or outside.
+// each access of 16 bytes is inside of it or outside.
 #pragma once
 
 #include "math.hpp"
@@ -68,8 +68,8 @@ TALLOW_INLINE void store_sums(const Arguments& arguments, uint32_t batch, uint32
     store_elements(arguments, batch, row, column, pack);
 }
 
-// An operand of dot products on its way to shared memory, where a thread brings one access of each step. What it reads
-// in place of lines outside of the operand belongs to sums that nobody stores.
+// The loader of an operand of dot products to shared memory, where a thread makes one access of each step. Reads for
+// lines outside of the operand go into sums that are not stored.
 template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
     static constexpr uint32_t length = access_bytes / sizeof(T);
     static constexpr uint32_t depth = block_size * length / Lines;
@@ -85,11 +85,11 @@ template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
     uint32_t depth_of_all;
     Registers<access_bytes> loaded{};
 
-    // The line, and the place in the depth, of the thread's access.
+    // The line, and the index in the depth, of the thread's access.
     static TALLOW_INLINE uint32_t line() {
         return IsDeep ? thread_index() / (depth / length) : thread_index() % (Lines / length) * length;
     }
-    static TALLOW_INLINE uint32_t place() {
+    static TALLOW_INLINE uint32_t depth_index() {
         return IsDeep ? thread_index() % (depth / length) * length : thread_index() / (Lines / length);
     }
     // Of `lines` lines from `first` on.
@@ -97,17 +97,17 @@ template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
         : step(IsDeep ? depth : depth * row_stride), depth_of_all(depth_of_all) {
         const uint32_t last = lines - (IsDeep ? 1 : length);
         const uint32_t near = line() < last ? line() : last;
-        next = first + (IsDeep ? near * row_stride + place() : place() * row_stride + near);
+        next = first + (IsDeep ? near * row_stride + depth_index() : depth_index() * row_stride + near);
     }
     // The step of the depth from `from` on, which are called one after the other.
     TALLOW_INLINE void load(uint32_t from) {
         loaded = {};
-        if (from + place() < depth_of_all)
+        if (from + depth_index() < depth_of_all)
             loaded = load_registers<access_bytes>(next);
         next += step;
     }
     TALLOW_INLINE void store(Shared& shared) const {
-        float* const to = shared.values + place() * stride + line();
+        float* const to = shared.values + depth_index() * stride + line();
 #pragma unroll
         for (uint32_t e = 0; e < length; e += part) {
             Pack<float, part> pack;
@@ -119,7 +119,7 @@ template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
                 for (uint32_t j = 0; j < part; ++j)
                     to[(e + j) * stride] = pack.values[j];
             } else {
-                store_whole(to + e, pack);
+                store_pack(to + e, pack);
             }
         }
     }
@@ -157,7 +157,7 @@ TALLOW_INLINE void multiply_by_dots(const Arguments& arguments) {
     });
 }
 
-// The operands of a tile, as loaders bring them.
+// The operands of a tile, with their loaders.
 template <typename Lhs, typename Rhs> struct SourcesOfTile {
     typename Lhs::Source lhs;
     typename Rhs::Source rhs;
@@ -233,7 +233,7 @@ TALLOW_INLINE void store_group(const Arguments& arguments, uint32_t batch, uint3
         }
 }
 
-// A block of two groups makes 128 rows by so many columns.
+// A block of two groups computes 128 rows by this many columns.
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, uint32_t Columns, typename Arguments>
 TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
     using Sums = GroupSums<T, IsLhsDeep, IsRhsDeep, groups_per_block * group_rows, Columns>;
@@ -265,7 +265,8 @@ TALLOW_INLINE void multiply_floats(const Arguments& arguments) {
         multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 2>(arguments);
 }
 
-// Products of halves, of which the launcher counts tiles of 128 by 128, or where these are few, of half the columns.
+// Products of f16 and bf16, of which the launcher counts tiles of 128 by 128, or where these are few, of half the
+// columns.
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
 TALLOW_INLINE void multiply_tiles(const Arguments& arguments) {
 #if defined(TALLOW_HAS_WGMMA)

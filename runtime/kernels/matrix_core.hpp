@@ -7,16 +7,17 @@
 // targets; a MatrixCore says it:
 //
 //   sums            how many sums a lane holds
-//   held            to how many rows these belong; the lane's places differ in the columns alone
+//   lane_rows       to how many rows these belong; the lane's sums differ in the columns alone
 //   run             how many sums are side by side in a row
-//   row(h)          the row of held row h
-//   held_of(i)      the held row of sum i
+//   row(h)          the row of row h of the lane
+//   lane_row_of(i)  the row of the lane that sum i belongs to
 //   column(i)       the column of sum i
 //   first_partner   lanes whose indexes differ in the bits from this mask ..
 //   last_partner    .. to this one hold the same rows
 //   words           two elements each, how many a lane holds of a tile of rows
-//   held_of_word(w), depth_of_word(w)   the held row of word w, and the depth of its first element
-//   rows_of         sums, rounded, as rows whose depth was the columns: nothing or little moves between lanes
+//   lane_row_of_word(w)  the row of the lane that word w belongs to
+//   depth_of_word(w)     the depth of its first element
+//   rows_of              sums, rounded, as rows whose depth was the columns: nothing or little moves between lanes
 //   read, read_rows     columns, and rows, from a SharedTile of a row for each of them
 //   read_transposed, read_rows_transposed   the same from one of a row for each depth, where `reads_transposed`
 #pragma once
@@ -67,7 +68,7 @@ template <typename T, uint32_t Length, bool Spread> struct SharedTile {
 template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
     static_assert(is_multiplicand<T>, "matrix cores multiply bf16 and f16");
     static constexpr uint32_t sums = 8;
-    static constexpr uint32_t held = 2;
+    static constexpr uint32_t lane_rows = 2;
     static constexpr uint32_t run = 2;
     static constexpr uint32_t first_partner = 1;
     static constexpr uint32_t last_partner = 2;
@@ -80,13 +81,13 @@ template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
     static TALLOW_INLINE uint32_t row(uint32_t h) {
         return lane_index() / 4 + 8 * h;
     }
-    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t i) {
+    static constexpr TALLOW_INLINE uint32_t lane_row_of(uint32_t i) {
         return i / 2 % 2;
     }
     static TALLOW_INLINE uint32_t column(uint32_t i) {
         return i / 4 * 8 + lane_index() % 4 * 2 + i % 2;
     }
-    static constexpr TALLOW_INLINE uint32_t held_of_word(uint32_t w) {
+    static constexpr TALLOW_INLINE uint32_t lane_row_of_word(uint32_t w) {
         return w % 2;
     }
     static TALLOW_INLINE uint32_t depth_of_word(uint32_t w) {
@@ -135,19 +136,19 @@ template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
 
   private:
     // Where element `lane_element` of row `lane_row`, counted from others that are the same in all lanes, is. These are
-    // multiples of 16 and become constants: the lane's own part of the address is found once.
+    // multiples of 16 and become constants: the lane's own part of the address is computed once.
     template <typename Tile>
     static TALLOW_INLINE uint32_t part_address(const Tile& tile, uint32_t lane_row, uint32_t lane_element, uint32_t row,
                                                uint32_t element) {
         static_assert(Tile::period >= 4, "rows that differ by eight are permuted alike");
         const uint32_t own = static_cast<uint32_t>(tile.at(lane_row, lane_element) - tile.bytes);
         const uint32_t chunk = element / Tile::in_chunk;
-        const uint32_t place = chunk % Tile::period;
-        const uint32_t permuted = own ^ place * access_bytes;
-        return shared_address(tile.bytes) + permuted + (row * Tile::chunks + chunk - place) * access_bytes;
+        const uint32_t in_period = chunk % Tile::period;
+        const uint32_t permuted = own ^ in_period * access_bytes;
+        return shared_address(tile.bytes) + permuted + (row * Tile::chunks + chunk - in_period) * access_bytes;
     }
     // Of four parts of 8 by 8, whose rows the lanes point to, eight each: the row of a lane, and its first element,
-    // where the second part is beside the first, or below it.
+    // where the second part is next to the first, or below it.
     static TALLOW_INLINE uint32_t upper_half() {
         return lane_index() / 16 * 8 + lane_index() % 8;
     }
@@ -204,7 +205,7 @@ template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
     static constexpr bool is_doubled = false;
 #endif
     static constexpr uint32_t sums = 256 / wave_size;
-    static constexpr uint32_t held = 1;
+    static constexpr uint32_t lane_rows = 1;
     static constexpr uint32_t run = is_doubled ? 1 : sums;
     static constexpr uint32_t first_partner = 16;
     static constexpr uint32_t last_partner = wave_size / 2;
@@ -219,20 +220,20 @@ template <typename T, uint32_t Depth = matrix_side> struct MatrixCore {
     static TALLOW_INLINE uint32_t row(uint32_t) {
         return lane_index() % 16;
     }
-    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t) {
+    static constexpr TALLOW_INLINE uint32_t lane_row_of(uint32_t) {
         return 0;
     }
     static TALLOW_INLINE uint32_t column(uint32_t i) {
         return is_doubled ? 2 * i + lane_index() / 16 : lane_index() / 16 * sums + i;
     }
-    static constexpr TALLOW_INLINE uint32_t held_of_word(uint32_t) {
+    static constexpr TALLOW_INLINE uint32_t lane_row_of_word(uint32_t) {
         return 0;
     }
     static TALLOW_INLINE uint32_t depth_of_word(uint32_t w) {
         return first_depth() + 2 * w;
     }
     static TALLOW_INLINE Rows rows_of(const float (&values)[sums]) {
-        static_assert(Depth == matrix_side, "a product has so many columns");
+        static_assert(Depth == matrix_side, "a product has matrix_side columns");
         Rows rows;
         if constexpr (is_doubled) {
             // The lower half of the wave holds the even columns, the upper half the odd ones.

@@ -9,8 +9,8 @@
 
 namespace tallow {
 
-// A result of its own type is joined in that type, such as a truth value in a whole register: parts of one take more of
-// them. Other states are of the compute type; on the host, those of float may be of a wider one.
+// A result of its own type is combined in that type, such as a truth value in a register: parts of one take more
+// of them. Other states are of the compute type; on the host, those of float may be of a wider one.
 template <typename R, bool Narrow> struct OwnState {
     using type = compute_type<R>;
 };
@@ -51,7 +51,7 @@ struct Formulas {
 
 // What the reductions do with partial results: State holds one, `identity` that of nothing, `element` begins one,
 // `combine` joins two, `number` is what one comes to if its elements are divided by `unit`, and `result` makes the
-// result of all elements of it. Reductions that differ in their results alone have one Joining, which does the rest.
+// result of all elements of it. Reductions that differ in their results alone share one Joining.
 // Here a state is a number.
 template <typename Of, typename T, typename R, typename Wide = void> struct ValueReduction {
     using Element = T;
@@ -182,7 +182,8 @@ template <typename Number> TALLOW_INLINE bool needs_elements(const Moments<Numbe
     return known.count > 1 && !is_ordinary(known.squares);
 }
 
-// The state of elements T that are joined as Number. On the host f32 are joined as f64, and floats of 8 bits as bf16.
+// The state of elements T that are combined as Number. On the host f32 are combined as f64, and floats of 8 bits as
+// bf16.
 #if defined(TALLOW_VECTOR)
 template <typename T> constexpr bool is_unscaled = has_squares<T> && !is_within_bf16<T>;
 #else
@@ -242,7 +243,7 @@ template <typename X, typename Y> struct OneOf<false, X, Y> {
     using type = Y;
 };
 
-// The same elements joined by a state without scaled squares.
+// The same elements combined by a state without scaled squares.
 template <typename Of> struct UnscaledReduction {
     using State = typename Unscaled<typename Of::State>::type;
     static TALLOW_INLINE State identity() {
@@ -297,7 +298,7 @@ template <typename Number> constexpr bool has_count<Centres<Number>> = true;
 template <typename State> constexpr bool is_mean = false;
 template <typename Number> constexpr bool is_mean<Centres<Number>> = true;
 
-// States that are made more quickly of several elements, whose highest one is found first.
+// States that are faster to compute from several elements, by their maximum first.
 template <typename State> constexpr bool has_highest = false;
 template <typename Number> constexpr bool has_highest<Powers<Number>> = true;
 template <typename Number> constexpr bool has_highest<Shares<Number>> = true;
@@ -320,51 +321,51 @@ template <typename T> TALLOW_INLINE auto rank_of(T x) {
     return static_cast<Rank>(x) ^ (is_unsigned<T> ? Rank{0} : Rank{1} << (sizeof(Rank) * 8 - 1));
 }
 
-// The best element so far and its place: a better one, or an equal one further in front, is greater. A rank of 32
-// bits and its place are one number, which lanes exchange and compare at once.
-TALLOW_INLINE uint64_t placed(uint32_t rank, uint32_t index) {
+// The best element so far and its position: a better one, or an equal one further in front, is greater. A rank of 32
+// bits and its position are one number, which lanes exchange and compare at once.
+TALLOW_INLINE uint64_t with_position(uint32_t rank, uint32_t index) {
     return uint64_t{rank} << 32 | ~index;
 }
-TALLOW_INLINE uint32_t place_of(uint64_t state) {
+TALLOW_INLINE uint32_t position_of(uint64_t state) {
     return ~static_cast<uint32_t>(state);
 }
 TALLOW_INLINE bool is_greater(uint64_t x, uint64_t y) {
     return x > y;
 }
-struct Placed {
+struct RankAndPosition {
     uint64_t rank;
     uint32_t index;
 };
-TALLOW_INLINE Placed placed(uint64_t rank, uint32_t index) {
+TALLOW_INLINE RankAndPosition with_position(uint64_t rank, uint32_t index) {
     return {rank, index};
 }
-TALLOW_INLINE uint32_t place_of(Placed state) {
+TALLOW_INLINE uint32_t position_of(RankAndPosition state) {
     return state.index;
 }
-TALLOW_INLINE bool is_greater(Placed x, Placed y) {
+TALLOW_INLINE bool is_greater(RankAndPosition x, RankAndPosition y) {
     return x.rank > y.rank || (x.rank == y.rank && x.index < y.index);
 }
 
 // A NaN is better than any number.
 template <typename T, bool Lowest> struct IndexReduction {
     using Rank = decltype(rank_of(compute_type<T>{}));
-    using State = decltype(placed(Rank{}, 0u));
+    using State = decltype(with_position(Rank{}, 0u));
     using Result = uint32_t;
     using Joining = IndexReduction;
     static constexpr bool is_lowest = Lowest;
     static TALLOW_INLINE State identity() {
-        return placed(Rank{0}, ~0u);
+        return with_position(Rank{0}, ~0u);
     }
     static TALLOW_INLINE State element(T value, uint32_t index) {
         const compute_type<T> number = to_compute(value);
         const Rank rank = Lowest ? ~rank_of(number) : rank_of(number);
-        return placed(number != number ? ~Rank{0} : rank, index);
+        return with_position(number != number ? ~Rank{0} : rank, index);
     }
     static TALLOW_INLINE State combine(State x, State y) {
         return is_greater(y, x) ? y : x;
     }
     template <typename Arguments> static TALLOW_INLINE Result result(State state, uint64_t, const Arguments&) {
-        return place_of(state);
+        return position_of(state);
     }
 };
 

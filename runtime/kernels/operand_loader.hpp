@@ -3,7 +3,7 @@
 //
 //   begin(from)            the step of the depth from `from` on is next
 //   at(from, i)            where access i of the thread is
-//   is_inside(from, i)     whether it is inside of the operand; zeros take the place of others
+//   is_inside(from, i)     whether it is inside of the operand; others are read as zeros
 #pragma once
 
 #include "group_core.hpp"
@@ -12,8 +12,8 @@
 namespace tallow {
 
 // The accesses of a step: `Lines` rows or columns of the product, `Depth` of each. They are along the depth where it
-// `IsDeep`, else along the lines, of which RowLength are a row of shared memory. Threads take rows that are `apart`,
-// or where these are `SideBySide` consecutive ones.
+// `IsDeep`, else along the lines, of which RowLength are a row of shared memory. Threads take rows with a stride of
+// `rows_per_round`, or where these are `SideBySide` consecutive ones.
 template <typename T, uint32_t Lines, uint32_t Depth, bool IsDeep, uint32_t RowLength, bool SideBySide>
 struct AccessesOfStep {
     static constexpr uint32_t length = access_bytes / sizeof(T);
@@ -25,16 +25,18 @@ struct AccessesOfStep {
     static constexpr uint32_t all = bytes / access_bytes;
     static constexpr uint32_t count = (all + block_size - 1) / block_size;
     static_assert(all % block_size == 0 || count == 1, "threads have equally many accesses, or one at most");
-    static constexpr uint32_t apart = block_size / in_row;
-    // How many different lines, and places in the depth, the accesses of a thread have.
-    static constexpr uint32_t lines = IsDeep ? count : count > 1 && count* apart > Depth ? count* apart / Depth : 1;
-    static constexpr uint32_t places = IsDeep ? 1 : count / lines;
+    static constexpr uint32_t rows_per_round = block_size / in_row;
+    // How many different lines, and indexes of the depth, the accesses of a thread have.
+    static constexpr uint32_t lines = IsDeep                                       ? count
+                                      : count > 1 && count* rows_per_round > Depth ? count* rows_per_round / Depth
+                                                                                   : 1;
+    static constexpr uint32_t depths = IsDeep ? 1 : count / lines;
     static_assert(!SideBySide || lines == 1 || IsDeep);
 
     static TALLOW_INLINE bool takes_part() {
         return all >= block_size || thread_index() < all;
     }
-    // The first row, from which rows of the memory of one line or place are counted, and the element in it.
+    // The first row, from which rows of memory of one line or index of the depth are counted, and the element in it.
     static TALLOW_INLINE uint32_t first_row() {
         return SideBySide ? thread_index() / in_row * count : thread_index() / in_row;
     }
@@ -42,26 +44,26 @@ struct AccessesOfStep {
         return thread_index() % in_row * length;
     }
     static constexpr TALLOW_INLINE uint32_t row_step(uint32_t i) {
-        return i * (SideBySide ? 1 : apart);
+        return i * (SideBySide ? 1 : rows_per_round);
     }
     static constexpr TALLOW_INLINE uint32_t line_number(uint32_t i) {
-        return IsDeep ? i : i / places;
+        return IsDeep ? i : i / depths;
     }
-    static constexpr TALLOW_INLINE uint32_t place_number(uint32_t i) {
-        return IsDeep ? 0 : i % places;
+    static constexpr TALLOW_INLINE uint32_t depth_number(uint32_t i) {
+        return IsDeep ? 0 : i % depths;
     }
-    // From the line, and the place, of the first access to those of access i.
+    // From the line, and the index of the depth, of the first access to those of access i.
     static constexpr TALLOW_INLINE uint32_t line_step(uint32_t i) {
         return IsDeep ? row_step(i) : line_number(i) * RowLength;
     }
-    static constexpr TALLOW_INLINE uint32_t place_step(uint32_t i) {
-        return IsDeep ? 0 : row_step(place_number(i));
+    static constexpr TALLOW_INLINE uint32_t depth_step(uint32_t i) {
+        return IsDeep ? 0 : row_step(depth_number(i));
     }
     static TALLOW_INLINE uint32_t line(uint32_t i) {
         return (IsDeep ? first_row() : element()) + line_step(i);
     }
-    static TALLOW_INLINE uint32_t place(uint32_t i) {
-        return (IsDeep ? element() : first_row()) + place_step(i);
+    static TALLOW_INLINE uint32_t depth_index(uint32_t i) {
+        return (IsDeep ? element() : first_row()) + depth_step(i);
     }
 };
 
@@ -81,10 +83,10 @@ template <typename T, typename Accesses> struct MatrixSource {
     TALLOW_INLINE const T* at(uint32_t from, uint32_t i) const {
         const T* const here = first + (Accesses::is_deep ? from : from * row_stride);
         return here + (Accesses::is_deep ? Accesses::line_step(i) * row_stride
-                                         : Accesses::place_step(i) * row_stride + Accesses::line_step(i));
+                                         : Accesses::depth_step(i) * row_stride + Accesses::line_step(i));
     }
     TALLOW_INLINE bool is_inside(uint32_t from, uint32_t i) const {
-        return Accesses::line(i) < lines && from + Accesses::place(i) < depth;
+        return Accesses::line(i) < lines && from + Accesses::depth_index(i) < depth;
     }
 };
 
@@ -105,8 +107,8 @@ TALLOW_INLINE void copy_each(const Source& source, uint32_t from, Target target)
 }
 #endif
 
-// An operand on its way to dot products: see DotSums. What lies along the depth is transposed on the way, unless it
-// `KeepsLines`. Copies are asynchronous where elements are not converted and whole accesses are aligned in shared
+// The loader of an operand of dot products: see DotSums. What lies along the depth is transposed, unless it
+// `KeepsLines`. Copies are asynchronous where elements are not converted and accesses are aligned in shared
 // memory, which they are not in the padded rows of elements of 16 bits or fewer.
 template <typename T, uint32_t Lines, uint32_t Depth, bool IsDeep, bool KeepsLines,
           template <typename, typename> typename SourceOf>
@@ -127,10 +129,11 @@ struct DotLoader {
         alignas(access_bytes) Value values[has_lines ? Lines * Depth : Depth * stride];
     };
 
-    static_assert(!has_lines || Accesses::apart % 8 == 0, "lines that are so far apart are permuted alike");
+    static_assert(!has_lines || Accesses::rows_per_round % 8 == 0,
+                  "lines that are so far rows_per_round are permuted alike");
 
     Source source;
-    // Where the elements of the first access are in shared memory; those of access i are `step_to(i)` behind.
+    // Where the elements of the first access are in shared memory; those of access i are `step_to(i)` further on.
     uint32_t first;
     Registers<access_bytes> loaded[is_async ? 1 : Accesses::count];
 
@@ -138,12 +141,12 @@ struct DotLoader {
     }
     static TALLOW_INLINE uint32_t first_target() {
         if constexpr (has_lines)
-            return SharedTile<T, Depth, false>::offset(Accesses::line(0), Accesses::place(0)) / sizeof(Value);
+            return SharedTile<T, Depth, false>::offset(Accesses::line(0), Accesses::depth_index(0)) / sizeof(Value);
         else
-            return Accesses::place(0) * stride + Accesses::line(0);
+            return Accesses::depth_index(0) * stride + Accesses::line(0);
     }
     static constexpr TALLOW_INLINE uint32_t step_to(uint32_t i) {
-        return Accesses::place_step(i) * stride + Accesses::line_step(i) * (has_lines ? Depth : 1);
+        return Accesses::depth_step(i) * stride + Accesses::line_step(i) * (has_lines ? Depth : 1);
     }
     // The step of the depth from `from` on, which are called one after the other.
 #if defined(TALLOW_HAS_ASYNC_COPIES)
@@ -184,7 +187,7 @@ struct DotLoader {
                     for (uint32_t j = 0; j < in_pack; ++j)
                         to[(e + j) * stride] = pack.values[j];
                 } else {
-                    store_whole(to + e, pack);
+                    store_pack(to + e, pack);
                 }
             }
         }
@@ -230,7 +233,7 @@ template <typename Lhs, typename Rhs> struct DotOperands {
 
 #if defined(TALLOW_MATRIX_CORES)
 
-// An operand on its way to matrix cores. What lies along the lines is transposed on the way if matrix cores cannot read
+// The loader of an operand of matrix cores. What lies along the lines is transposed if matrix cores cannot read
 // it so.
 template <typename T, uint32_t Lines, uint32_t Depth, bool IsDeep, template <typename, typename> typename SourceOf>
 struct OperandLoader {
@@ -297,17 +300,17 @@ struct OperandLoader {
         }
     }
 #endif
-    static TALLOW_INLINE typename Core::Columns read(const Shared& from, uint32_t line, uint32_t place) {
+    static TALLOW_INLINE typename Core::Columns read(const Shared& from, uint32_t line, uint32_t depth_index) {
         if constexpr (has_lines)
-            return Core::read(from, line, place);
+            return Core::read(from, line, depth_index);
         else
-            return Core::read_transposed(from, line, place);
+            return Core::read_transposed(from, line, depth_index);
     }
-    static TALLOW_INLINE typename Core::Rows read_rows(const Shared& from, uint32_t line, uint32_t place) {
+    static TALLOW_INLINE typename Core::Rows read_rows(const Shared& from, uint32_t line, uint32_t depth_index) {
         if constexpr (has_lines)
-            return Core::read_rows(from, line, place);
+            return Core::read_rows(from, line, depth_index);
         else
-            return Core::read_rows_transposed(from, line, place);
+            return Core::read_rows_transposed(from, line, depth_index);
     }
 };
 
@@ -340,11 +343,11 @@ template <typename LhsLoader, typename RhsLoader, typename Waves> struct CoreOpe
         rhs.store(slot);
     }
 #endif
-    TALLOW_INLINE auto read_rows(uint32_t slot, uint32_t row, uint32_t place) const {
-        return Lhs::read_rows(lhs.tile(slot), row, place);
+    TALLOW_INLINE auto read_rows(uint32_t slot, uint32_t row, uint32_t depth_index) const {
+        return Lhs::read_rows(lhs.tile(slot), row, depth_index);
     }
-    TALLOW_INLINE auto read_columns(uint32_t slot, uint32_t column, uint32_t place) const {
-        return Rhs::read(rhs.tile(slot), column, place);
+    TALLOW_INLINE auto read_columns(uint32_t slot, uint32_t column, uint32_t depth_index) const {
+        return Rhs::read(rhs.tile(slot), column, depth_index);
     }
 };
 
@@ -352,7 +355,7 @@ template <typename LhsLoader, typename RhsLoader, typename Waves> struct CoreOpe
 
 #if defined(TALLOW_HAS_WGMMA)
 
-// An operand on its way to the matrix cores of groups.
+// The loader of an operand of the matrix cores of groups.
 template <typename T, uint32_t Lines, bool IsDeep, template <typename, typename> typename SourceOf> struct GroupLoader {
     static constexpr uint32_t depth = 64;
     using Operand = GroupOperand<T, IsDeep, IsDeep ? Lines : depth>;
@@ -426,10 +429,10 @@ template <typename T, bool AreRowsDeep, bool AreColumnsDeep, uint32_t Rows, uint
             synchronize_block();
             begin_products();
 #pragma unroll
-            for (uint32_t place = 0; place < Operands::depth; place += matrix_side)
+            for (uint32_t depth_index = 0; depth_index < Operands::depth; depth_index += matrix_side)
                 multiply_group<T, AreRowsDeep, AreColumnsDeep>(
-                    sums, operands.lhs.operand(slot).describe(first_row(), place),
-                    operands.rhs.operand(slot).describe(first_column(), place));
+                    sums, operands.lhs.operand(slot).describe(first_row(), depth_index),
+                    operands.rhs.operand(slot).describe(first_column(), depth_index));
             commit_products();
             operands.begin(step + ahead, (slot + ahead) % slots);
             await_products<1>();
@@ -444,7 +447,7 @@ template <typename T, bool AreRowsDeep, bool AreColumnsDeep, uint32_t Rows, uint
 #pragma unroll
         for (uint32_t i = 0; i < group_columns / 2; i += run) {
             const float side_by_side[run] = {sums[i], sums[i + 1]};
-            function(row + MatrixCore<T>::row(MatrixCore<T>::held_of(i)),
+            function(row + MatrixCore<T>::row(MatrixCore<T>::lane_row_of(i)),
                      first_column() + i / 8 * matrix_side + MatrixCore<T>::column(i % 8), side_by_side);
         }
     }

@@ -10,7 +10,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void sort_short_lines(co
     __shared__ OrderKey<T> keys[block_size];
     const uint32_t length = arguments.length;
     const uint32_t line = thread_index() / length;
-    const uint32_t place = thread_index() % length;
+    const uint32_t position = thread_index() % length;
     const uint32_t lines = block_size / length;
     const OrderKey<T>* const others = keys + line * length;
     for (uint64_t base = block_index() * uint64_t{lines}; base < arguments.lines;
@@ -19,16 +19,16 @@ template <typename T, typename Arguments> TALLOW_INLINE void sort_short_lines(co
         const uint64_t first = (base + line) * length;
         if (valid)
             keys[thread_index()] =
-                order_key(pointer_to<const T>(arguments.source)[first + place], arguments.descending != 0);
+                order_key(pointer_to<const T>(arguments.source)[first + position], arguments.descending != 0);
         synchronize_block();
         if (valid) {
-            const OrderKey<T> own = others[place];
+            const OrderKey<T> own = others[position];
             uint32_t before = 0;
-            for (uint32_t i = 0; i < place; ++i)
+            for (uint32_t i = 0; i < position; ++i)
                 before += others[i] <= own ? 1 : 0;
-            for (uint32_t i = place + 1; i < length; ++i)
+            for (uint32_t i = position + 1; i < length; ++i)
                 before += others[i] < own ? 1 : 0;
-            pointer_to<uint32_t>(arguments.result)[first + before] = place;
+            pointer_to<uint32_t>(arguments.result)[first + before] = position;
         }
         synchronize_block();
     }

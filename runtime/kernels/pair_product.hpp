@@ -11,7 +11,7 @@
 
 namespace tallow {
 
-// A register holds a tile of so many rows of pairs of terms, or of sums of as many columns.
+// A register holds a tile of this many rows of pairs of terms, or of sums of as many columns.
 constexpr uint32_t pair_side = 16;
 constexpr uint32_t tile_pairs = pair_side * pair_side;
 
@@ -73,17 +73,17 @@ struct TileBlock {
     uint64_t stride;
 
     // Of the sums in this register: those of a column follow one another.
-    template <uint32_t Rows, uint32_t Number> TALLOW_INLINE float* place() const {
+    template <uint32_t Rows, uint32_t Number> TALLOW_INLINE float* tile_of_sums() const {
         return sums + Number % Rows * tile_rows * stride + Number / Rows * pair_side;
     }
     template <uint32_t Rows, uint32_t... Number> TALLOW_INLINE void load_sums(Numbers<Number...>) const {
-        (load_tile<Number>(place<Rows, Number>(), stride), ...);
+        (load_tile<Number>(tile_of_sums<Rows, Number>(), stride), ...);
     }
     template <uint32_t... Number> static TALLOW_INLINE void clear_sums(Numbers<Number...>) {
         (clear_tile<Number>(), ...);
     }
     template <uint32_t Rows, uint32_t... Number> TALLOW_INLINE void store_sums(Numbers<Number...>) const {
-        (store_tile<Number>(place<Rows, Number>(), stride), ...);
+        (store_tile<Number>(tile_of_sums<Rows, Number>(), stride), ...);
     }
     template <uint32_t Rows, uint32_t... Column> TALLOW_INLINE void multiply(uint64_t place, Numbers<Column...>) const {
         load_tile<4>(lhs + place, pair_side);
@@ -114,7 +114,7 @@ TALLOW_INLINE void multiply_tiles_of_pairs(const TileBlock& block) {
     block.store_sums<Rows>(Sums());
 }
 
-// The same of any number of rows, and of two columns of tiles at a time. Rows and terms are rounded up to whole tiles.
+// The same of any number of rows, and of two columns of tiles at a time. Rows and terms are rounded up to full tiles.
 template <uint32_t Stride>
 TALLOW_INLINE void multiply_pairs(uint32_t rows, uint32_t columns, uint32_t terms, const uint32_t* lhs,
                                   const uint32_t* rhs, float* sums, uint64_t stride) {
@@ -147,7 +147,7 @@ struct UsesTiles {
     }
 };
 
-// Behind so many pairs the tiles of the next 16 lines begin: those of so many terms, and a few more, so that the next
+// The stride in pairs of the tiles of 16 lines: those of `terms` terms, and a few more, so that the next
 // ones lie in another set of the cache.
 constexpr uint32_t lines_stride(uint32_t terms) {
     return terms / 2 * pair_side + pair_side;
@@ -168,10 +168,10 @@ template <typename V> TALLOW_INLINE V load_numbers(const bf16* source, uint32_t 
 TALLOW_INLINE Pairs pairs_of_line(const bf16* source, int64_t step, uint32_t terms) {
     if (step == 1)
         return load_numbers<Pairs>(source, terms);
-    bf16 held[2 * pair_side] = {};
+    bf16 gathered[2 * pair_side] = {};
     for (uint32_t i = 0; i < 2 * pair_side && i < terms; ++i)
-        held[i] = source[static_cast<int64_t>(i) * step];
-    return load_numbers<Pairs>(held, 2 * pair_side);
+        gathered[i] = source[static_cast<int64_t>(i) * step];
+    return load_numbers<Pairs>(gathered, 2 * pair_side);
 }
 // A pair of terms, of lines that lie side by side.
 TALLOW_INLINE Pairs pair_of_lines(const bf16* low, const bf16* high, uint32_t lines, uint32_t terms) {
@@ -180,15 +180,15 @@ TALLOW_INLINE Pairs pair_of_lines(const bf16* low, const bf16* high, uint32_t li
            __builtin_convertvector(load_numbers<Halves>(high, terms > 1 ? lines : 0), Pairs) << 16;
 }
 
-// The pairs of a block of so many lines and terms, in tiles: those of 16 lines follow one another, and begin `Stride`
-// pairs behind those of the lines before. A row of a tile holds pairs of a line, or of all its lines. Terms are rounded
-// up to whole tiles with zeros.
+// The pairs of a block of lines and terms, in tiles: those of 16 lines follow one another, and begin `Stride` pairs
+// after those of the previous lines. A row of a tile holds pairs of a line, or of all its lines. Terms are padded to
+// full tiles with zeros.
 template <uint32_t Stride, bool ByLine>
 TALLOW_INLINE void take_pairs(const bf16* source, const int64_t* steps, uint32_t lines, uint32_t terms,
                               uint32_t* target) {
     constexpr uint32_t square_terms = 2 * pair_side;
     const int64_t line_step = steps[0], term_step = steps[1];
-    const auto rest = [](uint32_t done, uint32_t all) { return done < all ? all - done : 0; };
+    const auto remaining = [](uint32_t done, uint32_t all) { return done < all ? all - done : 0; };
     const auto store = [](uint32_t* to, const Pairs& pairs) { __builtin_memcpy(to, &pairs, sizeof pairs); };
     const bool lies_by_line = line_step != 1 || term_step == 1;
     if (lies_by_line && ByLine) {
@@ -210,7 +210,7 @@ TALLOW_INLINE void take_pairs(const bf16* source, const int64_t* steps, uint32_t
             for (uint32_t line = 0; line < lines; line += pair_side, to += Stride) {
                 __builtin_prefetch(low + line + 8 * term_step);
                 __builtin_prefetch(high + line + 8 * term_step);
-                store(to, pair_of_lines(low + line, high + line, lines - line, rest(term, terms)));
+                store(to, pair_of_lines(low + line, high + line, lines - line, remaining(term, terms)));
             }
         }
     } else {
@@ -230,7 +230,7 @@ TALLOW_INLINE void take_pairs(const bf16* source, const int64_t* steps, uint32_t
                         square[i] = pairs_of_line(of_line, term_step, i < lines - line ? terms - term : 0);
                     } else {
                         const bf16* const low = from + 2 * i * term_step;
-                        square[i] = pair_of_lines(low, low + term_step, lines - line, rest(term + 2 * i, terms));
+                        square[i] = pair_of_lines(low, low + term_step, lines - line, remaining(term + 2 * i, terms));
                     }
                 transpose_square(square);
                 uint32_t* const to = target + line / pair_side * Stride + term / square_terms * tile_pairs;
@@ -240,23 +240,23 @@ TALLOW_INLINE void take_pairs(const bf16* source, const int64_t* steps, uint32_t
     }
 }
 
-// As NumberSides, with pairs of bf16. Rows, columns and terms are rounded up to whole tiles, for which there is room;
+// As NumberSides, with pairs of bf16. Rows, columns and terms are rounded up to full tiles, for which there is space;
 // no one reads the sums of the others.
 struct PairSides {
     using Value = float;
-    static constexpr uint32_t most_terms = 2 * tile_terms;
-    static constexpr uint32_t most_rows = 4 * tile_rows;
+    static constexpr uint32_t max_terms = 2 * tile_terms;
+    static constexpr uint32_t max_rows = 4 * tile_rows;
     static constexpr uint32_t near_rows = 2 * pair_side;
-    static constexpr uint32_t most_columns = 2 * product_columns;
+    static constexpr uint32_t max_columns = 2 * product_columns;
     static constexpr uint32_t row_step = pair_side;
     static constexpr uint32_t column_step = 2 * pair_side;
-    static constexpr uint32_t stride = lines_stride(most_terms);
-    static_assert(tile_terms % pair_side == 0 && tile_rows % row_step == 0 && most_columns % column_step == 0);
+    static constexpr uint32_t stride = lines_stride(max_terms);
+    static_assert(tile_terms % pair_side == 0 && tile_rows % row_step == 0 && max_columns % column_step == 0);
 
     struct alignas(64) Block {
         uint32_t lhs[tile_rows / pair_side * stride];
-        uint32_t rhs[most_columns / pair_side * stride];
-        float sums[most_rows * most_columns];
+        uint32_t rhs[max_columns / pair_side * stride];
+        float sums[max_rows * max_columns];
 
         static Block& of_thread() {
             static thread_local Block block;

@@ -12,7 +12,7 @@ constexpr uint64_t line_bytes = 64;
 using Part = void (*)(const void* context, uint64_t part);
 using RunParts = void(Part part, const void* context, uint64_t parts, uint32_t threads);
 
-// Calls function(part) for so many parts, with the threads of a call.
+// Calls function(part) for each of `parts`, with the threads of a call.
 template <typename Arguments, typename Function>
 TALLOW_INLINE void do_parts(const Arguments& arguments, uint64_t parts, const Function& function) {
     reinterpret_cast<RunParts*>(arguments.run_parts)(

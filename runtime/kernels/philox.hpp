@@ -1,4 +1,4 @@
-// Words from Philox 4x32-10, a counter-based generator, and the random numbers that are made of them: Salmon, Moraes,
+// Words from Philox 4x32-10, a counter-based generator, and random numbers from them: Salmon, Moraes,
 // Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 #pragma once
 
@@ -75,7 +75,7 @@ TALLOW_INLINE void box_muller(double first, double second, double* pair) {
 }
 
 // 1 / sqrt(x) of a normal number, to about 22 bits.
-TALLOW_INLINE float rough_inverse_root(float x) {
+TALLOW_INLINE float approx_inverse_root(float x) {
 #if defined(TALLOW_AMD)
     return __builtin_amdgcn_rsqf(x);
 #elif defined(TALLOW_NVIDIA)
@@ -98,15 +98,15 @@ template <bool IsBrief> TALLOW_INLINE float normal_radius(uint32_t word) {
     const float p = IsBrief ? polynomial(x, 0.249667522, 0.0830030301, 0.034339151, 0.0143295633)
                             : polynomial(x, 0.249999702, 0.0833327621, 0.0312594995, 0.01251003705, 0.00513104675,
                                          0.00217514439, 0.00120099553, 0.000561488268);
-    const float whole = static_cast<float>(static_cast<int32_t>(exponent));
-    const float square = fma(whole, -0x1.62e43p-23f, fma(x * x, p, x));
+    const float scaled_exponent = static_cast<float>(static_cast<int32_t>(exponent));
+    const float square = fma(scaled_exponent, -0x1.62e43p-23f, fma(x * x, p, x));
     // Of 0 the root is 0 times the largest inverse, and not infinity.
-    const float inverse = rough_inverse_root(square < 1e-30f ? 1e-30f : square);
+    const float inverse = approx_inverse_root(square < 1e-30f ? 1e-30f : square);
     const float root = square * inverse;
     return IsBrief ? root : fma(fma(-root, root, square), 0.5f * inverse, root);
 }
 
-// The cosine and the sine of 2 pi unit_float(word), from the nearest quarter of a turn and what is left of it.
+// The cosine and the sine of 2 pi unit_float(word), from the nearest multiple of a quarter circle and the remainder.
 template <bool IsBrief> TALLOW_INLINE void cosine_and_sine(uint32_t word, float& cosine, float& sine) {
     // The two highest bits number the quarters; the sine's polynomial begins with what a float lacks of pi / 2.
     const uint32_t quarter = word + 0x20000000u;
@@ -150,7 +150,7 @@ template <typename Value> TALLOW_INLINE Value bounded(Value value, Value lowest,
 #endif
 }
 
-// The flags of the build keep the product and the sum apart: the bits are the same on every target.
+// The flags of the build keep the product and the sum separate: the bits are the same on every target.
 template <typename T> struct UniformFunction {
     using Value = compute_type<T>;
     Value low;

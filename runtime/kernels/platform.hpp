@@ -37,7 +37,7 @@
 #define TALLOW_INLINE inline __device__ __attribute__((always_inline))
 #endif
 
-// What the compiler is told of blocks: their threads and, where the spec says so, how many a multiprocessor holds.
+// The launch bounds of blocks: their threads and, where the spec says so, how many a multiprocessor holds.
 #define TALLOW_RESIDENT 0
 #if defined(TALLOW_NVIDIA)
 #define TALLOW_BOUNDS __launch_bounds__(tallow::block_size, TALLOW_RESIDENT)
@@ -81,7 +81,7 @@ using uint64_t = unsigned long long;
 
 template <uint32_t Number> constexpr bool is_power_of_two = Number != 0 && (Number & (Number - 1)) == 0;
 
-static_assert(is_power_of_two<block_size> && block_size >= 64, "blocks are whole waves, and halve into teams");
+static_assert(is_power_of_two<block_size> && block_size >= 64, "a block is a number of waves that is a power of two");
 
 #if defined(TALLOW_AMD)
 
@@ -242,8 +242,8 @@ TALLOW_INLINE void begin_kernel() {
 #endif
 }
 
-// Whether this block is the last of so many that count themselves: it then reads what any of them wrote before. The
-// counter is 0 before the first one, and after the last. Every thread must take part; `shared` is free meanwhile.
+// Whether this block is the last of `count` blocks that count themselves: it then reads what any of them wrote before.
+// The counter is 0 before the first one, and after the last. Every thread must take part; `shared` is free meanwhile.
 TALLOW_INLINE bool is_last_block(uint32_t* counter, uint32_t blocks, uint32_t* shared) {
     synchronize_block();
     if (thread_index() == 0) {

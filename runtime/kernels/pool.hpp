@@ -77,8 +77,8 @@ TALLOW_INLINE bool covers(const Span& elements, uint32_t dilation, int32_t posit
            (dilation == 1 || static_cast<uint32_t>(position - elements.first) % dilation == 0);
 }
 
-// `begin` is joined with each of the elements, and `result` ends it, for an average with the number of them, and for a
-// share with the gradient.
+// `begin` is combined with each of the elements, and `result` ends it, for an average with the number of them, and for
+// a share with the gradient.
 template <typename T> struct Average {
     using Value = compute_type<T>;
     using State = Value;
@@ -107,12 +107,12 @@ template <typename T> struct Maximum {
         return lowest<State>();
     }
     static TALLOW_INLINE State join(State highest, Value element, Value) {
-        const State joined = maximum(highest, element);
+        const State combined = maximum(highest, element);
         // Comparisons for sixteen windows at once would take more scalar registers than AMD hardware has.
         if constexpr (!is_integer<T> && sizeof(T) == 1)
-            return bit_cast<State>(opaque(bit_cast<uint32_t>(joined)));
+            return bit_cast<State>(opaque(bit_cast<uint32_t>(combined)));
         else
-            return joined;
+            return combined;
     }
     static TALLOW_INLINE T result(State highest, Value) {
         return convert<T>(highest);

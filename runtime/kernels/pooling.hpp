@@ -9,23 +9,23 @@ namespace tallow {
 
 // Calls Visitor::visit<N>(offsets of a plane of (d, h, w), z, y, x) for N elements of a row of the result, from x on.
 // Dim 0 of the launch counts these packs along a row, dims 1 and 2 the rows and the slices, and the others the planes.
-template <typename Visitor, uint32_t N, typename Arguments> TALLOW_INLINE void visit_packs_of(const Arguments& given) {
+template <typename Visitor, uint32_t N, typename Arguments> TALLOW_INLINE void visit_packs_of(const Arguments& launch) {
     const uint32_t threads = grid_blocks() * block_size;
-    for (uint32_t index = block_index() * block_size + thread_index(); index < given.count; index += threads) {
-        const Arguments& geometry = reread(given);
-        uint32_t places[3];
+    for (uint32_t index = block_index() * block_size + thread_index(); index < launch.count; index += threads) {
+        const Arguments& geometry = reread(launch);
+        uint32_t coordinates[3];
         uint32_t outer = index;
 #pragma unroll
         for (uint32_t d = 0; d < 3; ++d) {
             const uint32_t quotient = divide(outer, geometry.multipliers[d], geometry.shifts[d]);
-            places[d] = outer - quotient * geometry.dims[d];
+            coordinates[d] = outer - quotient * geometry.dims[d];
             outer = quotient;
         }
         uint64_t offsets[2];
         locate_between(geometry, 3, geometry.rank, outer, offsets);
-        const Visitor visitor{reread(given)};
-        visitor.template visit<N>(offsets, static_cast<int32_t>(places[2]), static_cast<int32_t>(places[1]),
-                                  static_cast<int32_t>(places[0] * N));
+        const Visitor visitor{reread(launch)};
+        visitor.template visit<N>(offsets, static_cast<int32_t>(coordinates[2]), static_cast<int32_t>(coordinates[1]),
+                                  static_cast<int32_t>(coordinates[0] * N));
     }
 }
 // The same with as many elements as an access holds, or where rows are shorter than that, one.
@@ -108,7 +108,7 @@ template <typename Op, typename T, typename Arguments> struct PoolMaker {
     TALLOW_INLINE uint32_t divisor(const PoolAxis& axis, int32_t window) const {
         return divisor_of(axis, arguments.adaptive != 0, arguments.include_padding != 0, window);
     }
-    // Whether the windows are two elements wide and follow each other, so that a row of them is two whole accesses.
+    // Whether the windows are two elements wide and follow each other, so that a row of them is two full accesses.
     template <uint32_t N>
     TALLOW_INLINE bool is_halved(const PoolAxis& width, const Span (&columns)[N], uint64_t row) const {
         const auto first = static_cast<uint64_t>(columns[0].first);
@@ -118,12 +118,12 @@ template <typename Op, typename T, typename Arguments> struct PoolMaker {
     }
     template <uint32_t N> TALLOW_INLINE void join_halved(uint64_t first, typename Op::State (&states)[N]) const {
         const T* const source = pointer_to<const T>(arguments.source) + first;
-        const Pack<T, N> halves[2] = {load_whole<N>(source), load_whole<N>(source + N)};
+        const Pack<T, N> packs[2] = {load_pack<N>(source), load_pack<N>(source + N)};
 #pragma unroll
         for (uint32_t i = 0; i < 2 * N; ++i)
-            states[i / 2] = Op::join(states[i / 2], to_compute(halves[i / N].values[i % N]), Value{});
+            states[i / 2] = Op::join(states[i / 2], to_compute(packs[i / N].values[i % N]), Value{});
     }
-    // All windows take one element before any takes the next, so that the loads are under way together.
+    // All windows take one element before any takes the next, so that the loads are in flight together.
     template <uint32_t N>
     TALLOW_INLINE void join_row(const PoolAxis& width, const Span (&columns)[N], uint64_t row,
                                 typename Op::State (&states)[N]) const {
@@ -134,11 +134,11 @@ template <typename Op, typename T, typename Arguments> struct PoolMaker {
                 const int32_t column = columns[i].first + step;
                 if (column >= columns[i].end)
                     continue;
-                const uint64_t place = row + static_cast<uint64_t>(column) * arguments.source_stride_w;
+                const uint64_t offset = row + static_cast<uint64_t>(column) * arguments.source_stride_w;
                 Value tangent{};
                 if constexpr (Op::has_tangents)
-                    tangent = to_compute(pointer_to<const T>(arguments.tangent)[place]);
-                states[i] = Op::join(states[i], to_compute(pointer_to<const T>(arguments.source)[place]), tangent);
+                    tangent = to_compute(pointer_to<const T>(arguments.tangent)[offset]);
+                states[i] = Op::join(states[i], to_compute(pointer_to<const T>(arguments.source)[offset]), tangent);
             }
         }
     }

@@ -28,20 +28,20 @@ template <uint32_t Operands> struct Run {
     template <uint32_t N> TALLOW_INLINE bool is_in_one_row() const {
         return left >= N;
     }
-    // Element i of operand k, which are `step` apart. Behind the last element of all, that one again.
-    TALLOW_INLINE uint64_t place(uint32_t k, uint32_t i, uint64_t step) const {
+    // Element i of operand k, with a stride of `step`. The last element is repeated past the end.
+    TALLOW_INLINE uint64_t offset(uint32_t k, uint32_t i, uint64_t step) const {
         return (i < left ? offsets[k] : next_offsets[k]) + (i < last ? i : last) * step;
     }
 };
 
-// Whole says that N elements never reach into the next row, which leaves nothing of it in registers.
-template <uint32_t N, bool Whole, uint32_t Operands, typename Arguments>
+// StaysInRow says that N elements never reach into the next row, which leaves nothing of it in registers.
+template <uint32_t N, bool StaysInRow, uint32_t Operands, typename Arguments>
 TALLOW_INLINE Run<Operands> locate_run(const Arguments& arguments, uint32_t first) {
     Run<Operands> run{};
     const uint32_t column = locate(arguments, first, run.offsets);
-    run.left = Whole ? N : arguments.dims[0] - column;
-    run.last = Whole ? N - 1 : arguments.count - 1 - first;
-    if (!Whole && run.left < N && run.left <= run.last) {
+    run.left = StaysInRow ? N : arguments.dims[0] - column;
+    run.last = StaysInRow ? N - 1 : arguments.count - 1 - first;
+    if (!StaysInRow && run.left < N && run.left <= run.last) {
         locate(arguments, first + run.left, run.next_offsets);
 #pragma unroll
         for (uint32_t k = 0; k < Operands; ++k)
@@ -51,11 +51,11 @@ TALLOW_INLINE Run<Operands> locate_run(const Arguments& arguments, uint32_t firs
 }
 
 // Calls visitor.visit<N>(first, run) for the elements from `first` on, N at a time.
-template <uint32_t N, bool Whole, uint32_t Operands, typename Arguments, typename Visitor>
+template <uint32_t N, bool StaysInRow, uint32_t Operands, typename Arguments, typename Visitor>
 TALLOW_INLINE void visit_runs_of(const Arguments& arguments, const Visitor& visitor) {
     const uint32_t step = grid_blocks() * block_size * N;
     for (uint32_t first = (block_index() * block_size + thread_index()) * N; first < arguments.count; first += step)
-        visitor.template visit<N>(first, locate_run<N, Whole, Operands>(arguments, first));
+        visitor.template visit<N>(first, locate_run<N, StaysInRow, Operands>(arguments, first));
 }
 // The same with `Length` at a time, or where rows are shorter than that, one.
 template <uint32_t Length, uint32_t Operands, typename Arguments, typename Visitor>
@@ -68,7 +68,7 @@ TALLOW_INLINE void visit_runs(const Arguments& arguments, const Visitor& visitor
         visit_runs_of<1, true, Operands>(arguments, visitor);
 }
 
-// result[i] and those behind it = maker.make<N>(run).
+// result[i] to result[i + N - 1] = maker.make<N>(run).
 template <typename T, typename Arguments, typename Maker> struct RunStore {
     const Arguments& arguments;
     const Maker& maker;

@@ -74,7 +74,7 @@ PyObject* PyUnicode_InternFromString(const char*);
 
 namespace tallow {
 
-// A reference to an object of Python's, given back in the end.
+// An owned reference to a Python object.
 class Reference {
   public:
     explicit Reference(PyObject* object) : object_(object) {
@@ -138,7 +138,7 @@ class Slot {
     Set set_;
 };
 
-// What is made of the items of a tuple.
+// The elements that the items of a tuple are read as.
 template <typename Item> class List {
   public:
     List() = default;

@@ -9,7 +9,7 @@
 #endif
 #endif
 
-// A field of a block begins where the spec says. Some versions of NVRTC have no way to ask; their layout is the same.
+// A field of a block begins where the spec says. Some versions of NVRTC have no offsetof; their layout is the same.
 #if defined(TALLOW_NVIDIA)
 #define TALLOW_FIELD(Block, field, offset) static_assert(sizeof(Block) >= offset, "a field is inside")
 #else
@@ -39,9 +39,9 @@ TALLOW_INLINE uint32_t join_bytes(int a, int b, int c, int d) {
     return static_cast<uint32_t>(a | b << 8 | c << 16 | d << 24);
 }
 
-// Words that follow each other, of which the first stands at a multiple of so many bytes, or of their own. Some begin
-// in the middle of a word of memory: many of those, which are in shared memory, are cut from whole ones, of which the
-// ends reach outside.
+// Consecutive words, whose first is aligned to this many bytes, or to a word. Some begin
+// in the middle of a word of memory: many of those, which are in shared memory, are extracted from aligned ones, of
+// which the ends reach outside.
 #if defined(TALLOW_VECTOR)
 // All of them are one vector, so that what is done with a word is done with all.
 template <uint32_t N> struct Words {
@@ -54,8 +54,8 @@ template <uint32_t, uint32_t N> TALLOW_INLINE Words<N> load_words(const void* po
 }
 
 // Bits, one in each byte of such a vector, from the lowest of the first byte on.
-template <uint32_t N, typename Places>
-TALLOW_INLINE Vector<uint32_t, 4 * N> spread_bits(const uint8_t* bits, Places bytes, Places) {
+template <uint32_t N, typename Positions>
+TALLOW_INLINE Vector<uint32_t, 4 * N> spread_bits(const uint8_t* bits, Positions bytes, Positions) {
     using Bytes = Vector<uint8_t, 4 * N>;
     Vector<uint64_t, 4 * N> eights;
 #pragma GCC unroll 4
@@ -184,7 +184,7 @@ TALLOW_INLINE int count_ones(uint32_t bits) {
 #endif
 }
 
-// Four bytes at a multiple of so many.
+// Four bytes with this alignment.
 template <uint32_t Alignment> TALLOW_INLINE uint32_t load_word(const uint8_t* pointer) {
 #if defined(TALLOW_VECTOR)
     uint32_t word;
@@ -195,7 +195,7 @@ template <uint32_t Alignment> TALLOW_INLINE uint32_t load_word(const uint8_t* po
 #endif
 }
 
-// Words of so many quants from a multiple of them on, each by itself: compilers see the multiple.
+// Words of this many quants from a multiple of them on, each by itself: compilers see the multiple.
 template <uint32_t N, typename Function> TALLOW_INLINE Words<N> gather_words(uint32_t first, Function word_of) {
     Words<N> words;
     first = first / (4 * N) * (4 * N);
@@ -245,17 +245,17 @@ TALLOW_INLINE Words<N> gather_rows(const uint32_t* grid, uint32_t first, Functio
 #endif
 
 // Bytes of a list of 16, which has four words, by the lower half of each byte of a word or, where the shift is 4, by
-// the upper one. Both halves are looked up together where they can be: compilers do so once for both shifts.
+// the upper one. Both are looked up together where possible: compilers do so once for both shifts.
 template <uint32_t A, uint32_t B, uint32_t C, uint32_t D>
 TALLOW_INLINE uint32_t look_up(uint32_t word, uint32_t shift) {
 #if defined(TALLOW_NVIDIA)
     // Half bytes of half a word are selectors. Their highest bit, which would repeat a sign, selects from what the
     // lower and the upper half of the list have for the others.
     const uint32_t selectors = word & 0x77777777u;
-    const uint32_t halves = 0x32103210u | (word & 0x88888888u) >> 1;
-    const uint32_t low = __byte_perm(__byte_perm(A, B, selectors), __byte_perm(C, D, selectors), halves);
+    const uint32_t selected_halves = 0x32103210u | (word & 0x88888888u) >> 1;
+    const uint32_t low = __byte_perm(__byte_perm(A, B, selectors), __byte_perm(C, D, selectors), selected_halves);
     const uint32_t high =
-        __byte_perm(__byte_perm(A, B, selectors >> 16), __byte_perm(C, D, selectors >> 16), halves >> 16);
+        __byte_perm(__byte_perm(A, B, selectors >> 16), __byte_perm(C, D, selectors >> 16), selected_halves >> 16);
     return __byte_perm(low, high, 0x6420u + shift / 4 * 0x1111u);
 #elif defined(TALLOW_AMD)
     const uint32_t low = __builtin_amdgcn_perm(B, A, word >> shift & 0x07070707u);
@@ -282,10 +282,10 @@ TALLOW_INLINE Vector<uint32_t, 32> look_up(Vector<uint32_t, 32> words, Shift shi
 #else
     using Bytes = Vector<uint8_t, 32>;
     const Bytes bytes = bit_cast<Bytes>(list);
-    const Bytes places = bit_cast<Bytes>(numbers);
+    const Bytes indexes = bit_cast<Bytes>(numbers);
     Bytes looked_up;
     for (uint32_t i = 0; i < 32; ++i)
-        looked_up[i] = bytes[places[i]];
+        looked_up[i] = bytes[indexes[i]];
     return bit_cast<Words>(looked_up);
 #endif
 }
@@ -311,7 +311,7 @@ template <typename Unit, uint32_t First, uint32_t Step> struct EvenSigns {
         for (uint32_t k = 1; k < 4; ++k)
             signs |= (units >> (First + Step * k) & 127) << 8 * k;
         const auto words = bit_cast<Vector<uint32_t, 32>>(signs);
-        // The highest bit of bytes whose halves have an odd number of ones together.
+        // The highest bit of bytes with an odd number of ones.
         const auto last = look_up<0x00808000u, 0x80000080u, 0x80000080u, 0x00808000u>(words ^ words >> 4, 0);
         return static_cast<uint32_t>((signs | bit_cast<Units>(last))[run % together]);
     }
@@ -404,7 +404,7 @@ TALLOW_INLINE Words<N> gather_signed_rows(const uint32_t* grid, uint32_t first, 
 }
 #endif
 
-// A field of which each run of quants has so many elements, by the index in the field: where lanes decode a run, they
+// A field with this many elements for each run of quants, by the index in the field: where lanes decode a run, they
 // load them as words. Compilers extend signed indexes of grids at a cost, so elements are unsigned.
 template <typename T, uint32_t Count> struct Window {
 #if defined(TALLOW_VECTOR)
@@ -472,12 +472,12 @@ template <typename Word> struct Halves {
     }
 };
 
-template <typename Word> TALLOW_INLINE Word bytes_of(Halves<Word> halves) {
-    return halves.even | halves.odd << 8;
+template <typename Word> TALLOW_INLINE Word bytes_of(Halves<Word> pair) {
+    return pair.even | pair.odd << 8;
 }
 
 // Byte i of a word and a bias as a float. 2**23 and an integer below it are exact, and so is their difference; where
-// there is an instruction for bytes, that is found.
+// there is an instruction for bytes, it is selected.
 template <int Bias> TALLOW_INLINE float quant_of(uint32_t quads, uint32_t i) {
 #if defined(TALLOW_NVIDIA)
     const uint32_t raised = __byte_perm(quads, 0x4b000000u, 0x7440u + i);

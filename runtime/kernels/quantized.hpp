@@ -1,4 +1,4 @@
-// Weights in blocks: decoding.
+// Decoding of block-quantized weights.
 #pragma once
 
 #include "async_copy.hpp"
@@ -34,7 +34,7 @@ template <typename Block> TALLOW_INLINE auto stage_grid() {
     }
 }
 
-// N weights from place i on, which share a scale, of quants that are loaded: theirs begin with word `first`.
+// N weights from position i on, which share a scale, of quants that are loaded: theirs begin with word `first`.
 template <typename Block, typename Loaded, uint32_t N>
 TALLOW_INLINE void decode_loaded(const Block& block, const Loaded& loaded, uint32_t first, uint32_t i,
                                  const ScaleOfGroup& group, float (&weights)[N]) {
@@ -50,7 +50,7 @@ TALLOW_INLINE void decode_loaded(const Block& block, const Loaded& loaded, uint3
         }
     }
 }
-// The same from place i on, a multiple of N; N is 4 or 8. Where it is 8, the block is in shared memory.
+// The same from position i on, a multiple of N; N is 4 or 8. Where it is 8, the block is in shared memory.
 template <typename Block, uint32_t N>
 TALLOW_INLINE void decode(const Block& block, const uint32_t* grid, uint32_t i, float (&weights)[N]) {
     const auto loaded = block.template load<N / 4>(i, grid);
@@ -70,10 +70,10 @@ template <typename T, uint32_t N> TALLOW_INLINE Registers<N * sizeof(T)> round_a
     return rounded;
 }
 
-// How blocks come to shared memory in whole accesses. The first of all begins with an access. Each does where they are
-// whole accesses themselves; others begin at multiples of 2, and so do words, which are cut from whole ones: for both
-// there is room.
-template <typename Block> struct Brought {
+// How blocks are staged in shared memory by aligned accesses. The first block is aligned to an access. The others are
+// where their size is a multiple of an access; else blocks and their words are aligned to 2 bytes, and space for the
+// skew is added.
+template <typename Block> struct StagedBlocks {
     static constexpr bool is_aligned = sizeof(Block) % access_bytes == 0;
 
     template <uint32_t Bytes>
@@ -84,69 +84,71 @@ template <typename Block> struct Brought {
     }
 };
 
-// The blocks that a wave decodes at a time. Its lanes bring their bytes to shared memory in whole accesses, wherever
-// blocks begin: so each byte is fetched once, and all of them are under way together.
+// The blocks that a wave decodes at a time. Its lanes stage their bytes in shared memory by aligned accesses, wherever
+// blocks begin: so each byte is fetched once, and all of them are in flight together.
 template <typename Block, typename T> struct DecodedTile {
     static constexpr uint32_t length = access_bytes / sizeof(T);
     // Lanes write side by side, so that a pack of a lane and its next one are so far from each other.
-    static constexpr uint32_t apart = wave_size * length;
-    static constexpr uint32_t weights = apart * decoded_packs;
-    static_assert(weights % Block::elements == 0, "tiles have whole blocks");
-    static_assert(apart % Block::elements == 0 || Block::elements % apart == 0, "packs of a lane have one place");
+    static constexpr uint32_t pack_stride = wave_size * length;
+    static constexpr uint32_t weights = pack_stride * decoded_packs;
+    static_assert(weights % Block::elements == 0, "a tile is a number of blocks");
+    static_assert(pack_stride % Block::elements == 0 || Block::elements % pack_stride == 0,
+                  "packs of a lane have one position in their block");
     static constexpr uint32_t bytes = weights / Block::elements * sizeof(Block);
-    static constexpr uint32_t accesses = Brought<Block>::template accesses<bytes>;
+    static constexpr uint32_t accesses = StagedBlocks<Block>::template accesses<bytes>;
     static constexpr uint32_t rounds = (accesses + wave_size - 1) / wave_size;
 
     bits128 memory[accesses];
 
-    // Brings so many bytes from `begin` on. Of others it reads at most those that share an access with them.
-    TALLOW_INLINE void bring(const Block* begin, uint32_t count) {
-        const uint32_t skew = Brought<Block>::skew(reinterpret_cast<uint64_t>(begin));
+    // Stages `count` bytes from `begin` on. Of others it reads at most those that share an access with them.
+    TALLOW_INLINE void stage(const Block* begin, uint32_t count) {
+        const uint32_t skew = StagedBlocks<Block>::skew(reinterpret_cast<uint64_t>(begin));
         const uint32_t end = skew + count;
-        const uint32_t place = lane_index() * access_bytes;
-        const uint8_t* const source = reinterpret_cast<const uint8_t*>(begin) - skew + place;
+        const uint32_t offset = lane_index() * access_bytes;
+        const uint8_t* const source = reinterpret_cast<const uint8_t*>(begin) - skew + offset;
         constexpr uint32_t step = wave_size * access_bytes;
 #if defined(TALLOW_HAS_ASYNC_COPIES)
-        const uint32_t target = shared_address(memory) + place;
+        const uint32_t target = shared_address(memory) + offset;
 #pragma unroll
         for (uint32_t i = 0; i < rounds; ++i) {
-            const uint32_t left = end - (place + i * step);
-            if (place + i * step < end)
+            const uint32_t left = end - (offset + i * step);
+            if (offset + i * step < end)
                 copy_async(target + i * step, source + i * step, left < access_bytes ? left : access_bytes);
         }
         commit_copies();
         await_copies<0>();
 #else
-        uint8_t* const target = reinterpret_cast<uint8_t*>(memory) + place;
+        uint8_t* const target = reinterpret_cast<uint8_t*>(memory) + offset;
         // No load waits for another one.
-        Registers<access_bytes> brought[rounds];
+        Registers<access_bytes> accesses_of_lane[rounds];
 #pragma unroll
         for (uint32_t i = 0; i < rounds; ++i)
-            if (place + i * step < end)
-                brought[i] = load_registers<access_bytes>(source + i * step);
+            if (offset + i * step < end)
+                accesses_of_lane[i] = load_registers<access_bytes>(source + i * step);
 #pragma unroll
         for (uint32_t i = 0; i < rounds; ++i)
-            if (place + i * step < end)
-                store_registers(target + i * step, brought[i]);
+            if (offset + i * step < end)
+                store_registers(target + i * step, accesses_of_lane[i]);
 #endif
     }
 
-    // Decodes so many weights of a tile that was brought from `begin`.
+    // Decodes `count` weights of a tile that was staged from `begin`.
     TALLOW_INLINE void decode_to(T* result, const Block* begin, const uint32_t* grid, uint32_t count) const {
-        const uint32_t place = lane_index() * length;
-        const uint32_t skew = Brought<Block>::skew(reinterpret_cast<uint64_t>(begin));
-        const uint8_t* const brought = reinterpret_cast<const uint8_t*>(memory) + skew;
-        const Block* const blocks = reinterpret_cast<const Block*>(brought) + place / Block::elements;
-        T* const target = result + place;
+        const uint32_t first_weight = lane_index() * length;
+        const uint32_t skew = StagedBlocks<Block>::skew(reinterpret_cast<uint64_t>(begin));
+        const uint8_t* const staged = reinterpret_cast<const uint8_t*>(memory) + skew;
+        const Block* const blocks = reinterpret_cast<const Block*>(staged) + first_weight / Block::elements;
+        T* const target = result + first_weight;
 #pragma unroll
         for (uint32_t pack = 0; pack < decoded_packs; ++pack) {
             constexpr uint32_t elements = Block::elements;
             float values[length];
             // Behind the last block this is of no use, but without a branch several packs are decoded together.
-            decode(blocks[pack * apart / elements], grid, place % elements + pack * apart % elements, values);
+            decode(blocks[pack * pack_stride / elements], grid, first_weight % elements + pack * pack_stride % elements,
+                   values);
             const Registers<access_bytes> rounded = round_all<T>(values);
-            if (place + pack * apart < count)
-                store_streaming(target + pack * apart, rounded);
+            if (first_weight + pack * pack_stride < count)
+                store_streaming(target + pack * pack_stride, rounded);
         }
     }
 };
@@ -165,7 +167,7 @@ template <typename Block, typename T, typename Arguments> TALLOW_INLINE void dec
         const uint64_t left = arguments.count - first;
         const uint32_t count = left < Tile::weights ? static_cast<uint32_t>(left) : Tile::weights;
         const Block* const begin = pointer_to<const Block>(arguments.blocks) + first / Block::elements;
-        tile.bring(begin, count / Block::elements * sizeof(Block));
+        tile.stage(begin, count / Block::elements * sizeof(Block));
         synchronize_wave();
         tile.decode_to(pointer_to<T>(arguments.result) + first, begin, grid, count);
         synchronize_wave();

@@ -19,7 +19,7 @@ TALLOW_INLINE void draw_all(const Arguments& arguments, Function function) {
     uint64_t seed = arguments.seed, block = arguments.block;
     if (arguments.state != 0) {
         // In a graph, `block` counts from the first one of the replay. Compilers would make one load of a choice
-        // between two places for the seed, which are of different memory.
+        // between the two addresses of the seed, which are in different memory.
         const GraphState* const state = pointer_to<const GraphState>(arguments.state);
         seed += state->seed - arguments.seed;
         block += state->block;

@@ -10,27 +10,27 @@ namespace tallow {
 constexpr int64_t no_row = -1;
 
 // Indexes are read in two steps, so that a thread loads several before it waits for one: their bytes below zeros, and
-// the row that they name. Their size is the same for a whole launch, so that the switch costs no divergence.
+// the row that they name. Their size is the same for all of a launch, so that the switch costs no divergence.
 template <typename Bytes, uint32_t N, typename Arguments>
-TALLOW_INLINE void load_bytes(const Arguments& arguments, const uint64_t (&places)[N], uint64_t (&loaded)[N]) {
+TALLOW_INLINE void load_bytes(const Arguments& arguments, const uint64_t (&offsets)[N], uint64_t (&loaded)[N]) {
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i)
-        loaded[i] = pointer_to<const Bytes>(arguments.indexes)[places[i]];
+        loaded[i] = pointer_to<const Bytes>(arguments.indexes)[offsets[i]];
 }
 template <uint32_t N, typename Arguments>
-TALLOW_INLINE void load_indexes(const Arguments& arguments, const uint64_t (&places)[N], uint64_t (&loaded)[N]) {
+TALLOW_INLINE void load_indexes(const Arguments& arguments, const uint64_t (&offsets)[N], uint64_t (&loaded)[N]) {
     switch (arguments.index_bytes) {
     case 1:
-        load_bytes<uint8_t>(arguments, places, loaded);
+        load_bytes<uint8_t>(arguments, offsets, loaded);
         break;
     case 2:
-        load_bytes<uint16_t>(arguments, places, loaded);
+        load_bytes<uint16_t>(arguments, offsets, loaded);
         break;
     case 4:
-        load_bytes<uint32_t>(arguments, places, loaded);
+        load_bytes<uint32_t>(arguments, offsets, loaded);
         break;
     default:
-        load_bytes<uint64_t>(arguments, places, loaded);
+        load_bytes<uint64_t>(arguments, offsets, loaded);
     }
 }
 
@@ -65,10 +65,10 @@ TALLOW_INLINE void find_rows(const Arguments& arguments, const uint64_t (&loaded
     if (outside != arguments.index_mark)
         record_index(arguments, outside);
 }
-template <typename Arguments> TALLOW_INLINE int64_t read_row(const Arguments& arguments, uint64_t place) {
-    const uint64_t places[1] = {place};
+template <typename Arguments> TALLOW_INLINE int64_t read_row(const Arguments& arguments, uint64_t offset) {
+    const uint64_t offsets[1] = {offset};
     uint64_t loaded[1];
-    load_indexes(arguments, places, loaded);
+    load_indexes(arguments, offsets, loaded);
     int64_t rows[1];
     find_rows(arguments, loaded, rows);
     return rows[0];

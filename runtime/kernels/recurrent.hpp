@@ -1,4 +1,4 @@
-// One step of recurrent layers and its gradient, apart from the products with weights. Each thread computes `Units`
+// One step of recurrent layers and its gradient, without the products with weights. Each thread computes `Units`
 // consecutive units of a row, and accesses each gate once.
 #pragma once
 
@@ -20,10 +20,10 @@ template <typename Cell, typename T, uint32_t Units> struct UnitGates {
         const T* const bias = pointer_to<const T>(arguments.bias) + first;
 #pragma unroll
         for (uint32_t k = 0; k < Cell::gates; ++k) {
-            const Pack<T, Units> of_x = load_whole<Units>(gates + k * arguments.units),
-                                 of_h = load_whole<Units>(products + k * arguments.units),
+            const Pack<T, Units> of_x = load_pack<Units>(gates + k * arguments.units),
+                                 of_h = load_pack<Units>(products + k * arguments.units),
                                  of_bias =
-                                     arguments.bias ? load_whole<Units>(bias + k * arguments.units) : Pack<T, Units>{};
+                                     arguments.bias ? load_pack<Units>(bias + k * arguments.units) : Pack<T, Units>{};
 #pragma unroll
             for (uint32_t i = 0; i < Units; ++i) {
                 x[i][k] = to_compute(of_x.values[i]);
@@ -48,7 +48,7 @@ template <typename Arguments> TALLOW_INLINE bool has_ended(const Arguments& argu
 }
 
 template <uint32_t Units, typename T> TALLOW_INLINE Pack<T, Units> load_optional(uint64_t address, uint64_t offset) {
-    return address ? load_whole<Units>(pointer_to<const T>(address) + offset) : Pack<T, Units>{};
+    return address ? load_pack<Units>(pointer_to<const T>(address) + offset) : Pack<T, Units>{};
 }
 
 template <typename Cell, typename T, uint32_t Units, typename Arguments>
@@ -67,9 +67,9 @@ TALLOW_INLINE void recurrent_step(const Arguments& arguments) {
                 cell.values[i] = convert<T>(state.cell);
             }
         }
-        store_whole(pointer_to<T>(arguments.hidden) + offset, hidden);
+        store_pack(pointer_to<T>(arguments.hidden) + offset, hidden);
         if constexpr (Cell::has_cell)
-            store_whole(pointer_to<T>(arguments.cell) + offset, cell);
+            store_pack(pointer_to<T>(arguments.cell) + offset, cell);
     });
 }
 
@@ -118,14 +118,14 @@ TALLOW_INLINE void recurrent_gradient(const Arguments& arguments) {
         const uint64_t begin = uint64_t{row} * Cell::gates * arguments.units + first;
 #pragma unroll
         for (uint32_t k = 0; k < Cell::gates; ++k) {
-            store_whole(pointer_to<T>(arguments.of_gates) + begin + k * arguments.units, of_input[k]);
+            store_pack(pointer_to<T>(arguments.of_gates) + begin + k * arguments.units, of_input[k]);
             if constexpr (!Cell::has_cell)
-                store_whole(pointer_to<T>(arguments.of_products) + begin + k * arguments.units, of_products[k]);
+                store_pack(pointer_to<T>(arguments.of_products) + begin + k * arguments.units, of_products[k]);
         }
         if (arguments.of_hidden)
-            store_whole(pointer_to<T>(arguments.of_hidden) + offset, of_hidden);
+            store_pack(pointer_to<T>(arguments.of_hidden) + offset, of_hidden);
         if constexpr (Cell::has_cell)
-            store_whole(pointer_to<T>(arguments.of_cell) + offset, of_cell);
+            store_pack(pointer_to<T>(arguments.of_cell) + offset, of_cell);
     });
 }
 

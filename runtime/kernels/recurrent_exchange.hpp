@@ -103,14 +103,14 @@ template <typename T, uint32_t Count> struct Awaited {
         if constexpr (bytes % 16 == 0) {
 #pragma unroll
             for (uint32_t w = 0; w < words; w += 4)
-                poll_whole(address + 4 * w, bits + w);
+                poll_access(address + 4 * w, bits + w);
         } else {
 #pragma unroll
             for (uint32_t w = 0; w < words; w += 2)
                 split(poll<uint64_t>(address + 4 * w), bits + w);
         }
     }
-    static TALLOW_INLINE void poll_whole(const uint8_t* address, uint32_t* to) {
+    static TALLOW_INLINE void poll_access(const uint8_t* address, uint32_t* to) {
 #if defined(TALLOW_NVIDIA)
         asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -26,7 +26,7 @@ TALLOW_INLINE Value join_sums(Value (&sums)[subgroup_lanes], uint32_t lane) {
     const bool is_upper = (lane & Width) != 0;
 #pragma unroll
     for (uint32_t i = 0; i < Width; ++i) {
-        // Read before one is chosen: a choice of places would keep the array in memory.
+        // Read before one is chosen: a choice of addresses would keep the array in memory.
         const Value low = sums[i], high = sums[i + Width];
         sums[i] = (is_upper ? high : low) + shuffle_xor(is_upper ? low : high, Width);
     }
@@ -69,7 +69,7 @@ TALLOW_INLINE float weight_of(const Arguments& arguments, uint32_t gate, uint32_
 template <typename Cell, typename T, uint32_t Keys, typename Arguments>
 TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
     constexpr uint32_t width = Keys * subgroup_lanes, gate_lanes = 4, row_lanes = units_of_subgroup * gate_lanes;
-    constexpr uint32_t rows_joined = subgroup_lanes / row_lanes, in_pack = 4, in_access = access_bytes / sizeof(T);
+    constexpr uint32_t rows_at_once = subgroup_lanes / row_lanes, in_pack = 4, in_access = access_bytes / sizeof(T);
     constexpr uint32_t accesses = rows_per_tile * width / in_access / block_size;
     static_assert(Cell::gates <= gate_lanes && Keys % in_pack == 0, "a lane for each gate");
     __shared__ Pack<float, in_pack> tiles[2][rows_per_tile][width / in_pack];
@@ -123,7 +123,7 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
         const uint64_t position = position_of(arguments, step);
         const uint32_t rows = part.rows(arguments);
         for (uint32_t first = 0; first < rows; first += rows_per_tile) {
-            constexpr uint32_t joins = rows_per_tile / rows_joined;
+            constexpr uint32_t joins = rows_per_tile / rows_at_once;
             // What other blocks do not write is read before waiting for them.
             float x[joins];
             T cell[joins];
@@ -132,7 +132,7 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
             const T* const cells = states_before(own, own.cell, own.last_cell, step);
 #pragma unroll
             for (uint32_t n = 0; n < joins; ++n) {
-                const uint32_t r = first + n * rows_joined + lane / row_lanes, row = part.first_row + r;
+                const uint32_t r = first + n * rows_at_once + lane / row_lanes, row = part.first_row + r;
                 is_here[n] = has_gate && r < rows;
                 const T* const gates =
                     pointer_to<const T>(own.gates) + position * own.gates_step + row * own.gates_stride;
@@ -161,16 +161,16 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
                 load(is_last ? step + 1 : step, is_last ? 0 : first + rows_per_tile);
 #pragma unroll
             for (uint32_t n = 0; n < joins; ++n) {
-                if (first + n * rows_joined >= rows)
+                if (first + n * rows_at_once >= rows)
                     continue;
                 float sums[subgroup_lanes] = {};
 #pragma unroll
-                for (uint32_t i = 0; i < rows_joined; ++i) {
-                    if (first + n * rows_joined + i >= rows)
+                for (uint32_t i = 0; i < rows_at_once; ++i) {
+                    if (first + n * rows_at_once + i >= rows)
                         continue;
 #pragma unroll
                     for (uint32_t j = 0; j < Keys; j += in_pack) {
-                        const auto keys = tile[n * rows_joined + i][j / in_pack * subgroup_lanes + lane];
+                        const auto keys = tile[n * rows_at_once + i][j / in_pack * subgroup_lanes + lane];
 #pragma unroll
                         for (uint32_t u = 0; u < units_of_subgroup; ++u)
 #pragma unroll
@@ -193,7 +193,7 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
                 }
                 if (!is_here[n])
                     continue;
-                const uint32_t r = n * rows_joined + lane / row_lanes;
+                const uint32_t r = n * rows_at_once + lane / row_lanes;
                 const uint64_t of_row = position * own.rows + part.first_row + first + r;
                 if (gate == 0) {
                     const float before = tile[r][unit / in_pack].values[unit % in_pack];
@@ -218,15 +218,15 @@ TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
 // The code is executed once a step, by few threads: its loops stay loops, so that an instruction cache holds it.
 template <typename Cell, typename T, uint32_t Keys, typename Arguments>
 TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
-    constexpr uint32_t own_keys = Keys / 2, parts = 2 * Cell::gates, rows_joined = subgroup_lanes / group_units;
+    constexpr uint32_t own_keys = Keys / 2, parts = 2 * Cell::gates, rows_at_once = subgroup_lanes / group_units;
     constexpr uint32_t width = Keys * subgroup_lanes, in_access = access_bytes / sizeof(T);
     constexpr uint32_t in_pack = own_keys < in_access ? own_keys : in_access;
     // Factors of up to four rows travel together, in up to four accesses of each thread, and lie in shared memory.
     constexpr uint32_t row_accesses = Cell::gates * width / in_access, fitting_rows = 4 * block_size / row_accesses;
-    constexpr uint32_t rows_staged = fitting_rows < 4 ? rows_joined : 4;
+    constexpr uint32_t rows_staged = fitting_rows < 4 ? rows_at_once : 4;
     constexpr uint32_t staged_accesses = rows_staged * row_accesses;
     constexpr uint32_t accesses = (staged_accesses + block_size - 1) / block_size;
-    static_assert(parts <= subgroups_per_block && fitting_rows >= rows_joined, "two subgroups for each gate");
+    static_assert(parts <= subgroups_per_block && fitting_rows >= rows_at_once, "two subgroups for each gate");
     __shared__ Pack<uint32_t, access_bytes / 4> staged[staged_accesses];
     __shared__ float sums_of_subgroups[parts][block_size];
     const SequencePart part(arguments);
@@ -314,17 +314,17 @@ TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
             if (is_loaded)
                 load(left, first + rows_staged);
 #pragma unroll 1
-            for (uint32_t i = 0; i < rows_staged; i += rows_joined) {
+            for (uint32_t i = 0; i < rows_staged; i += rows_at_once) {
                 if (subgroup >= parts || first + i >= rows)
                     continue;
                 float sums[subgroup_lanes] = {};
 #pragma unroll
-                for (uint32_t r = 0; r < rows_joined; ++r) {
+                for (uint32_t r = 0; r < rows_at_once; ++r) {
                     const T* const row_of_gate =
                         reinterpret_cast<const T*>(staged + (i + r) * row_accesses) + gate * width + first_key;
 #pragma unroll
                     for (uint32_t j = 0; j < own_keys; j += in_pack) {
-                        const auto factors = load_whole<in_pack>(row_of_gate + j);
+                        const auto factors = load_pack<in_pack>(row_of_gate + j);
 #pragma unroll
                         for (uint32_t m = 0; m < in_pack; ++m)
 #pragma unroll

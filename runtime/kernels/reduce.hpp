@@ -20,26 +20,28 @@ template <typename State> TALLOW_INLINE State shuffle_state(State state, uint32_
     else
         return shuffle_xor(state, mask);
 }
-TALLOW_INLINE Placed shuffle_state(Placed state, uint32_t mask) {
+TALLOW_INLINE RankAndPosition shuffle_state(RankAndPosition state, uint32_t mask) {
     return {shuffle_xor(state.rank, mask), shuffle_xor(state.index, mask)};
 }
 
-// Teams are powers of two, so that a thread finds its team and its place there without a division.
-TALLOW_INLINE uint32_t place_in_team(uint32_t team) {
-    return thread_index() & (team - 1);
+// Subgroups are powers of two, so that a thread computes its subgroup and its lane without a division.
+TALLOW_INLINE uint32_t lane_in_subgroup(uint32_t subgroup_size) {
+    return thread_index() & (subgroup_size - 1);
 }
-TALLOW_INLINE uint32_t teams_in(uint32_t threads, uint32_t team) {
-    return threads >> count_bits(team - 1);
+TALLOW_INLINE uint32_t subgroups_in(uint32_t threads, uint32_t subgroup_size) {
+    return threads >> count_bits(subgroup_size - 1);
 }
 
-static_assert(is_power_of_two<row_team> && row_team <= wave_size, "a team is part of a wave, or a block");
+static_assert(is_power_of_two<row_subgroup> && row_subgroup <= wave_size,
+              "a subgroup_size is part of a wave, or a block");
 
-// Joins the states of `team` threads side by side, a power of two up to row_team or the whole block; the first gets it.
-template <typename Op, typename State> TALLOW_INLINE State reduce_team(State state, uint32_t team) {
-    const uint32_t lanes = team < wave_size ? team : wave_size;
+// Combines the states of `subgroup_size` adjacent threads, a power of two up to row_subgroup or all of the block; the
+// first gets it.
+template <typename Op, typename State> TALLOW_INLINE State reduce_subgroup(State state, uint32_t subgroup_size) {
+    const uint32_t lanes = subgroup_size < wave_size ? subgroup_size : wave_size;
     for (uint32_t mask = lanes / 2; mask > 0; mask /= 2)
         state = Op::combine(state, shuffle_state(state, mask));
-    if (team == block_size) {
+    if (subgroup_size == block_size) {
         __shared__ State waves[waves_per_block];
         if (lane_index() == 0)
             waves[wave_index()] = state;
@@ -53,7 +55,7 @@ template <typename Op, typename State> TALLOW_INLINE State reduce_team(State sta
     return state;
 }
 
-// Elements First .. First + Count of a pack joined as a tree, which for sums is both short and accurate.
+// Elements First .. First + Count of a pack combined as a tree, which for sums is both short and accurate.
 template <typename Op, uint32_t First, uint32_t Count, uint32_t N, typename T>
 TALLOW_INLINE typename Op::State reduce_part(const Pack<T, N>& pack, uint32_t index) {
     if constexpr (Count == 1)
@@ -88,12 +90,13 @@ TALLOW_INLINE typename Op::State reduce_pack(const Pack<T, N>& pack, uint32_t in
         return reduce_part<Op, 0, N>(pack, index);
 }
 
-// Elements [begin, end) of a dense row, taken by `team` threads, whole accesses but for the two ends. A thread has
-// several packs in flight and a state for each, fewer where states take more registers. Where packs join more quickly
-// among themselves it has one state, and one pack of bytes, of which AMD's compilers would spill scalar registers.
+// Elements [begin, end) of a dense row, taken by `subgroup_size` threads, in packs but for the two ends. A thread
+// has several packs in flight and a state for each, fewer where states take more registers. Where packs join more
+// quickly among themselves it has one state, and one pack of bytes, of which AMD's compilers would spill scalar
+// registers.
 template <typename Op, typename T>
 TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint32_t end, uint32_t lane,
-                                              uint32_t team) {
+                                              uint32_t subgroup_size) {
     constexpr uint32_t length = access_bytes / sizeof(T);
     constexpr bool is_one = has_count<typename Op::State> || has_highest<typename Op::State>;
     constexpr bool are_many = is_one || sizeof(typename Op::State) < 8 || sizeof(T) < 4;
@@ -106,30 +109,32 @@ TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint
 #pragma unroll
     for (uint32_t p = 0; p < parts; ++p)
         states[p] = Op::identity();
-    for (uint32_t i = begin + lane; i < head; i += team)
+    for (uint32_t i = begin + lane; i < head; i += subgroup_size)
         states[0] = Op::combine(states[0], Op::element(row[i], i));
     uint32_t pack = lane;
-    for (; pack + (parts - 1) * team < packs; pack += parts * team) {
+    for (; pack + (parts - 1) * subgroup_size < packs; pack += parts * subgroup_size) {
         Pack<T, length> loaded[parts];
 #pragma unroll
         for (uint32_t p = 0; p < parts; ++p)
-            loaded[p] = load_whole<length>(row + head + (pack + p * team) * length);
+            loaded[p] = load_pack<length>(row + head + (pack + p * subgroup_size) * length);
         if constexpr (is_one) {
             auto together = reduce_pack<Op>(loaded[0], head + pack * length);
 #pragma unroll
             for (uint32_t p = 1; p < parts; ++p)
-                together = Op::combine(together, reduce_pack<Op>(loaded[p], head + (pack + p * team) * length));
+                together =
+                    Op::combine(together, reduce_pack<Op>(loaded[p], head + (pack + p * subgroup_size) * length));
             states[0] = Op::combine(states[0], together);
         } else {
 #pragma unroll
             for (uint32_t p = 0; p < parts; ++p)
-                states[p] = Op::combine(states[p], reduce_pack<Op>(loaded[p], head + (pack + p * team) * length));
+                states[p] =
+                    Op::combine(states[p], reduce_pack<Op>(loaded[p], head + (pack + p * subgroup_size) * length));
         }
     }
-    for (; pack < packs; pack += team)
+    for (; pack < packs; pack += subgroup_size)
         states[0] = Op::combine(states[0],
-                                reduce_pack<Op>(load_whole<length>(row + head + pack * length), head + pack * length));
-    for (uint32_t i = head + packs * length + lane; i < end; i += team)
+                                reduce_pack<Op>(load_pack<length>(row + head + pack * length), head + pack * length));
+    for (uint32_t i = head + packs * length + lane; i < end; i += subgroup_size)
         states[0] = Op::combine(states[0], Op::element(row[i], i));
 #pragma unroll
     for (uint32_t half = is_one ? 0 : parts / 2; half > 0; half /= 2)
@@ -142,9 +147,9 @@ TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint
 // Elements [begin, end) of the reduced dims, wherever they are.
 template <typename Op, typename T, typename Arguments>
 TALLOW_INLINE typename Op::State reduce_scattered(const Arguments& arguments, const T* source, uint32_t begin,
-                                                  uint32_t end, uint32_t lane, uint32_t team) {
+                                                  uint32_t end, uint32_t lane, uint32_t subgroup_size) {
     typename Op::State state = Op::identity();
-    for (uint32_t i = begin + lane; i < end; i += team) {
+    for (uint32_t i = begin + lane; i < end; i += subgroup_size) {
         uint64_t offsets[1];
         locate_between(arguments, 0, arguments.reduced_rank, i, offsets);
         state = Op::combine(state, Op::element(source[offsets[0]], i));
@@ -154,28 +159,28 @@ TALLOW_INLINE typename Op::State reduce_scattered(const Arguments& arguments, co
 
 // The result of one output, or with several splits the state of one part of it.
 template <typename Op, typename Arguments>
-TALLOW_INLINE void store_state(const Arguments& arguments, uint32_t place, typename Op::State state) {
+TALLOW_INLINE void store_state(const Arguments& arguments, uint32_t index, typename Op::State state) {
     if (arguments.splits == 1)
-        pointer_to<typename Op::Result>(arguments.result)[place] = Op::result(state, arguments.count, arguments);
+        pointer_to<typename Op::Result>(arguments.result)[index] = Op::result(state, arguments.count, arguments);
     else
-        pointer_to<typename Op::State>(arguments.result)[place] = state;
+        pointer_to<typename Op::State>(arguments.result)[index] = state;
 }
 
 // The same of a state without scaled squares that takes none.
 template <typename Op, typename Arguments, typename Known>
-TALLOW_INLINE void store_unscaled(const Arguments& arguments, uint32_t place, const Known& known) {
+TALLOW_INLINE void store_unscaled(const Arguments& arguments, uint32_t index, const Known& known) {
     if (arguments.splits == 1)
-        pointer_to<typename Op::Result>(arguments.result)[place] =
+        pointer_to<typename Op::Result>(arguments.result)[index] =
             Op::result_in_units(known.result(), 1, arguments.count, arguments);
     else
-        pointer_to<typename Op::State>(arguments.result)[place] = state_from(known);
+        pointer_to<typename Op::State>(arguments.result)[index] = state_from(known);
 }
 
-// The state of the elements of one output and split, which a team joins; that of none beyond the last row.
+// The state of the elements of one output and split, which a subgroup joins; that of none beyond the last row.
 template <typename Op, typename T, typename Arguments>
 TALLOW_INLINE typename Op::State reduce_row(const Arguments& arguments, uint32_t row, uint32_t rows, bool is_dense) {
-    const uint32_t team = arguments.team;
-    const uint32_t lane = place_in_team(team);
+    const uint32_t subgroup_size = arguments.subgroup_size;
+    const uint32_t lane = lane_in_subgroup(subgroup_size);
     typename Op::State state = Op::identity();
     if (row < rows) {
         const uint32_t split = row / arguments.outputs;
@@ -184,20 +189,20 @@ TALLOW_INLINE typename Op::State reduce_row(const Arguments& arguments, uint32_t
         uint64_t offsets[1];
         locate_between(arguments, arguments.reduced_rank, arguments.rank, row - split * arguments.outputs, offsets);
         const T* const source = pointer_to<const T>(arguments.source) + offsets[0];
-        state = is_dense ? reduce_dense<Op>(source, begin, end, lane, team)
-                         : reduce_scattered<Op>(arguments, source, begin, end, lane, team);
+        state = is_dense ? reduce_dense<Op>(source, begin, end, lane, subgroup_size)
+                         : reduce_scattered<Op>(arguments, source, begin, end, lane, subgroup_size);
     }
-    return reduce_team<Op>(state, team);
+    return reduce_subgroup<Op>(state, subgroup_size);
 }
 
-// A team of threads for each output and split: for reduced dims that are innermost, or that nothing better fits.
+// A subgroup of threads for each output and split: for reduced dims that are innermost, or that nothing better fits.
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce_rows(const Arguments& arguments) {
     using State = typename Op::State;
-    const uint32_t lane = place_in_team(arguments.team);
-    const uint32_t rows_per_block = teams_in(block_size, arguments.team);
+    const uint32_t lane = lane_in_subgroup(arguments.subgroup_size);
+    const uint32_t rows_per_block = subgroups_in(block_size, arguments.subgroup_size);
     const uint32_t rows = arguments.outputs * arguments.splits;
     for (uint32_t base = block_index() * rows_per_block; base < rows; base += grid_blocks() * rows_per_block) {
-        const uint32_t row = base + teams_in(thread_index(), arguments.team);
+        const uint32_t row = base + subgroups_in(thread_index(), arguments.subgroup_size);
         const bool is_stored = lane == 0 && row < rows;
         if constexpr (has_plain<State>) {
             const auto known =
@@ -205,7 +210,7 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
             const bool is_odd = row < rows && needs_elements(known);
             if (is_stored && !is_odd)
                 store_unscaled<Op>(arguments, row, known);
-            // All teams of a wave read their rows again, because their threads exchange states.
+            // All subgroups of a wave read their rows again, because their threads exchange states.
             if (ballot(is_odd) != 0) {
                 const State scaled = reduce_row<Op, T>(arguments, row, rows, false);
                 if (is_stored && is_odd)
@@ -221,15 +226,15 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
 
 // The quotient of two sums, each with the bits that reduce_rows gives it.
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void ratio_of_sums(const Arguments& arguments) {
-    const uint32_t team = arguments.team;
+    const uint32_t subgroup_size = arguments.subgroup_size;
     T sums[2];
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
         const T* const source = pointer_to<const T>(i == 0 ? arguments.source : arguments.divisor);
         T sum = 0;
-        if (thread_index() < team)
-            sum = reduce_dense<Op>(source, 0, arguments.length, thread_index(), team);
-        sums[i] = reduce_team<Op>(sum, team);
+        if (thread_index() < subgroup_size)
+            sum = reduce_dense<Op>(source, 0, arguments.length, thread_index(), subgroup_size);
+        sums[i] = reduce_subgroup<Op>(sum, subgroup_size);
     }
     if (block_index() == 0 && thread_index() == 0) {
         pointer_to<T>(arguments.result)[0] = sums[0] / sums[1];
@@ -238,20 +243,20 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void ratio_
     }
 }
 
-static_assert(is_power_of_two<reduce_in_flight> && reduce_in_flight > 1, "states are joined in halves");
+static_assert(is_power_of_two<reduce_in_flight> && reduce_in_flight > 1, "states are combined pairwise");
 
 // How many outputs side by side a thread keeps.
 template <typename T> constexpr uint32_t column_pack = column_elements<sizeof(T)>;
 
-// Row `row` of a pack of outputs, of which `left` exist. Whole says that every row can be read in one access: asked for
-// once, outside of the loop, it leaves the loads of several rows in flight together.
-template <bool Whole, typename T, typename Arguments>
+// Row `row` of a pack of outputs, of which `left` exist. IsAligned says that every row can be read in one access:
+// tested once, outside of the loop, it leaves the loads of several rows in flight together.
+template <bool IsAligned, typename T, typename Arguments>
 TALLOW_INLINE Pack<T, column_pack<T>> load_row_of_columns(const Arguments& arguments, const T* source, uint32_t row,
                                                           uint32_t left) {
     uint64_t offsets[1];
     locate_between(arguments, 0, arguments.reduced_rank, row, offsets);
-    if constexpr (Whole)
-        return load_whole<column_pack<T>>(source + offsets[0]);
+    if constexpr (IsAligned)
+        return load_pack<column_pack<T>>(source + offsets[0]);
     else
         return load_some<column_pack<T>>(source + offsets[0], 1, left);
 }
@@ -266,7 +271,7 @@ template <typename State, uint32_t N> TALLOW_INLINE void share_count(State (&sta
 }
 
 // Rows begin, begin + step, .. below end, added to the states of a pack of outputs.
-template <bool Whole, typename Op, typename T, typename Arguments>
+template <bool IsAligned, typename Op, typename T, typename Arguments>
 TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* source, uint32_t begin, uint32_t end,
                                       uint32_t step, uint32_t left, typename Op::State (&states)[column_pack<T>]) {
     constexpr uint32_t length = column_pack<T>;
@@ -275,7 +280,7 @@ TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* sourc
         Pack<T, length> loaded[reduce_in_flight];
 #pragma unroll
         for (uint32_t r = 0; r < reduce_in_flight; ++r)
-            loaded[r] = load_row_of_columns<Whole>(arguments, source, row + r * step, left);
+            loaded[r] = load_row_of_columns<IsAligned>(arguments, source, row + r * step, left);
         share_count(states);
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i) {
@@ -287,7 +292,7 @@ TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* sourc
         }
     }
     for (; row < end; row += step) {
-        const Pack<T, length> loaded = load_row_of_columns<Whole>(arguments, source, row, left);
+        const Pack<T, length> loaded = load_row_of_columns<IsAligned>(arguments, source, row, left);
         share_count(states);
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i)
@@ -298,7 +303,7 @@ TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* sourc
 // Those outputs of packs whose squares overflowed or underflowed, one output of each pack after the other.
 template <typename Op, typename T, typename Arguments>
 TALLOW_INLINE void reduce_columns_again(const Arguments& arguments, const T* source, uint32_t begin, uint32_t end,
-                                        uint32_t left, uint32_t place, uint32_t odd,
+                                        uint32_t left, uint32_t index, uint32_t odd,
                                         typename Op::State (&shared)[block_size]) {
     __shared__ uint32_t any_odd;
     if (thread_index() == 0)
@@ -307,9 +312,9 @@ TALLOW_INLINE void reduce_columns_again(const Arguments& arguments, const T* sou
     if (odd != 0)
         any_odd = 1;
     synchronize_block();
-    const uint32_t team = arguments.team;
-    const uint32_t together = teams_in(block_size, team);
-    const uint32_t down = teams_in(thread_index(), team);
+    const uint32_t subgroup_size = arguments.subgroup_size;
+    const uint32_t together = subgroups_in(block_size, subgroup_size);
+    const uint32_t down = subgroups_in(thread_index(), subgroup_size);
     for (uint32_t i = 0; any_odd != 0 && i < column_pack<T>; ++i) {
         typename Op::State state = Op::identity();
         if (i < left)
@@ -318,17 +323,18 @@ TALLOW_INLINE void reduce_columns_again(const Arguments& arguments, const T* sou
         synchronize_block();
         for (uint32_t half = together / 2; half > 0; half /= 2) {
             if (down < half)
-                shared[thread_index()] = Op::combine(shared[thread_index()], shared[thread_index() + half * team]);
+                shared[thread_index()] =
+                    Op::combine(shared[thread_index()], shared[thread_index() + half * subgroup_size]);
             synchronize_block();
         }
         if ((odd >> i & 1) != 0)
-            store_state<Op>(arguments, place + i, shared[thread_index()]);
+            store_state<Op>(arguments, index + i, shared[thread_index()]);
         synchronize_block();
     }
 }
 
-// Threads across the outputs, which are dense in the innermost kept dim; the block's other threads share the rows out.
-// The dims count packs of outputs: `inner` is the size of the innermost kept dim in elements.
+// Threads across the outputs, which are dense in the innermost remaining dim; the block's other threads share the rows.
+// The dims count packs of outputs: `inner` is the size of the innermost remaining dim in elements.
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce_columns(const Arguments& arguments) {
     using Joins = typename WithoutScaling<Op>::type;
     using State = typename Joins::State;
@@ -345,17 +351,17 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
     };
     __shared__ Exchanged exchanged;
     Part(&shared)[length / alike][block_size] = exchanged.parts;
-    const uint32_t team = arguments.team;
-    const uint32_t together = teams_in(block_size, team);
-    const uint32_t across = place_in_team(team);
-    const uint32_t down = teams_in(thread_index(), team);
-    const uint32_t blocks_across = (arguments.packs + team - 1) / team;
+    const uint32_t subgroup_size = arguments.subgroup_size;
+    const uint32_t together = subgroups_in(block_size, subgroup_size);
+    const uint32_t across = lane_in_subgroup(subgroup_size);
+    const uint32_t down = subgroups_in(thread_index(), subgroup_size);
+    const uint32_t blocks_across = (arguments.packs + subgroup_size - 1) / subgroup_size;
     bool even_rows = true;
     for (uint32_t d = 0; d < arguments.reduced_rank; ++d)
         even_rows = even_rows && arguments.strides[d] % length == 0;
     for (uint32_t block = block_index(); block < blocks_across * arguments.splits; block += grid_blocks()) {
         const uint32_t split = block / blocks_across;
-        const uint32_t pack = (block - split * blocks_across) * team + across;
+        const uint32_t pack = (block - split * blocks_across) * subgroup_size + across;
         const uint32_t begin = split * arguments.chunk;
         const uint32_t end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
         State states[length];
@@ -387,7 +393,7 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
 #pragma unroll
                 for (uint32_t i = 0; i < length / alike; ++i) {
                     Part part = shared[i][thread_index()];
-                    const Part other = shared[i][thread_index() + half * team];
+                    const Part other = shared[i][thread_index() + half * subgroup_size];
 #pragma unroll
                     for (uint32_t k = 0; k < alike; ++k)
                         part.values[k] = Joins::combine(part.values[k], other.values[k]);
@@ -395,7 +401,7 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
                 }
             synchronize_block();
         }
-        const uint32_t place = split * arguments.outputs + pack / arguments.packs_per_row * arguments.inner + column;
+        const uint32_t index = split * arguments.outputs + pack / arguments.packs_per_row * arguments.inner + column;
         // A bit for each output whose rows are needed again.
         [[maybe_unused]] uint32_t odd = 0;
         if (down == 0 && pack < arguments.packs) {
@@ -408,40 +414,41 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
                         continue;
                     if constexpr (has_plain<typename Op::State>) {
                         odd |= (needs_elements(part.values[k]) ? 1U : 0U) << (i + k);
-                        store_unscaled<Op>(arguments, place + i + k, part.values[k]);
+                        store_unscaled<Op>(arguments, index + i + k, part.values[k]);
                     } else {
-                        store_state<Op>(arguments, place + i + k, part.values[k]);
+                        store_state<Op>(arguments, index + i + k, part.values[k]);
                     }
                 }
             }
         }
         synchronize_block();
         if constexpr (has_plain<typename Op::State>)
-            reduce_columns_again<Op>(arguments, source, begin + down, end, pack < arguments.packs ? left : 0, place,
+            reduce_columns_again<Op>(arguments, source, begin + down, end, pack < arguments.packs ? left : 0, index,
                                      odd, exchanged.scaled);
     }
 }
 
-// The second pass: `team` threads join the `splits` states of each output. Outputs side by side are read side by side.
+// The second pass: `subgroup_size` threads join the `splits` states of each output. Outputs side by side are read side
+// by side.
 template <typename Op, typename Arguments> TALLOW_INLINE void reduce_finish(const Arguments& arguments) {
     using State = typename Op::State;
     __shared__ State shared[block_size];
-    const uint32_t team = arguments.team;
-    const uint32_t together = teams_in(block_size, team);
-    const uint32_t across = place_in_team(together);
-    const uint32_t down = teams_in(thread_index(), together);
+    const uint32_t subgroup_size = arguments.subgroup_size;
+    const uint32_t together = subgroups_in(block_size, subgroup_size);
+    const uint32_t across = lane_in_subgroup(together);
+    const uint32_t down = subgroups_in(thread_index(), together);
     const State* const states = pointer_to<const State>(arguments.source);
     for (uint32_t base = block_index() * together; base < arguments.outputs; base += grid_blocks() * together) {
         const uint32_t output = base + across;
         State state = Op::identity();
-        // Several loads are in flight together.
-        for (uint32_t first = down; first < arguments.splits; first += reduce_in_flight * team) {
+        // Several loads are in flight at once.
+        for (uint32_t first = down; first < arguments.splits; first += reduce_in_flight * subgroup_size) {
             State loaded[reduce_in_flight];
 #pragma unroll
             for (uint32_t i = 0; i < reduce_in_flight; ++i) {
-                const uint32_t split = first + i * team;
-                const bool is_there = split < arguments.splits && output < arguments.outputs;
-                loaded[i] = is_there ? states[split * arguments.outputs + output] : Op::identity();
+                const uint32_t split = first + i * subgroup_size;
+                const bool is_present = split < arguments.splits && output < arguments.outputs;
+                loaded[i] = is_present ? states[split * arguments.outputs + output] : Op::identity();
             }
 #pragma unroll
             for (uint32_t i = 0; i < reduce_in_flight; ++i)
@@ -449,7 +456,7 @@ template <typename Op, typename Arguments> TALLOW_INLINE void reduce_finish(cons
         }
         shared[thread_index()] = state;
         synchronize_block();
-        for (uint32_t half = team / 2; half > 0; half /= 2) {
+        for (uint32_t half = subgroup_size / 2; half > 0; half /= 2) {
             if (down < half)
                 shared[thread_index()] = Op::combine(shared[thread_index()], shared[thread_index() + half * together]);
             synchronize_block();

@@ -10,7 +10,7 @@ template <uint32_t N, typename Value> TALLOW_INLINE void load_angles(const float
     constexpr uint32_t length = N < 4 ? N : 4;
 #pragma unroll
     for (uint32_t begin = 0; begin < N; begin += length) {
-        const Pack<float, length> pack = load_whole<length>(table + begin);
+        const Pack<float, length> pack = load_pack<length>(table + begin);
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i)
             angles[begin + i] = pack.values[i];
@@ -18,11 +18,11 @@ template <uint32_t N, typename Value> TALLOW_INLINE void load_angles(const float
 }
 
 // The first row of the tables, or row 0 and a record where that is none of the `size` from which all tokens have one.
-template <typename Arguments> TALLOW_INLINE uint64_t first_angles(const Arguments& arguments, uint64_t place) {
-    const uint64_t places[1] = {place};
+template <typename Arguments> TALLOW_INLINE uint64_t first_angles(const Arguments& arguments, uint64_t offset) {
+    const uint64_t offsets[1] = {offset};
     uint64_t loaded[1] = {arguments.position};
     if (arguments.indexes)
-        load_indexes(arguments, places, loaded);
+        load_indexes(arguments, offsets, loaded);
     const int64_t index = index_of(arguments, loaded[0]);
     if (static_cast<uint64_t>(index) < arguments.size)
         return static_cast<uint64_t>(index);
@@ -54,8 +54,8 @@ TALLOW_INLINE void store_side(T* elements, const Registers<Bytes>& access) {
 }
 
 // A thread rotates some pairs of one token in `rotated` heads, rope_heads at a time, which have the angles in common:
-// pairs of neighbours, or of elements half a row apart. The dims count such threads; of the operands 0 is the source,
-// 1 the result, 2 the tables, 3 the positions, and 4 the number of the first head.
+// pairs of neighbours, or of elements at a distance of half a row. The dims count such threads; of the operands 0 is
+// the source, 1 the result, 2 the tables, 3 the positions, and 4 the number of the first head.
 template <typename T, bool Interleaved, bool Packed, typename Arguments>
 TALLOW_INLINE void rotate_pairs(const Arguments& arguments) {
     using Value = compute_type<T>;

@@ -8,8 +8,9 @@ namespace tallow {
 
 // The most numbers to which one of the first passes reduces.
 template <typename Functor, uint32_t Passes>
-constexpr uint32_t max_joined = largest<max_joined<Functor, Passes - 1>, Functor::template Joined<Passes - 1>::count>;
-template <typename Functor> constexpr uint32_t max_joined<Functor, 0> = 1;
+constexpr uint32_t max_reduced =
+    largest<max_reduced<Functor, Passes - 1>, Functor::template Reduced<Passes - 1>::count>;
+template <typename Functor> constexpr uint32_t max_reduced<Functor, 0> = 1;
 
 // A thread's part of a column: vectors `down`, down + together and so on. It has up to `Loaded` of them in registers;
 // where that is 0, it reads them again in every pass. If `Rescales`, it makes passes of sums that are rescaled with
@@ -29,8 +30,9 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
 
     template <typename Arguments>
     TALLOW_INLINE RowColumn(const Arguments& arguments, uint32_t outer, uint32_t column)
-        : across(arguments.across), length(arguments.length), down(teams_in(thread_index(), arguments.team)),
-          together(teams_in(block_size, arguments.team)) {
+        : across(arguments.across), length(arguments.length),
+          down(subgroups_in(thread_index(), arguments.subgroup_size)),
+          together(subgroups_in(block_size, arguments.subgroup_size)) {
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k) {
             const uint64_t first = outer * arguments.outer[k] + (across >> k & 1 ? column : 0);
@@ -43,13 +45,13 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k) {
                     loaded[k][v] = Vector{};
-                    if (is_kept(k) && down + v * together < length)
+                    if (is_resident(k) && down + v * together < length)
                         loaded[k][v] = load(k, down + v * together);
                 }
         }
     }
-    static TALLOW_INLINE bool is_kept(uint32_t k) {
-        return (kept_operands<Functor, T, N, in_flight> >> k & 1) != 0;
+    static TALLOW_INLINE bool is_resident(uint32_t k) {
+        return (resident_operands<Functor, T, N, in_flight> >> k & 1) != 0;
     }
     TALLOW_INLINE Vector load(uint32_t k, uint32_t position) const {
         const T* const source = operand_at<Functor, T>(sources[k], k, position * along[k]);
@@ -62,7 +64,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
             return load_registers<sizeof(T) * N>(source);
         }
     }
-    // Calls visit(vectors, position) for each vector of the thread, and some behind the end.
+    // Calls visit(vectors, position) for each vector of the thread, and some past the end.
     template <typename Visit> TALLOW_INLINE void visit(Visit visit) {
         if constexpr (Loaded > 0) {
 #pragma unroll
@@ -72,8 +74,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
                 Vector vectors[operands];
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k)
-                    vectors[k] =
-                        is_kept(k) ? packed<Functor, T, N>(k, loaded[k][v]) : load(k, position < length ? position : 0);
+                    vectors[k] = is_resident(k) ? packed<Functor, T, N>(k, loaded[k][v])
+                                                : load(k, position < length ? position : 0);
                 visit(vectors, position);
             }
         } else {
@@ -84,7 +86,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
             });
         }
     }
-    // Calls visit(vectors, first) for the vectors that a thread loads at once, which are `together` apart.
+    // Calls visit(vectors, first) for the vectors that a thread loads at once, with a stride of `together`.
     template <typename Visit> TALLOW_INLINE void visit_together(Visit visit) const {
         for (uint32_t first = down; first < length; first += in_flight * together) {
             Vector vectors[in_flight][operands];
@@ -92,7 +94,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
             for (uint32_t v = 0; v < in_flight; ++v)
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k) {
-                    // In the place of a vector behind the end, one that exists.
+                    // Past the end, a vector that exists.
                     const uint32_t wanted = first + v * together;
                     vectors[v][k] = load(k, wanted < length ? wanted : first);
                 }
@@ -108,12 +110,12 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
         take_elements<Functor, T, N>(vectors, i, elements);
         DerivedValues<Functor, T, N, 0>{}.template derive<Pass>(row, elements, i, position);
         Functor::template contribute<Pass, T>(row, elements, position, terms);
-        combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, position < length);
+        combine_valid<typename Functor::template Reduced<Pass>>(numbers, terms, position < length);
     }
     // Joins the numbers of the threads of each column, for each of them.
     template <typename Joins, uint32_t Max>
     TALLOW_INLINE void join_threads(Value (&numbers)[N][Joins::count], Value (&shared)[N][block_size][Max]) const {
-        const uint32_t team = block_size / together;
+        const uint32_t subgroup_size = block_size / together;
         // The numbers of the pass before may still be read.
         synchronize_block();
 #pragma unroll
@@ -125,7 +127,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
 #pragma unroll
                 for (uint32_t i = 0; i < N; ++i) {
                     Value others[Joins::count];
-                    copy_numbers<Joins::count>(others, shared[i][thread_index() + half * team]);
+                    copy_numbers<Joins::count>(others, shared[i][thread_index() + half * subgroup_size]);
                     Joins::combine(numbers[i], others);
                     copy_numbers<Joins::count>(shared[i][thread_index()], numbers[i]);
                 }
@@ -134,13 +136,13 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
         }
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i)
-            copy_numbers<Joins::count>(numbers[i], shared[i][place_in_team(team)]);
+            copy_numbers<Joins::count>(numbers[i], shared[i][lane_in_subgroup(subgroup_size)]);
     }
     // The maximum of a pass and the sums of the next one.
     template <uint32_t Pass, uint32_t Max>
     TALLOW_INLINE void reduce_both(RowOf<T, Functor> (&rows)[N], Value (&shared)[N][block_size][Max]) const {
-        using Joins = typename Functor::template Joined<Pass>;
-        using Sums = typename Functor::template Joined<Pass + 1>;
+        using Joins = typename Functor::template Reduced<Pass>;
+        using Sums = typename Functor::template Reduced<Pass + 1>;
         Value maximum[N][1], own[N], sums[N][Sums::count];
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i) {
@@ -182,7 +184,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
             reduce_both<Pass>(rows, shared);
             reduce<Pass + 2>(rows, shared);
         } else if constexpr (Pass < Functor::passes) {
-            using Joins = typename Functor::template Joined<Pass>;
+            using Joins = typename Functor::template Reduced<Pass>;
             Value numbers[N][Joins::count];
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
@@ -219,14 +221,15 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
 };
 
 // Threads side by side take vectors side by side, and the other threads of the block share out those below. Registers
-// have no room for vectors of more than three operands: these are read again.
+// cannot hold vectors of more than three operands: these are read again.
 template <typename Functor, typename T, uint32_t N, uint32_t Loaded, typename Arguments>
 TALLOW_INLINE void rows_in_columns(const Arguments& arguments) {
     begin_rows<Functor, T>(arguments, true);
-    __shared__ compute_type<T> shared[N][block_size][max_joined<Functor, Functor::passes>];
-    const uint32_t team = arguments.team;
-    for (uint32_t block = block_index(); block < (arguments.columns + team - 1) / team; block += grid_blocks()) {
-        const uint32_t wanted = block * team + place_in_team(team);
+    __shared__ compute_type<T> shared[N][block_size][max_reduced<Functor, Functor::passes>];
+    const uint32_t subgroup_size = arguments.subgroup_size;
+    for (uint32_t block = block_index(); block < (arguments.columns + subgroup_size - 1) / subgroup_size;
+         block += grid_blocks()) {
+        const uint32_t wanted = block * subgroup_size + lane_in_subgroup(subgroup_size);
         const uint32_t number = wanted < arguments.columns ? wanted : 0;
         const uint32_t outer = number / arguments.columns_across;
         const uint32_t column = (number - outer * arguments.columns_across) * N;

@@ -7,7 +7,7 @@
 
 namespace tallow {
 
-// The joins of passes of several formulas, which are made in one pass.
+// The joins of passes of several formulas, which run in one pass.
 template <uint32_t First, typename... Lists> struct JoinLists;
 template <uint32_t First, typename... Joins> struct JoinLists<First, Types<Joins...>> {
     using type = RowJoins<First, Joins...>;
@@ -16,7 +16,7 @@ template <uint32_t First, typename... Joins, typename... Others, typename... Lis
 struct JoinLists<First, Types<Joins...>, Types<Others...>, Lists...>
     : JoinLists<First, Types<Joins..., Others...>, Lists...> {};
 template <uint32_t First, typename... Passes>
-using JoinedPasses = typename JoinLists<First, typename Passes::List...>::type;
+using CombinedPasses = typename JoinLists<First, typename Passes::List...>::type;
 
 // The bits of a number of each call, which the row has as one of the compute type.
 template <typename Value> TALLOW_INLINE uint64_t bits_of(Value number) {
@@ -74,7 +74,7 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
               uint32_t Count, typename... Elements>
     static TALLOW_INLINE void contribute(const Row& row, Position position, Number (&numbers)[Count],
                                          Elements... elements) {
-        using Joins = typename Functor::template Joined<Pass>;
+        using Joins = typename Functor::template Reduced<Pass>;
         using Value = typename Row::Value;
         const Value own[] = {convert<Value>(to_compute(elements))...};
         Number contributions[Joins::count];
@@ -89,7 +89,7 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
         uint32_t i = 0;
         ((row.known[Known] = own.known[i++]), ...);
     }
-    // Sets what follows from the numbers that the formula is given.
+    // Sets what follows from the numbers that are operands of the formula.
     template <typename T, typename Row> static TALLOW_INLINE void begin(Row& row) {
         RowOf<T, Functor> own = row_of<T>(row);
         begin_constants(own);
@@ -117,9 +117,9 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
     static TALLOW_INLINE RowResults<Functor, T> compute(const Row& row, Position position, Elements... elements) {
         using Value = typename Row::Value;
         const Value own[] = {convert<Value>(to_compute(elements))...};
-        RowResults<Functor, T> made;
-        Functor::template compute<T>(row_of<T>(row), own, position, made.values);
-        return made;
+        RowResults<Functor, T> own_results;
+        Functor::template compute<T>(row_of<T>(row), own, position, own_results.values);
+        return own_results;
     }
 };
 

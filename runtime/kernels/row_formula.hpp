@@ -6,7 +6,7 @@
 //         static constexpr uint32_t results = 1;
 //         static constexpr uint32_t parameters = 1;
 //         static constexpr uint32_t passes = 2;      // reductions, each of which may use those before it
-//         static constexpr uint32_t known = 2;       // numbers of the row: joined, or computed from these in `finish`
+//         static constexpr uint32_t known = 2;       // numbers of the row: reduced, or computed from these in `finish`
 //         static constexpr uint32_t in_registers = 1;  // optional, see operands_in_registers
 //         static constexpr uint32_t rescaled = 2;      // optional, see is_rescaled
 //         static constexpr uint32_t padding = 1;       // optional, see has_padding
@@ -19,20 +19,20 @@
 //         static constexpr uint32_t numbers = 1;       // optional, see row_numbers
 //         static constexpr uint32_t number_results = 1;   // optional, see number_results
 //         static constexpr bool has_begin = true;         // optional, see begin_constants
-//         template <uint32_t Pass> struct Joined;    // RowJoins: what pass Pass reduces
+//         template <uint32_t Pass> struct Reduced;    // RowJoins: what pass Pass reduces
 //         // What one element contributes to each of the joins of a pass: numbers of the compute type, or products.
 //         template <uint32_t Pass, typename T, typename Number>
 //         static void contribute(const RowOf<T, Softmin>& row, const compute_type<T> (&elements)[operands],
-//                                compute_type<T> position, Number (&numbers)[Joined<Pass>::count]);
-//         // Sets numbers of the row that follow from those joined so far.
+//                                compute_type<T> position, Number (&numbers)[Reduced<Pass>::count]);
+//         // Sets numbers of the row that follow from those reduced so far.
 //         template <uint32_t Pass, typename T> static void finish(RowOf<T, Softmin>& row);
 //         // The results at one position. Of functors with `number_results`, `conclude` sets those of the row instead.
 //         template <typename T>
 //         static void compute(const RowOf<T, Softmin>& row, const compute_type<T> (&elements)[operands],
 //                             compute_type<T> position, compute_type<T> (&outputs)[results]);
 //     };
-//     template <> struct Softmin::Joined<0> : RowJoins<0, JoinHighest> {};
-//     template <> struct Softmin::Joined<1> : RowJoins<1, JoinSums> {};
+//     template <> struct Softmin::Reduced<0> : RowJoins<0, JoinHighest> {};
+//     template <> struct Softmin::Reduced<1> : RowJoins<1, JoinSums> {};
 #pragma once
 
 #include "arithmetic.hpp"
@@ -233,12 +233,12 @@ constexpr uint32_t rescaled_passes<Functor, typename VoidOf<decltype(Functor::re
 template <typename Functor, uint32_t Pass>
 constexpr bool is_rescaled = Pass < Functor::passes && (rescaled_passes<Functor> >> Pass & 1) != 0;
 
-// Whether there are elements that contribute nothing to any reduction, which kernels put behind the end of a row: -inf
+// Whether there are elements that contribute nothing to any reduction, which pad the end of a row: -inf
 // of operand k where bit k of `padding` is set, and 0 where it is clear.
 template <typename Functor, typename = void> constexpr bool has_padding = false;
 template <typename Functor>
 constexpr bool has_padding<Functor, typename VoidOf<decltype(Functor::padding)>::type> = true;
-// How many outputs behind the results are sums over all rows: `compute` gives what an element adds to the sum of its
+// How many outputs after the results are sums over all rows: `compute` gives what an element adds to the sum of its
 // position.
 template <typename Functor, typename = void> constexpr uint32_t row_totals = 0;
 template <typename Functor>
@@ -261,8 +261,8 @@ template <typename Functor> TALLOW_INLINE float absent_number(uint32_t operand) 
         return 0.0f;
 }
 
-// Whether the array behind the operands may have a residual: then operand 0 is the sum of both, rounded, which is
-// written behind the results and totals.
+// Whether a residual may follow the operands: then operand 0 is the sum of both, rounded, which is
+// written after the results and totals.
 template <typename Functor, typename = void> constexpr bool adds_residual = false;
 template <typename Functor>
 constexpr bool adds_residual<Functor, typename VoidOf<decltype(Functor::adds_residual)>::type> = Functor::adds_residual;
@@ -298,8 +298,8 @@ template <typename Functor>
 constexpr uint32_t number_results<Functor, typename VoidOf<decltype(Functor::number_results)>::type> =
     Functor::number_results;
 
-// Whether numbers of a row follow from those that it is given alone: then begin(row) sets them before the first pass,
-// behind the given ones.
+// Whether numbers of a row follow from its operands alone: then begin(row) sets them before the first pass,
+// after those.
 template <typename Functor, typename = void> constexpr bool has_begin = false;
 template <typename Functor>
 constexpr bool has_begin<Functor, typename VoidOf<decltype(Functor::has_begin)>::type> = Functor::has_begin;

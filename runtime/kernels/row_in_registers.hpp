@@ -1,4 +1,4 @@
-// Row formulas (see row_formula.hpp) of rows that fit the registers of a team of threads, which reads them once.
+// Row formulas (see row_formula.hpp) of rows that fit the registers of a subgroup of threads, which reads them once.
 #pragma once
 
 #include "row_derived.hpp"
@@ -11,7 +11,7 @@ namespace tallow {
 // The most bytes of an operand that a thread has in shared memory.
 constexpr uint32_t staged_bytes = 64;
 
-// A row in the registers of a team.
+// A row in the registers of a subgroup.
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments> struct RowInRegisters {
     using Value = compute_type<T>;
     using Vector = OperandVector<Functor, T, N>;
@@ -20,16 +20,16 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     // So many vectors are reduced side by side; threads of a short row have no more.
     static constexpr uint32_t chains = Vectors < reduce_chains ? Vectors : reduce_chains;
     static constexpr bool is_short = Vectors * N * sizeof(T) <= short_row_bytes;
-    static constexpr uint32_t known_operands = kept_operands<Functor, T, N, Vectors> | operands_of_rows<Functor>;
+    static constexpr uint32_t known_operands = resident_operands<Functor, T, N, Vectors> | operands_of_rows<Functor>;
     static constexpr uint32_t others = ((1u << operands) - 1) & ~known_operands;
     // How many vectors of operands that are not in registers are loaded at once: of two operands fewer, and where rows
     // are added up 8 elements.
     static constexpr bool is_word = N * sizeof(T) < access_bytes;
-    static constexpr uint32_t most_together = is_word ? chains : 2;
+    static constexpr uint32_t max_together = is_word ? chains : 2;
     static constexpr uint32_t together = row_totals<Functor> != 0 && !is_word ? 8 / N
-                                         : bits_set<others> > 1               ? most_together / 2
-                                                                              : most_together;
-    // The operand that is staged where rows are added up, if there is room for one; else 0.
+                                         : bits_set<others> > 1               ? max_together / 2
+                                                                              : max_together;
+    // The operand that is staged where rows are added up, if one fits; else 0.
     static constexpr uint32_t staged =
         row_totals<Functor> != 0 && N * sizeof(T) == access_bytes && Vectors * sizeof(Vector) <= staged_bytes
             ? lowest_bits<others, 1>
@@ -37,19 +37,19 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     const Arguments& arguments;
     uint32_t number;
     uint32_t length;
-    uint32_t team;
+    uint32_t subgroup_size;
     const Vector* shared;
     using Own = ThreadVectors<is_short>;
     Own own;
     Vector loaded[operands][Vectors];
     typename DerivedOf<Functor, T, N, Vectors>::type derived[Vectors];
 
-    // Teams behind the last row have one without elements.
-    TALLOW_INLINE RowInRegisters(const Arguments& arguments, uint32_t number, uint32_t team,
+    // Subgroups past the last row have one without elements.
+    TALLOW_INLINE RowInRegisters(const Arguments& arguments, uint32_t number, uint32_t subgroup_size,
                                  const Vector* shared = nullptr)
         : arguments(arguments), number(number < arguments.rows ? number : 0),
-          length(number < arguments.rows ? arguments.length : 0), team(team), shared(shared),
-          own(place_in_team(team), team, length, N, arguments.chunk) {
+          length(number < arguments.rows ? arguments.length : 0), subgroup_size(subgroup_size), shared(shared),
+          own(lane_in_subgroup(subgroup_size), subgroup_size, length, N, arguments.chunk) {
     }
     // Loads the vectors of the operands that stay in registers.
     TALLOW_INLINE void load(const uint64_t (&offsets)[stored], Vector (&vectors)[operands][Vectors]) const {
@@ -57,17 +57,17 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
         typename Sources::Access accesses[operands][Vectors];
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
-            if (is_kept(k))
+            if (is_resident(k))
                 load(sources, k, 0, hidden(own), accesses[k]);
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
 #pragma unroll
             for (uint32_t v = 0; v < Vectors; ++v)
-                vectors[k][v] = is_kept(k) ? sources.vector(k, accesses[k][v]) : Vector{};
+                vectors[k][v] = is_resident(k) ? sources.vector(k, accesses[k][v]) : Vector{};
     }
     // Takes the row that is loaded, with the residual.
     TALLOW_INLINE void begin() {
-        if ((arguments.apart & others) != 0)
+        if ((arguments.per_row & others) != 0)
             fetch_others(locate_again());
         if constexpr (adds_residual<Functor>)
             if (arguments.sources[operands] != 0)
@@ -112,7 +112,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                 const uint32_t w = begin + v;
                 accesses[v] = {};
                 if (Sources::has_words || w < own.count)
-                    accesses[v] = sources.varying(k, own.behind(w) * N, w < own.count, w < own.complete);
+                    accesses[v] = sources.varying(k, own.vector_offset(w) * N, w < own.count, w < own.complete);
             }
         }
     }
@@ -120,17 +120,17 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     TALLOW_INLINE void fetch_others(const Sources& sources) const {
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
-            if ((arguments.apart & others) >> k & 1)
+            if ((arguments.per_row & others) >> k & 1)
 #pragma unroll
                 for (uint32_t v = 0; v < Vectors; ++v)
                     if (v < hidden(own).count)
-                        sources.fetch(k, own.behind(v) * N);
+                        sources.fetch(k, own.vector_offset(v) * N);
     }
     TALLOW_INLINE void pad(Vector (&vectors)[operands], uint32_t v, const Own& own) const {
         pad_vectors<Functor, T, N>(vectors, v < own.count, v < own.complete);
     }
     TALLOW_INLINE void add_residual(const Sources& sources) {
-        static_assert((kept_operands<Functor, T, N, Vectors> & 1) != 0, "the sums are kept in registers");
+        static_assert((resident_operands<Functor, T, N, Vectors> & 1) != 0, "the sums are resident in registers");
         typename Sources::Access residuals[Vectors];
         load(sources, operands, 0, hidden(own), residuals);
         T* const sums = sources.sums(number) + own.first * N;
@@ -138,13 +138,13 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
         for (uint32_t v = 0; v < Vectors; ++v) {
             loaded[0][v] = add_vectors<T, N>(loaded[0][v], sources.vector(operands, residuals[v]));
             const Own there = hidden(own);
-            store_one<T, N>(sums, own.behind(v) * N, loaded[0][v], v < there.count, v < there.complete);
+            store_one<T, N>(sums, own.vector_offset(v) * N, loaded[0][v], v < there.count, v < there.complete);
         }
     }
-    static TALLOW_INLINE bool is_kept(uint32_t k) {
-        return (kept_operands<Functor, T, N, Vectors> >> k & 1) != 0;
+    static TALLOW_INLINE bool is_resident(uint32_t k) {
+        return (resident_operands<Functor, T, N, Vectors> >> k & 1) != 0;
     }
-    TALLOW_INLINE const Vector& kept(uint32_t k, uint32_t v) {
+    TALLOW_INLINE const Vector& resident(uint32_t k, uint32_t v) {
         if constexpr (stays_packed<Functor, T, N, Vectors>)
             return packed<Functor, T, N>(k, loaded[k][v]);
         else
@@ -152,13 +152,13 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     }
     TALLOW_INLINE uint32_t index(uint32_t v) const {
         // Opaque, or compilers would keep in scalar registers which elements have the index of their row.
-        return ((has_row_index<Functor> ? opaque(own.first) : own.first) + own.behind(v)) * N;
+        return ((has_row_index<Functor> ? opaque(own.first) : own.first) + own.vector_offset(v)) * N;
     }
     // The operands that are not in registers. Where the row begins in them is computed again for each pass, which
     // leaves registers to others; most often all rows share them, and there is nothing to compute.
     TALLOW_INLINE Sources locate_again() const {
         uint64_t offsets[stored] = {};
-        if ((arguments.apart & ~known_operands) != 0)
+        if ((arguments.per_row & ~known_operands) != 0)
             locate(arguments, opaque(number), offsets);
         return Sources(arguments, offsets, opaque(own.first) * N);
     }
@@ -184,11 +184,11 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
         const Sources sources(arguments, offsets, own.first * N);
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
-            if (is_kept(k) && !sources.is_number(k))
+            if (is_resident(k) && !sources.is_number(k))
 #pragma unroll
                 for (uint32_t v = 0; v < Vectors; ++v)
                     if (v < own.count)
-                        sources.fetch(k, own.behind(v) * N);
+                        sources.fetch(k, own.vector_offset(v) * N);
     }
     // Loads vectors of the operands that are not in registers, from `begin` on: several at once, as each waits for the
     // cache.
@@ -200,7 +200,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
             if ((others >> k & 1) == 0)
                 continue;
             if constexpr (staged != 0) {
-                if ((staged & ~arguments.apart) >> k & 1) {
+                if ((staged & ~arguments.per_row) >> k & 1) {
 #pragma unroll
                     for (uint32_t v = 0; v < Count; ++v)
                         accesses[k][v] = shared[(begin + v) * block_size + thread_index()];
@@ -218,14 +218,14 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
             if (!is_number_of_row<Functor>(k))
-                vectors[k] = is_kept(k) ? kept(k, v) : sources.vector(k, accesses[k][v % Count]);
+                vectors[k] = is_resident(k) ? resident(k, v) : sources.vector(k, accesses[k][v % Count]);
         if constexpr (others != 0)
             pad(vectors, v, own);
     }
     // The passes from `Pass` on.
-    template <uint32_t Pass> TALLOW_INLINE void reduce(RowOf<T, Functor>& row, Team& threads) {
+    template <uint32_t Pass> TALLOW_INLINE void reduce(RowOf<T, Functor>& row, Subgroup& threads) {
         if constexpr (Pass < Functor::passes) {
-            using Joins = typename Functor::template Joined<Pass>;
+            using Joins = typename Functor::template Reduced<Pass>;
             const Sources sources = locate_again();
             Value parts[chains][Joins::count];
 #pragma unroll
@@ -257,9 +257,9 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                 }
             }
             join_parts<Joins, chains / 2>(parts);
-            // Where no branch depends on the team, NVIDIA's compiler unpacks elements of 16 bits while lanes exchange
-            // numbers, for which there are not enough registers.
-            join_team<Joins, is_short || sizeof(T) < sizeof(Value) ? 1 : row_team>(threads, parts[0]);
+            // Where no branch depends on the subgroup, NVIDIA's compiler unpacks elements of 16 bits while lanes
+            // exchange numbers, for which there are not enough registers.
+            all_reduce_subgroup<Joins, is_short || sizeof(T) < sizeof(Value) ? 1 : row_subgroup>(threads, parts[0]);
             finish_pass<Pass>(row, parts[0]);
             reduce<Pass + 1>(row, threads);
         }
@@ -304,18 +304,18 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                     compute_element<Functor, T, N>(row, vectors, derived[v], i, index(v) + i, results);
                 totals.add(v, results);
                 store_numbers<Functor, T, N>(arguments, results, 0, number, index(v) == 0 && length > 0);
-                targets.store(results, own.behind(v) * N, v < there.count, v < there.complete);
+                targets.store(results, own.vector_offset(v) * N, v < there.count, v < there.complete);
             }
         }
     }
 };
 
-// Rows that fit the registers of a team, each read once.
+// Rows that fit the registers of a subgroup, each read once.
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments>
 TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
     begin_rows<Functor, T>(arguments, true);
-    Team team{arguments.team};
-    // Threads of vectors of 16 bytes have room for what they add up at their positions, which are the same in all rows.
+    Subgroup subgroup{arguments.subgroup_size};
+    // Threads of vectors of 16 bytes have registers for the sums at their positions, which are the same in all rows.
     constexpr bool has_totals = row_totals<Functor> != 0 && sizeof(T) * N == access_bytes;
     using Row = RowInRegisters<Functor, T, N, Vectors, Arguments>;
     using Vector = typename Row::Vector;
@@ -324,31 +324,31 @@ TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
     // Where blocks take many rows each, a thread has the vectors of an operand that these share in shared memory.
     __shared__ Vector shared[Row::staged != 0 ? Vectors * block_size : 1];
     if constexpr (Row::staged != 0)
-        Row(arguments, 0, team.size, shared).stage(shared);
+        Row(arguments, 0, subgroup.size, shared).stage(shared);
     visit_rows<stored>(arguments, [&](uint32_t number, const uint64_t(&offsets)[stored]) {
-        // The index is asked for first: another load depends on it.
+        // The index is loaded first: another load depends on it.
         const uint64_t loaded = load_row_index<Functor>(arguments, number);
-        Row elements(arguments, number, team.size, shared);
+        Row elements(arguments, number, subgroup.size, shared);
         elements.load(offsets, elements.loaded);
         elements.begin();
         if constexpr (has_totals)
-            elements.fetch_next(number + grid_blocks() * teams_in(block_size, team.size));
+            elements.fetch_next(number + grid_blocks() * subgroups_in(block_size, subgroup.size));
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
         begin_numbers(arguments, number, offsets, loaded, row);
-        elements.template reduce<0>(row, team);
+        elements.template reduce<0>(row, subgroup);
         if constexpr (number_results<Functor> != 0) {
-            if (number < arguments.rows && team.lane() == 0)
+            if (number < arguments.rows && subgroup.lane() == 0)
                 conclude_row(arguments, number, row);
         } else {
             elements.store(row, totals);
         }
         if constexpr (row_totals<Functor> != 0 && !has_totals)
-            if (number < arguments.rows && team.lane() == 0)
+            if (number < arguments.rows && subgroup.lane() == 0)
                 store_known(arguments, number, row);
     });
     if constexpr (has_totals)
         if (arguments.totals != 0)
-            totals.template store<Row::is_short>(arguments, team.size);
+            totals.template store<Row::is_short>(arguments, subgroup.size);
 }
 
 } // namespace tallow

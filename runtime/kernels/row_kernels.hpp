@@ -1,6 +1,6 @@
 // Row formulas along the innermost dim: see row_formula.hpp. Rows consist of vectors of N elements: 16 bytes or, of
-// rows that are not made of such, a word or what a wider element has. So the order of a reduction follows from the
-// width alone, wherever a row begins. Arguments are AlongRows of row.yaml.
+// rows whose length is no multiple of it, a word or what a wider element has. So the order of a reduction follows from
+// the width alone, wherever a row begins. Arguments are AlongRows of row.yaml.
 #pragma once
 
 #include "reread.hpp"
@@ -10,8 +10,8 @@ namespace tallow {
 
 // How many numbers the passes before `Pass` reduce to.
 template <typename Functor, uint32_t Pass>
-constexpr uint32_t joined_before = joined_before<Functor, Pass - 1> + Functor::template Joined<Pass - 1>::count;
-template <typename Functor> constexpr uint32_t joined_before<Functor, 0> = 0;
+constexpr uint32_t reduced_before = reduced_before<Functor, Pass - 1> + Functor::template Reduced<Pass - 1>::count;
+template <typename Functor> constexpr uint32_t reduced_before<Functor, 0> = 0;
 
 // Vectors [begin, end) of a long row, which a block reads again in every pass.
 template <typename Functor, typename T, uint32_t N, typename Arguments> struct RowInPasses {
@@ -30,7 +30,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
     uint32_t begin;
     uint32_t end;
 
-    // Calls visit(vectors, first) for the vectors that a thread loads at once, which are block_size apart.
+    // Calls visit(vectors, first) for the vectors that a thread loads at once, with a stride of block_size.
     template <typename Visit> TALLOW_INLINE void visit_together(Visit visit) {
         for (uint32_t first = begin + thread_index(); first < end; first += in_flight * block_size) {
             typename Sources::Access accesses[in_flight][operands];
@@ -38,7 +38,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
             for (uint32_t v = 0; v < in_flight; ++v)
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k) {
-                    // In the place of a vector behind the end, one that exists.
+                    // Past the end, a vector that exists.
                     const uint32_t index = opaque(is_valid(first, v) ? first + v * block_size : first) * N;
                     accesses[v][k] = sources.load(k, index, is_complete(index));
                 }
@@ -92,21 +92,21 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
             const uint32_t index = opaque(first + v * block_size) * N;
             DerivedValues<Functor, T, N, 0> derived;
             reduce_vector<Pass, Functor, T, N>(row, vectors[v], derived, index, is_complete(index), terms);
-            combine_valid<typename Functor::template Joined<Pass>>(numbers, terms,
-                                                                   has_padding<Functor> || is_valid(first, v));
+            combine_valid<typename Functor::template Reduced<Pass>>(numbers, terms,
+                                                                    has_padding<Functor> || is_valid(first, v));
         }
     }
-    // The maximum of a pass and the sums of the next one, of this thread's vectors or parts and then of the team.
+    // The maximum of a pass and the sums of the next one, of this thread's vectors or parts and then of the subgroup.
     template <uint32_t Pass, typename Joins, typename Sums>
-    TALLOW_INLINE void reduce_both(const Arguments& arguments, RowOf<T, Functor>& row, Team& team, const Value* parts,
-                                   Value (&numbers)[1 + Sums::count]) {
-        constexpr uint32_t joined = joined_before<Functor, Functor::passes>, first_known = Joins::first;
+    TALLOW_INLINE void reduce_both(const Arguments& arguments, RowOf<T, Functor>& row, Subgroup& subgroup,
+                                   const Value* parts, Value (&numbers)[1 + Sums::count]) {
+        constexpr uint32_t all_reduced = reduced_before<Functor, Functor::passes>, first_known = Joins::first;
         Value maximum[1], sums[Sums::count];
         Joins::identities(maximum);
         Sums::identities(sums);
         if (parts != nullptr) {
             for (uint32_t i = thread_index(); i < arguments.splits; i += block_size) {
-                const Value* const others = parts + uint64_t{first_part + i} * joined;
+                const Value* const others = parts + uint64_t{first_part + i} * all_reduced;
                 const Value old = maximum[0];
                 maximum[0] = JoinHighest::combine(old, others[0]);
                 rescale(sums, old, maximum[0]);
@@ -128,9 +128,9 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
             });
         }
         const Value own = maximum[0];
-        join_team<Joins, block_size>(team, maximum);
+        all_reduce_subgroup<Joins, block_size>(subgroup, maximum);
         rescale(sums, own, maximum[0]);
-        join_team<Sums, block_size>(team, sums);
+        all_reduce_subgroup<Sums, block_size>(subgroup, sums);
         numbers[0] = maximum[0];
 #pragma unroll
         for (uint32_t j = 0; j < Sums::count; ++j)
@@ -139,19 +139,20 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
     // The passes from `Pass` on. Of a row in several parts, earlier launches have reduced each part in the stages
     // before arguments.stage; a stage is a pass, or a maximum with the sums that follow it. If that is one, this launch
     // writes it, and there are no results yet: then this is false.
-    template <uint32_t Pass> TALLOW_INLINE bool reduce(const Arguments& arguments, RowOf<T, Functor>& row, Team& team) {
+    template <uint32_t Pass>
+    TALLOW_INLINE bool reduce(const Arguments& arguments, RowOf<T, Functor>& row, Subgroup& subgroup) {
         if constexpr (Pass < Functor::passes) {
-            using Joins = typename Functor::template Joined<Pass>;
+            using Joins = typename Functor::template Reduced<Pass>;
             constexpr bool are_both = is_rescaled<Functor, Pass + 1>;
-            constexpr uint32_t joined = joined_before<Functor, Functor::passes>;
-            constexpr uint32_t count = joined_before<Functor, Pass + 1 + are_both> - joined_before<Functor, Pass>;
-            Value* const parts = pointer_to<Value>(arguments.parts) + joined_before<Functor, Pass>;
+            constexpr uint32_t all_reduced = reduced_before<Functor, Functor::passes>;
+            constexpr uint32_t count = reduced_before<Functor, Pass + 1 + are_both> - reduced_before<Functor, Pass>;
+            Value* const parts = pointer_to<Value>(arguments.parts) + reduced_before<Functor, Pass>;
             constexpr uint32_t stage = Pass - bits_set<(rescaled_passes<Functor> & ((2u << Pass) - 1))>;
             const bool is_known = arguments.splits > 1 && stage < arguments.stage;
             Value numbers[count];
             if constexpr (are_both) {
-                using Sums = typename Functor::template Joined<Pass + 1>;
-                reduce_both<Pass, Joins, Sums>(arguments, row, team, is_known ? parts : nullptr, numbers);
+                using Sums = typename Functor::template Reduced<Pass + 1>;
+                reduce_both<Pass, Joins, Sums>(arguments, row, subgroup, is_known ? parts : nullptr, numbers);
             } else {
                 Joins::identities(numbers);
                 if (is_known) {
@@ -159,7 +160,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
                         Value others[count];
 #pragma unroll
                         for (uint32_t j = 0; j < count; ++j)
-                            others[j] = parts[uint64_t{first_part + i} * joined + j];
+                            others[j] = parts[uint64_t{first_part + i} * all_reduced + j];
                         Joins::combine(numbers, others);
                     }
                 } else {
@@ -168,13 +169,13 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
                         join_vectors<Pass>(row, vectors, first, numbers);
                     });
                 }
-                join_team<Joins, block_size>(team, numbers);
+                all_reduce_subgroup<Joins, block_size>(subgroup, numbers);
             }
             if (arguments.splits > 1 && stage == arguments.stage) {
                 if (thread_index() == 0) {
 #pragma unroll
                     for (uint32_t j = 0; j < count; ++j)
-                        parts[uint64_t{part} * joined + j] = numbers[j];
+                        parts[uint64_t{part} * all_reduced + j] = numbers[j];
                 }
                 return false;
             }
@@ -182,7 +183,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
                 finish_both<Pass>(row, numbers);
             else
                 finish_pass<Pass>(row, numbers);
-            return reduce<Pass + 1 + are_both>(arguments, row, team);
+            return reduce<Pass + 1 + are_both>(arguments, row, subgroup);
         } else {
             return true;
         }
@@ -216,11 +217,11 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
 // Rows too long for registers, a block for each. Few rows are split into parts, a block for each part: then a launch
 // reduces in each pass, and one more computes the results.
 template <typename Functor, typename T, uint32_t N, typename Arguments>
-TALLOW_INLINE void long_rows(const Arguments& given) {
-    begin_rows<Functor, T>(given, false);
-    Team team{block_size};
-    for (uint32_t part = block_index(); part < given.rows * given.splits; part += grid_blocks()) {
-        const Arguments& arguments = reread(given);
+TALLOW_INLINE void long_rows(const Arguments& launch) {
+    begin_rows<Functor, T>(launch, false);
+    Subgroup subgroup{block_size};
+    for (uint32_t part = block_index(); part < launch.rows * launch.splits; part += grid_blocks()) {
+        const Arguments& arguments = reread(launch);
         const uint32_t number = part / arguments.splits;
         const uint32_t first_part = number * arguments.splits;
         const uint32_t begin = (part - first_part) * arguments.chunk;
@@ -244,17 +245,17 @@ TALLOW_INLINE void long_rows(const Arguments& given) {
         }
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
         begin_numbers(arguments, number, offsets, load_row_index<Functor>(arguments, number), row);
-        if (elements.template reduce<0>(arguments, row, team)) {
+        if (elements.template reduce<0>(arguments, row, subgroup)) {
             if constexpr (number_results<Functor> != 0) {
                 if (begin == 0 && thread_index() == 0)
                     conclude_row(arguments, number, row);
             } else {
-                const Arguments& again = reread(given);
+                const Arguments& again = reread(launch);
                 elements.store(again, row, uint64_t{number} * again.length);
             }
             if constexpr (row_totals<Functor> != 0)
                 if (begin == 0 && thread_index() == 0)
-                    store_known(reread(given), number, row);
+                    store_known(reread(launch), number, row);
         }
     }
 }

@@ -11,9 +11,9 @@ namespace tallow {
 template <typename Functor, typename Arguments>
 TALLOW_INLINE uint64_t load_row_index(const Arguments& arguments, uint32_t number) {
     if constexpr (has_row_index<Functor>) {
-        const uint64_t places[1] = {uint64_t{number < arguments.rows ? number : 0} * arguments.index_step};
+        const uint64_t offsets[1] = {uint64_t{number < arguments.rows ? number : 0} * arguments.index_step};
         uint64_t loaded[1];
-        load_indexes(arguments, places, loaded);
+        load_indexes(arguments, offsets, loaded);
         return loaded[0];
     }
     return 0;
@@ -29,7 +29,7 @@ TALLOW_INLINE void load_number(const Arguments& arguments, uint32_t k, uint64_t 
         number = to_compute(*source);
 }
 
-// Sets the numbers that a row is given. Teams behind the last row have those of the first one.
+// Sets the numbers that are operands of a row. Subgroups past the last row have those of the first one.
 template <typename T, typename Functor, uint32_t Operands, typename Arguments>
 TALLOW_INLINE void load_numbers(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[Operands],
                                 uint64_t loaded, RowOf<T, Functor>& row) {
@@ -50,12 +50,12 @@ TALLOW_INLINE void load_numbers(const Arguments& arguments, uint32_t number, con
                 load_number<T, Functor>(arguments, k, offsets[k], row.known[known++]);
     if constexpr (has_row_index<Functor>) {
         const uint64_t words[1] = {loaded};
-        int64_t found[1] = {no_row};
+        int64_t rows[1] = {no_row};
         if (index_of(arguments, loaded) != arguments.ignored)
-            find_rows(arguments, words, found);
-        row.index = found[0] == no_row ? no_index : static_cast<uint64_t>(found[0]);
-        // A row that does not count has its first element, so that no load is behind a branch.
-        const uint64_t index = found[0] == no_row ? 0 : row.index;
+            find_rows(arguments, words, rows);
+        row.index = rows[0] == no_row ? no_index : static_cast<uint64_t>(rows[0]);
+        // A row that does not count has its first element, so that no load depends on a branch.
+        const uint64_t index = rows[0] == no_row ? 0 : row.index;
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k)
             if ((Functor::at_index >> k & 1) != 0) {
@@ -83,11 +83,11 @@ TALLOW_INLINE void conclude_row(const Arguments& arguments, uint32_t number, con
     using Value = compute_type<T>;
     constexpr uint32_t results = number_results<Functor>, first = row_numbers<Functor>;
     const bool counts = !has_row_index<Functor> || row.index != no_index;
-    Value made[results];
-    Functor::template conclude<T>(row, made);
+    Value own_results[results];
+    Functor::template conclude<T>(row, own_results);
 #pragma unroll
     for (uint32_t r = 0; r < results; ++r)
-        pointer_to<Value>(arguments.numbers[first + r])[number] = counts ? made[r] : Value{0};
+        pointer_to<Value>(arguments.numbers[first + r])[number] = counts ? own_results[r] : Value{0};
 }
 
 } // namespace tallow

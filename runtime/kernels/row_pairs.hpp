@@ -48,12 +48,12 @@ template <typename T> TALLOW_INLINE uint32_t bits_before(const T* elements) {
     return static_cast<uint32_t>(reinterpret_cast<uint64_t>(elements) & 2) * 8;
 }
 
-// The words that a pair lies in. They are loaded for several pairs before any is shifted to its place.
+// The words that a pair lies in. They are loaded for several pairs before any is shifted.
 struct WordsOfPair {
     uint32_t low;
     uint32_t high;
 
-    // Of a pair `shift` bits behind the first element of a word: of its first element where it is not complete, and of
+    // Of a pair `shift` bits after the first element of a word: of its first element where it is not complete, and of
     // none where it is not valid. A word that has an element of the row is read entirely.
     template <typename T>
     static TALLOW_INLINE WordsOfPair load(const T* word, uint32_t shift, bool is_valid, bool is_complete) {

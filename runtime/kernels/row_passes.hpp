@@ -20,11 +20,11 @@ constexpr uint32_t row_registers = 64;
 constexpr uint32_t reduce_chains = 4;
 constexpr uint32_t short_row_bytes = 32;
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors>
-constexpr uint32_t kept_operands =
+constexpr uint32_t resident_operands =
     lowest_bits<operands_in_registers<Functor>, row_registers / Vectors / ((N * operand_bytes<Functor, T> + 3) / 4)>;
 
 // Whether what a thread keeps of a row is hidden between passes, see `packed`: numbers that take no more registers than
-// elements, and those of 16 bits of which it has no registers for so many unpacked ones. LLVM would spill scalar
+// elements, and those of 16 bits of which it has too few registers for unpacked ones. LLVM would spill scalar
 // registers, in which it keeps which vectors there are.
 #if defined(TALLOW_NVIDIA)
 constexpr uint32_t unpacked_registers = 32;
@@ -33,7 +33,7 @@ constexpr uint32_t unpacked_registers = 0;
 #endif
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors>
 constexpr bool stays_packed = sizeof(T) == sizeof(compute_type<T>) ||
-                              N * Vectors * bits_set<kept_operands<Functor, T, N, Vectors>> > unpacked_registers;
+                              N * Vectors * bits_set<resident_operands<Functor, T, N, Vectors>> > unpacked_registers;
 
 // How many vectors of each operand a thread that reads them in every pass loads at once: more of single elements, fewer
 // of f64, which fill more registers as they are computed with. Sums are rescaled once for these, in all functors alike:
@@ -93,7 +93,7 @@ template <uint32_t Pass, typename Functor, typename T, typename Value, uint32_t 
 TALLOW_INLINE void finish_pass(RowOf<T, Functor>& row, const Value (&numbers)[Count]) {
 #pragma unroll
     for (uint32_t j = 0; j < Count; ++j)
-        row.known[Functor::template Joined<Pass>::first + j] = numbers[j];
+        row.known[Functor::template Reduced<Pass>::first + j] = numbers[j];
     Functor::template finish<Pass, T>(row);
 }
 
@@ -132,7 +132,7 @@ template <typename Value, uint32_t Count> TALLOW_INLINE void rescale(Value (&sum
         sums[j] *= factor;
 }
 
-// Puts elements that contribute nothing, if there are such, in place of those past the end of the row: of a
+// Puts elements that contribute nothing, if there are such, instead of those past the end of the row: of a
 // vector that is not valid, or of the second element of a pair that is not complete.
 template <typename Functor, typename T, uint32_t N>
 TALLOW_INLINE void pad_vectors(OperandVector<Functor, T, N> (&vectors)[Functor::operands], bool is_valid,
@@ -174,9 +174,9 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
                 numbers[j] = terms[j];
         } else {
             if constexpr (are_pairs<T, N> && !has_padding<Functor>)
-                combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, is_complete);
+                combine_valid<typename Functor::template Reduced<Pass>>(numbers, terms, is_complete);
             else
-                Functor::template Joined<Pass>::combine(numbers, terms);
+                Functor::template Reduced<Pass>::combine(numbers, terms);
         }
     }
 }

@@ -14,7 +14,7 @@ template <typename Functor, typename T, uint32_t N> struct AccessOf<Functor, T, 
     using type = WordsOfPair;
 };
 
-// The operands of a row from one of its elements on, some of which may be one number, and the residual behind them.
+// The operands of a row from one of its elements on, some of which may be one number, and the residual after them.
 // Operands of `operands_of_rows` are not loaded again: the row has their numbers.
 template <typename Functor, typename T, uint32_t N, typename Arguments> struct RowSources {
     static constexpr uint32_t operands = stored_operands<Functor>;
@@ -51,7 +51,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
     TALLOW_INLINE T* sums(uint32_t number) const {
         return pointer_to<T>(arguments.results[row_outputs<Functor>]) + uint64_t{number} * arguments.length;
     }
-    // Has the sums in the place of the first operand.
+    // Stores the sums as the first operand.
     TALLOW_INLINE void take_sums(uint32_t number) {
         set_source(0, sums(number));
     }
@@ -106,7 +106,7 @@ template <typename Functor, typename T, uint32_t N, typename Arguments> struct R
     }
 };
 
-// Joins parts in pairs `Half` apart, and so on, into the first one.
+// Combines parts at a distance of `Half`, and so on, into the first one.
 template <typename Joins, uint32_t Half, typename Value, uint32_t Parts>
 TALLOW_INLINE void join_parts(Value (&parts)[Parts][Joins::count]) {
     if constexpr (Half > 0) {
@@ -126,12 +126,12 @@ template <typename Joins, typename Value> TALLOW_INLINE void join_lanes(Value (&
     Joins::combine(numbers, others);
 }
 
-// Joins the numbers of all threads of a team, of `Least` threads or more, for each of them.
+// Joins the numbers of all threads of a subgroup, of `Least` threads or more, for each of them.
 template <typename Joins, uint32_t Least, typename Value>
-TALLOW_INLINE void join_team(Team& team, Value (&numbers)[Joins::count]) {
+TALLOW_INLINE void all_reduce_subgroup(Subgroup& subgroup, Value (&numbers)[Joins::count]) {
     constexpr uint32_t count = Joins::count;
-    const uint32_t lanes = Least < wave_size && team.size < wave_size ? team.size : wave_size;
-    if (Least >= wave_size || team.size >= wave_size) {
+    const uint32_t lanes = Least < wave_size && subgroup.size < wave_size ? subgroup.size : wave_size;
+    if (Least >= wave_size || subgroup.size >= wave_size) {
 #pragma unroll
         for (uint32_t mask = wave_size / 2; mask > 0; mask /= 2)
             join_lanes<Joins>(numbers, mask);
@@ -140,7 +140,7 @@ TALLOW_INLINE void join_team(Team& team, Value (&numbers)[Joins::count]) {
         for (uint32_t mask = lanes / 2; mask > 0; mask /= 2)
             join_lanes<Joins>(numbers, mask);
     }
-    if (team.size <= wave_size) {
+    if (subgroup.size <= wave_size) {
         // Lanes combine in different orders.
         if constexpr (!Joins::are_commutative)
 #pragma unroll
@@ -150,19 +150,19 @@ TALLOW_INLINE void join_team(Team& team, Value (&numbers)[Joins::count]) {
     }
     // Two arrays alternate: a wave that is ahead writes to the one that no other wave still reads.
     __shared__ Value waves[2][waves_per_block][count];
-    Value(&joined)[waves_per_block][count] = waves[team.joins++ % 2];
+    Value(&of_waves)[waves_per_block][count] = waves[subgroup.joins++ % 2];
     if (lane_index() == 0)
-        copy_numbers<count>(joined[wave_index()], numbers);
-    synchronize_team(team);
-    const uint32_t first = wave_index() & ~(team.size / wave_size - 1);
-    copy_numbers<count>(numbers, joined[first]);
-    Joins::combine(numbers, joined[first + 1]);
-    if (team.size == 2 * wave_size)
+        copy_numbers<count>(of_waves[wave_index()], numbers);
+    synchronize_subgroup(subgroup);
+    const uint32_t first = wave_index() & ~(subgroup.size / wave_size - 1);
+    copy_numbers<count>(numbers, of_waves[first]);
+    Joins::combine(numbers, of_waves[first + 1]);
+    if (subgroup.size == 2 * wave_size)
         return;
 #pragma unroll
     for (uint32_t wave = 2; wave < waves_per_block; ++wave)
-        if (wave < team.size / wave_size)
-            Joins::combine(numbers, joined[first + wave]);
+        if (wave < subgroup.size / wave_size)
+            Joins::combine(numbers, of_waves[first + wave]);
 }
 
 } // namespace tallow

@@ -24,11 +24,11 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Adds>
             for (uint32_t i = 0; i < N; ++i)
                 sums[t][v][i] += outputs[Functor::results + t][i];
     }
-    // Adds up over the teams of the block, and writes the sums of the block.
+    // Adds up over the subgroups of the block, and writes the sums of the block.
     template <bool IsShort, typename Arguments>
-    TALLOW_INLINE void store(const Arguments& arguments, uint32_t team) const {
+    TALLOW_INLINE void store(const Arguments& arguments, uint32_t subgroup_size) const {
         __shared__ Value staged[block_size * N];
-        const uint32_t together = team * N;
+        const uint32_t together = subgroup_size * N;
 #pragma unroll
         for (uint32_t t = 0; t < totals; ++t) {
             Value* const result =
@@ -41,13 +41,13 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Adds>
                     staged[thread_index() * N + i] = sums[t][v][i];
                 synchronize_block();
                 for (uint32_t c = thread_index(); c < together; c += block_size) {
-                    const ThreadVectors<IsShort> own(c / N, team, arguments.length, N, arguments.chunk);
+                    const ThreadVectors<IsShort> own(c / N, subgroup_size, arguments.length, N, arguments.chunk);
                     if (v >= own.count)
                         continue;
                     Value sum = 0;
-                    for (uint32_t place = c; place < block_size * N; place += together)
-                        sum += staged[place];
-                    result[(own.first + own.behind(v)) * N + c % N] = sum;
+                    for (uint32_t index = c; index < block_size * N; index += together)
+                        sum += staged[index];
+                    result[(own.first + own.vector_offset(v)) * N + c % N] = sum;
                 }
             }
         }
@@ -152,19 +152,19 @@ template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void a
 }
 
 // Joins the sums of the parts: blocks take turns at the totals, and the threads of one share out the parts of
-// `joined_columns` positions, of which a part has 32 bytes side by side.
+// `combined_columns` positions, of which a part has 32 bytes side by side.
 template <typename T, typename Arguments> TALLOW_INLINE void join_totals(const Arguments& arguments) {
     using Value = compute_type<T>;
     let_next_kernel_begin();
     await_previous_kernel();
     const uint32_t total = block_index() % arguments.totals;
-    const uint32_t position = block_index() / arguments.totals * joined_columns + thread_index() % joined_columns;
+    const uint32_t position = block_index() / arguments.totals * combined_columns + thread_index() % combined_columns;
     const uint64_t result = arguments.results[total];
     const bool is_valid = position < arguments.length && result != 0;
     const Value* const sums = pointer_to<const Value>(arguments.sums) + uint64_t{total} * arguments.length + position;
     const uint64_t step = uint64_t{arguments.totals} * arguments.length;
-    const Value sum = joined_parts(sums, step, is_valid ? arguments.parts : 0);
-    if (thread_index() < joined_columns && is_valid)
+    const Value sum = sum_of_parts(sums, step, is_valid ? arguments.parts : 0);
+    if (thread_index() < combined_columns && is_valid)
         pointer_to<T>(result)[position] = convert<T>(sum);
 }
 

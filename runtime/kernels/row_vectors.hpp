@@ -58,9 +58,9 @@ TALLOW_INLINE RowVector<T, N> round_vector(const Value (&numbers)[N]) {
     return vector;
 }
 
-// The vectors of a row that a thread of a team has in registers: `count`, all but the last one of which are complete.
-// Those of row_team threads follow each other, and the ones of a thread have a constant stride; short rows have fewer
-// threads.
+// The vectors of a row that a thread of a subgroup has in registers: `count`, all but the last one of which are
+// complete. Those of row_subgroup threads follow each other, and the ones of a thread have a constant stride; short
+// rows have fewer threads.
 template <bool IsShort> struct ThreadVectors {
     uint32_t first;
     uint32_t count;
@@ -68,23 +68,24 @@ template <bool IsShort> struct ThreadVectors {
     uint32_t slots;
     uint32_t step;
 
-    // Of a row of vectors of N elements, of which each thread of the team has up to `slots`.
-    TALLOW_INLINE ThreadVectors(uint32_t lane, uint32_t team, uint32_t length, uint32_t n, uint32_t slots)
-        : first(IsShort ? lane : lane / row_team * (row_team * slots) + lane % row_team), slots(slots),
+    // Of a row of vectors of N elements, of which each thread of the subgroup has up to `slots`.
+    TALLOW_INLINE ThreadVectors(uint32_t lane, uint32_t subgroup_size, uint32_t length, uint32_t n, uint32_t slots)
+        : first(IsShort ? lane : lane / row_subgroup * (row_subgroup * slots) + lane % row_subgroup), slots(slots),
           // Opaque, or compilers would keep multiples of it in scalar registers.
-          step(IsShort ? opaque(team) : row_team) {
+          step(IsShort ? opaque(subgroup_size) : row_subgroup) {
         count = count_of((length + n - 1) / n);
         complete = count_of(length / n);
     }
     // The distance of vector `v` from the first one.
-    TALLOW_INLINE uint32_t behind(uint32_t v) const {
-        return v * (IsShort ? step : row_team);
+    TALLOW_INLINE uint32_t vector_offset(uint32_t v) const {
+        return v * (IsShort ? step : row_subgroup);
     }
 
   private:
     TALLOW_INLINE uint32_t count_of(uint32_t vectors) const {
         const uint32_t left = first < vectors ? vectors - first : 0;
-        const uint32_t all = IsShort ? (left + step - 1) >> count_bits(step - 1) : (left + row_team - 1) / row_team;
+        const uint32_t all =
+            IsShort ? (left + step - 1) >> count_bits(step - 1) : (left + row_subgroup - 1) / row_subgroup;
         return all < slots ? all : slots;
     }
 };

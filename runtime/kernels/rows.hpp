@@ -1,4 +1,4 @@
-// Rows of elements side by side, each taken by a team of threads.
+// Rows of elements side by side, each taken by a subgroup of threads.
 #pragma once
 
 #include "math.hpp"
@@ -9,20 +9,21 @@ namespace tallow {
 
 // Threads side by side that take a row together: a power of two of them, a part of a wave or some waves of a block, all
 // of whose threads join at the same time.
-struct Team {
+struct Subgroup {
     uint32_t size;
     uint32_t joins = 0;
 
     TALLOW_INLINE uint32_t lane() const {
-        return place_in_team(size);
+        return lane_in_subgroup(size);
     }
 };
 
-// Waits for the other threads of a team of several waves; on AMD for all teams of the block, none of which is
+// Waits for the other threads of a subgroup of several waves; on AMD for all subgroups of the block, none of which is
 // elsewhere.
-TALLOW_INLINE void synchronize_team([[maybe_unused]] const Team& team) {
+TALLOW_INLINE void synchronize_subgroup([[maybe_unused]] const Subgroup& subgroup) {
 #if defined(TALLOW_NVIDIA)
-    asm volatile("bar.sync %0, %1;" ::"r"(teams_in(thread_index(), team.size) + 1), "r"(team.size) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(subgroups_in(thread_index(), subgroup.size) + 1), "r"(subgroup.size)
+                 : "memory");
 #else
     synchronize_block();
 #endif
@@ -34,22 +35,22 @@ TALLOW_INLINE void fetch_line([[maybe_unused]] const void* address) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 #endif
 }
-// Has a block bring memory there; an address of 0 is of none.
+// Prefetches memory to it, by a block; an address of 0 is none.
 TALLOW_INLINE void fetch_to_cache(uint64_t address, uint32_t bytes) {
     constexpr uint32_t line = 128;
     for (uint32_t byte = thread_index() * line; address != 0 && byte < bytes; byte += block_size * line)
         fetch_line(pointer_to<const void>(address + byte));
 }
 
-// Calls visit(number, offsets) for each row, for a team of threads: its number and where it begins in each operand.
-// Teams behind the last row are called too, with a number that no row has, since all lanes of a wave exchange what they
-// have.
+// Calls visit(number, offsets) for each row, for a subgroup of threads: its number and where it begins in each operand.
+// Subgroups past the last row are called too, with a number that no row has, since all lanes of a wave exchange what
+// they have.
 template <uint32_t Operands, typename Arguments, typename Visit>
 TALLOW_INLINE void visit_rows(const Arguments& arguments, Visit visit) {
-    const uint32_t rows_per_block = teams_in(block_size, arguments.team);
+    const uint32_t rows_per_block = subgroups_in(block_size, arguments.subgroup_size);
     for (uint32_t base = block_index() * rows_per_block; base < arguments.rows;
          base += grid_blocks() * rows_per_block) {
-        const uint32_t row = base + teams_in(thread_index(), arguments.team);
+        const uint32_t row = base + subgroups_in(thread_index(), arguments.subgroup_size);
         uint64_t offsets[Operands];
         locate(arguments, row < arguments.rows ? row : 0, offsets);
         visit(row, offsets);

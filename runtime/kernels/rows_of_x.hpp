@@ -1,4 +1,4 @@
-// Rows of x as products with weights in blocks read them, and how kernels write such rows.
+// Activation rows in the layout that products with block-quantized weights read, and how kernels write such rows.
 #pragma once
 
 #include "math.hpp"
@@ -6,12 +6,12 @@
 
 namespace tallow {
 
-// Elements in whole accesses, or in one that is shorter.
+// Elements in full accesses, or in one that is shorter.
 template <uint32_t N, typename T> TALLOW_INLINE void load_floats(const T* pointer, float (&values)[N]) {
     constexpr uint32_t length = N < access_bytes / sizeof(T) ? N : access_bytes / sizeof(T);
 #pragma unroll
     for (uint32_t begin = 0; begin < N; begin += length) {
-        const Pack<T, length> pack = load_whole<length>(pointer + begin);
+        const Pack<T, length> pack = load_pack<length>(pointer + begin);
 #pragma unroll
         for (uint32_t k = 0; k < length; ++k)
             values[begin + k] = to_compute(pack.values[k]);
@@ -38,42 +38,42 @@ template <uint32_t Planes, uint32_t Group> struct RowOfX {
     // What the lanes of a wave take at a time.
     static constexpr uint32_t part_bytes = wave_size / lanes * cell_bytes;
     // From the first of two groups of a lane to the second one.
-    static constexpr uint32_t apart = sums == 1 ? lane_weights : 64;
+    static constexpr uint32_t run_stride = sums == 1 ? lane_weights : 64;
 
-    // A row has whole parts of waves of any size.
+    // A row is padded to full parts of waves of any size.
     static TALLOW_INLINE uint32_t row_bytes(uint32_t hidden) {
         constexpr uint32_t part = 64 * lane_weights;
         return (hidden + part - 1) / part * (part / cell * cell_bytes);
     }
-    static constexpr TALLOW_INLINE uint32_t place_of_quant(uint32_t element, uint32_t plane) {
+    static constexpr TALLOW_INLINE uint32_t quant_offset(uint32_t element, uint32_t plane) {
         const uint32_t lane = lane_of(element);
         const uint32_t number = group_of(element) * Group + element % Group;
         return lane / lanes * cell_bytes + plane * cell +
                (number / access_bytes * lanes + lane % lanes) * access_bytes + number % access_bytes;
     }
-    static constexpr TALLOW_INLINE uint32_t place_of_sum(uint32_t element) {
+    static constexpr TALLOW_INLINE uint32_t sum_offset(uint32_t element) {
         const uint32_t lane = lane_of(element);
         return lane / lanes * cell_bytes + cell * Planes + (lane % lanes * sums + group_of(element)) * sum_bytes;
     }
-    // Where a place of the first of rows that lie together is, and one of any row in the memory of all, of `bytes`
-    // each.
-    static constexpr TALLOW_INLINE uint32_t spread(uint32_t together, uint32_t place) {
-        return place / access_bytes * (access_bytes * together) + place % access_bytes;
+    // The offset of a byte in the first of the rows that are interleaved, and in any row in the memory of all, of
+    // `bytes` each.
+    static constexpr TALLOW_INLINE uint32_t spread(uint32_t together, uint32_t begin) {
+        return begin / access_bytes * (access_bytes * together) + begin % access_bytes;
     }
-    static TALLOW_INLINE uint32_t offset(uint32_t row, uint32_t together, uint32_t bytes, uint32_t place) {
-        return row / together * together * bytes + row % together * access_bytes + spread(together, place);
+    static TALLOW_INLINE uint32_t offset(uint32_t row, uint32_t together, uint32_t bytes, uint32_t begin) {
+        return row / together * together * bytes + row % together * access_bytes + spread(together, begin);
     }
 
   private:
     static constexpr TALLOW_INLINE uint32_t lane_of(uint32_t element) {
-        return element / (sums * apart) * (apart / Group) + element % apart / Group;
+        return element / (sums * run_stride) * (run_stride / Group) + element % run_stride / Group;
     }
     static constexpr TALLOW_INLINE uint32_t group_of(uint32_t element) {
-        return element / apart % sums;
+        return element / run_stride % sums;
     }
 };
 
-// A number of less than 24 bits to the nearest integer, halves away from zero: all but 0.5 itself that is below it
+// A number of less than 24 bits to the nearest integer, ties away from zero: all but 0.5 itself that is below it
 // stays below an integer when the number below 0.5 is added.
 TALLOW_INLINE int nearest(float number) {
     return static_cast<int>(number + copysign(0x1.fffffep-2f, number));
@@ -109,7 +109,7 @@ template <uint32_t N> TALLOW_INLINE float split(const float (&values)[N], uint32
     return bit_cast<float>(exponent < 23 ? 1u << exponent : (exponent - 22) << 23);
 }
 
-// The bytes of four words, from the lowest on: those of one place in a word each.
+// The bytes of four words, from the lowest on: those at one position in each word.
 TALLOW_INLINE void transpose_bytes(const uint32_t (&words)[4], uint32_t (&bytes)[4]) {
     constexpr uint32_t even = 0x00ff00ffu;
     const uint32_t first = (words[0] & even) | (words[1] & even) << 8;
@@ -122,12 +122,12 @@ TALLOW_INLINE void transpose_bytes(const uint32_t (&words)[4], uint32_t (&bytes)
     bytes[3] = third >> 16 | (fourth & 0xffff0000u);
 }
 
-// Writes four numbers of a row of so many, from `element` on, if they are there. All lanes of a wave take part, and
+// Writes four numbers of a row of `length`, from `element` on, if they exist. All lanes of a wave take part, and
 // eight side by side have 32 numbers that follow each other. Those of one plane are rounded as Q8_1 has them, 32 with a
 // step. Others share a step if they meet weights that share a scale: a power of two, by which the largest of them has
 // 23 bits. Numbers that are infinite have all of such a product, and one that is none makes it none.
 template <uint32_t Planes, uint32_t Group, typename Arguments>
-TALLOW_INLINE void write_x(const Arguments& arguments, uint32_t row, uint32_t length, uint32_t element, bool is_there,
+TALLOW_INLINE void write_x(const Arguments& arguments, uint32_t row, uint32_t length, uint32_t element, bool is_present,
                            const float (&values)[4]) {
     using Row = RowOfX<Planes, Group>;
     constexpr uint32_t count = 4;
@@ -151,7 +151,7 @@ TALLOW_INLINE void write_x(const Arguments& arguments, uint32_t row, uint32_t le
     for (uint32_t mask = 1; mask < Group / count; mask *= 2)
         sum_of_quants += shuffle_xor(sum_of_quants, mask);
     const float sum = static_cast<float>(sum_of_quants) * (Planes == 1 ? step : 1.0f);
-    if (!is_there)
+    if (!is_present)
         return;
     // With 128 more in each byte none is below 0, and none takes one from the next.
     constexpr uint32_t middle = 0x80808080u >> 8 * (4 - Planes);
@@ -166,15 +166,15 @@ TALLOW_INLINE void write_x(const Arguments& arguments, uint32_t row, uint32_t le
 #pragma unroll
     for (uint32_t plane = 0; plane < Planes; ++plane)
         store_registers<count>(result +
-                                   Row::offset(row, arguments.together, row_bytes, Row::place_of_quant(element, plane)),
+                                   Row::offset(row, arguments.together, row_bytes, Row::quant_offset(element, plane)),
                                {{bytes[Planes - 1 - plane] ^ 0x80808080u}});
     if (element % Group == 0)
         store_registers<Row::sum_bytes>(result +
-                                            Row::offset(row, arguments.together, row_bytes, Row::place_of_sum(element)),
+                                            Row::offset(row, arguments.together, row_bytes, Row::sum_offset(element)),
                                         {{bit_cast<uint32_t>(step), bit_cast<uint32_t>(sum)}});
 }
 
-// Writes rows of x: `load` gives four numbers of a row, from an element on.
+// Writes activation rows: `load` gives four numbers of a row, from an element on.
 template <uint32_t Planes, uint32_t Group, typename Arguments, typename Load>
 TALLOW_INLINE void write_rows_of_x(const Arguments& arguments, Load load) {
     constexpr uint32_t run = 4;

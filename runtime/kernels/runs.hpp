@@ -6,15 +6,15 @@
 
 namespace tallow {
 
-// Where elements are: side by side or, if `elements` is not 0, in runs of so many, `stride` bytes apart, whose elements
-// are `step` bytes apart.
+// Where elements are: side by side or, if `elements` is not 0, in runs of `elements` with a stride of `stride` bytes,
+// whose elements have one of `step` bytes.
 struct Runs {
     uint64_t elements;
     uint64_t stride;
     uint64_t step;
 };
 
-// Elements are asked for so many runs, or bytes of a long run, ahead: processors do not look into other pages by
+// Elements are prefetched this many runs, or bytes of a long run, ahead: processors do not look into other pages by
 // themselves.
 constexpr uint64_t runs_ahead = 4;
 constexpr uint64_t run_bytes_ahead = 4096;

@@ -1,11 +1,11 @@
-// Scans along a dim: reductions of the elements up to each. The order in which elements are joined depends on the shape
-// alone, so that the bits are the same on every run. Where there are few lines each goes in splits: one launch joins
-// the elements of each split, another one begins each of them with what those before it come to.
+// Scans along a dim: reductions of the elements up to each. The order in which elements are combined depends on the
+// shape alone, so that the bits are the same on every run. Where there are few lines each goes in splits: one launch
+// joins the elements of each split, another one begins each of them with what those before it come to.
 #pragma once
 
 #include "access.hpp"
 #include "scan_monoid.hpp"
-#include "team_scan.hpp"
+#include "subgroup_scan.hpp"
 
 namespace tallow {
 
@@ -82,18 +82,18 @@ TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, bool r
                                               uint32_t lane, Carry<Scan> carry) {
     using State = typename Scan::State;
     constexpr uint32_t length = scanned_length<State, Scan::max_bytes>;
-    const uint32_t team = arguments.team;
+    const uint32_t subgroup_size = arguments.subgroup_size;
     const bool exists = row < arguments.rows;
     const uint64_t begin = chunk * arguments.chunk;
-    const uint64_t rest = exists && begin < arguments.length ? arguments.length - begin : 0;
-    const uint64_t count = rest < arguments.chunk ? rest : arguments.chunk;
+    const uint64_t remaining = exists && begin < arguments.length ? arguments.length - begin : 0;
+    const uint64_t count = remaining < arguments.chunk ? remaining : arguments.chunk;
     const uint64_t offset = exists ? row * arguments.length + begin : 0;
     const T* const source = pointer_to<const T>(arguments.source) + offset;
-    const uint64_t round = team * length;
+    const uint64_t round = subgroup_size * length;
     // Every thread of the wave takes part in each round.
     for (uint64_t done = 0; done < arguments.chunk; done += round) {
         const uint64_t base = reverse ? arguments.chunk - round - done : done;
-        const uint64_t first = base + (reverse ? team - 1 - lane : lane) * length;
+        const uint64_t first = base + (reverse ? subgroup_size - 1 - lane : lane) * length;
         const uint32_t left = first >= count           ? 0
                               : count - first < length ? static_cast<uint32_t>(count - first)
                                                        : length;
@@ -111,7 +111,7 @@ TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, bool r
             states[i] = own;
         }
         State total;
-        const State before = Scan::combine(carry.value(), joined_before_in_team<Scan>(own, team, total));
+        const State before = Scan::combine(carry.value(), exclusive_subgroup_scan<Scan>(own, subgroup_size, total));
         carry.add(total);
         if constexpr (Stores) {
             typename Scan::Result results[length];
@@ -135,41 +135,41 @@ TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, bool r
                 stored.values[i] = in_order(results, i, reverse);
             store_guarded(pointer_to<typename Scan::Result>(arguments.result) + offset, first, count, stored);
             if constexpr (Scan::has_positions) {
-                Pack<uint32_t, length> places;
+                Pack<uint32_t, length> packed_positions;
 #pragma unroll
                 for (uint32_t i = 0; i < length; ++i)
-                    places.values[i] = in_order(positions, i, reverse);
-                store_guarded(pointer_to<uint32_t>(arguments.positions) + offset, first, count, places);
+                    packed_positions.values[i] = in_order(positions, i, reverse);
+                store_guarded(pointer_to<uint32_t>(arguments.positions) + offset, first, count, packed_positions);
             }
         }
     }
     return carry.value();
 }
 
-// A team of threads for each split of a row.
+// A subgroup of threads for each split of a row.
 template <bool Stores, typename Scan, typename T, typename Arguments>
 TALLOW_INLINE void scan_rows_in(const Arguments& arguments, bool reverse) {
     using State = typename Scan::State;
-    const uint32_t team = arguments.team;
-    const uint32_t teams = block_size / team;
-    const uint32_t lane = thread_index() % team;
+    const uint32_t subgroup_size = arguments.subgroup_size;
+    const uint32_t subgroups = block_size / subgroup_size;
+    const uint32_t lane = thread_index() % subgroup_size;
     const uint64_t splits = arguments.splits;
-    for (uint64_t base = uint64_t{block_index()} * teams; base < arguments.rows * splits;
-         base += uint64_t{grid_blocks()} * teams) {
-        const uint64_t part = base + thread_index() / team;
+    for (uint64_t base = uint64_t{block_index()} * subgroups; base < arguments.rows * splits;
+         base += uint64_t{grid_blocks()} * subgroups) {
+        const uint64_t part = base + thread_index() / subgroup_size;
         const uint64_t row = part / splits;
         const uint64_t split = part - row * splits;
         State* const totals = pointer_to<State>(arguments.totals) + row * splits;
         Carry<Scan> carry;
         if (Stores && splits > 1) {
             State own = Scan::identity(), total;
-            // Side by side, so that the parts are joined in order.
-            const uint64_t each = (split + team - 1) / team;
+            // Side by side, so that the parts are combined in order.
+            const uint64_t each = (split + subgroup_size - 1) / subgroup_size;
             const uint64_t end = (lane + 1) * each < split ? (lane + 1) * each : split;
             if (row < arguments.rows)
                 for (uint64_t i = lane * each; i < end; ++i)
                     own = Scan::combine(own, totals[i]);
-            joined_before_in_team<Scan>(own, team, total);
+            exclusive_subgroup_scan<Scan>(own, subgroup_size, total);
             carry.add_own(total);
         }
         const State total =
@@ -203,8 +203,7 @@ template <typename Scan, typename T> struct Column {
     uint64_t at;
 
     // Joins the next elements to the carry, of which all are loaded first.
-    template <bool Stores, uint32_t Count>
-    TALLOW_INLINE void scan(Carry<Scan>& carry, bool reverse, bool exclusive) {
+    template <bool Stores, uint32_t Count> TALLOW_INLINE void scan(Carry<Scan>& carry, bool reverse, bool exclusive) {
         T loaded[Count];
 #pragma unroll
         for (uint32_t k = 0; k < Count; ++k, source += step)
@@ -272,7 +271,9 @@ TALLOW_INLINE void scan_columns(const Arguments& arguments) {
         Column<Scan, T> line{pointer_to<const T>(arguments.source) + offset,
                              pointer_to<typename Scan::Result>(arguments.result) + offset,
                              pointer_to<uint32_t>(arguments.positions) + (Scan::has_positions ? offset : 0),
-                             reverse ? -step : step, begin, at};
+                             reverse ? -step : step,
+                             begin,
+                             at};
         while (line.done + together <= end)
             line.template scan<Stores, together>(carry, reverse, exclusive);
 #pragma unroll 1

@@ -58,11 +58,11 @@ template <typename Reduction> struct ScanWithPositions {
         return {Reduction::element(value, position), position};
     }
     static TALLOW_INLINE State combine(State x, State y) {
-        const Number joined = Reduction::combine(x.number, y.number);
+        const Number combined = Reduction::combine(x.number, y.number);
         const bool is_nan = x.number != x.number;
-        const bool is_later = !is_nan && (joined != x.number || joined == y.number);
+        const bool is_later = !is_nan && (combined != x.number || combined == y.number);
         const bool is_y = x.position == no_position || (is_later && y.position != no_position);
-        // By members: compilers select between structs in memory.
+        // Field by field: compilers select between structs in memory.
         return {is_y ? y.number : x.number, is_y ? y.position : x.position};
     }
     static TALLOW_INLINE Result result(State state, Element, uint64_t) {

@@ -1,7 +1,7 @@
-// Places in lines that are in order.
+// Binary search in sorted lines.
 #pragma once
 
-#include "order_place.hpp"
+#include "search_sorted.hpp"
 
 namespace tallow {
 
@@ -10,7 +10,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void search_lines(const 
     const uint64_t step = uint64_t{grid_blocks()} * block_size;
     for (uint64_t i = uint64_t{block_index()} * block_size + thread_index(); i < arguments.count; i += step) {
         const T* const line = pointer_to<const T>(arguments.source) + i / arguments.per_line * arguments.length;
-        pointer_to<int64_t>(arguments.result)[i] = order_place(line, arguments.length, values[i], arguments.right != 0);
+        pointer_to<int64_t>(arguments.result)[i] =
+            search_sorted(line, arguments.length, values[i], arguments.right != 0);
     }
 }
 

@@ -3,17 +3,17 @@
 #pragma once
 
 #include "order_key.hpp"
-#include "team_scan.hpp"
+#include "subgroup_scan.hpp"
 
 namespace tallow {
 
 // An element to be ordered: by its key, and where keys are equal by its position.
-template <typename T, bool Wide = (sizeof(T) > 4)> struct Place {
+template <typename T, bool Wide = (sizeof(T) > 4)> struct KeyAndPosition {
     uint64_t bits;
-    static TALLOW_INLINE Place of(OrderKey<T> key, uint32_t position) {
+    static TALLOW_INLINE KeyAndPosition of(OrderKey<T> key, uint32_t position) {
         return {uint64_t{key} << 32 | position};
     }
-    static TALLOW_INLINE Place last() {
+    static TALLOW_INLINE KeyAndPosition last() {
         return {~uint64_t{0}};
     }
     TALLOW_INLINE OrderKey<T> key() const {
@@ -22,17 +22,17 @@ template <typename T, bool Wide = (sizeof(T) > 4)> struct Place {
     TALLOW_INLINE uint32_t position() const {
         return static_cast<uint32_t>(bits);
     }
-    TALLOW_INLINE bool is_before(const Place& other) const {
+    TALLOW_INLINE bool is_before(const KeyAndPosition& other) const {
         return bits < other.bits;
     }
 };
-template <typename T> struct Place<T, true> {
+template <typename T> struct KeyAndPosition<T, true> {
     OrderKey<T> word;
     uint32_t number;
-    static TALLOW_INLINE Place of(OrderKey<T> key, uint32_t position) {
+    static TALLOW_INLINE KeyAndPosition of(OrderKey<T> key, uint32_t position) {
         return {key, position};
     }
-    static TALLOW_INLINE Place last() {
+    static TALLOW_INLINE KeyAndPosition last() {
         return {static_cast<OrderKey<T>>(~OrderKey<T>{0}), ~0u};
     }
     TALLOW_INLINE OrderKey<T> key() const {
@@ -41,18 +41,18 @@ template <typename T> struct Place<T, true> {
     TALLOW_INLINE uint32_t position() const {
         return number;
     }
-    TALLOW_INLINE bool is_before(const Place& other) const {
+    TALLOW_INLINE bool is_before(const KeyAndPosition& other) const {
         return word < other.word || (word == other.word && number < other.number);
     }
 };
 
-// In order, by a bitonic network of as many places as the next power of two has.
-template <typename T> TALLOW_INLINE void order_places(Place<T>* places, uint32_t count) {
+// In order, by a bitonic network whose size is the next power of two.
+template <typename T> TALLOW_INLINE void sort_entries(KeyAndPosition<T>* entries, uint32_t count) {
     uint32_t size = 2;
     while (size < count)
         size *= 2;
     for (uint32_t i = count + thread_index(); i < size; i += block_size)
-        places[i] = Place<T>::last();
+        entries[i] = KeyAndPosition<T>::last();
     synchronize_block();
 #pragma unroll 1
     for (uint32_t run = 2; run <= size; run *= 2) {
@@ -61,14 +61,14 @@ template <typename T> TALLOW_INLINE void order_places(Place<T>* places, uint32_t
 #pragma unroll 1
             for (uint32_t i = thread_index(); i < size / 2; i += block_size) {
                 const uint32_t low = 2 * i - (i & (distance - 1));
-                const Place<T> x = places[low];
-                const Place<T> y = places[low + distance];
+                const KeyAndPosition<T> x = entries[low];
+                const KeyAndPosition<T> y = entries[low + distance];
                 if (y.is_before(x) == ((low & run) == 0)) {
-                    places[low] = y;
-                    places[low + distance] = x;
+                    entries[low] = y;
+                    entries[low + distance] = x;
                 }
             }
-            // At most wave_size apart are the places of one wave.
+            // At distances below wave_size, entries belong to one wave.
             if (distance > wave_size || (distance == 1 && run > wave_size))
                 synchronize_block();
             else
@@ -84,8 +84,8 @@ constexpr uint32_t looks = 4;
 // The bits that elements are counted by.
 constexpr uint32_t counted_bits = 11;
 // So many elements are sorted as quickly as fewer are.
-constexpr uint32_t few_places = 512;
-static_assert(few_places <= select_count && is_power_of_two<select_count>, "a network has room");
+constexpr uint32_t min_entries = 512;
+static_assert(min_entries <= select_count && is_power_of_two<select_count>, "a network has capacity");
 
 // The elements of a block: a part of a line or, where positions of the line's elements are listed, of the list. Of
 // equal elements the list has the lower position first.
@@ -141,17 +141,17 @@ template <typename T, bool Listed, typename Arguments> TALLOW_INLINE void select
     constexpr uint32_t digits = 1u << counted_bits;
     constexpr uint32_t own_digits = digits / block_size;
     union Shared {
-        Place<T> places[select_count];
+        KeyAndPosition<T> entries[select_count];
         uint32_t counts[digits];
     };
     __shared__ Shared shared;
-    __shared__ uint32_t kept;
+    __shared__ uint32_t taken;
     // The digit of the last one that is wanted, how many elements have lower ones, and how many this one.
     __shared__ uint32_t digit_of_last[3];
     const uint32_t thread = thread_index();
-    uint32_t room = few_places;
-    while (room < arguments.count)
-        room *= 2;
+    uint32_t capacity = min_entries;
+    while (capacity < arguments.count)
+        capacity *= 2;
     for (uint64_t block = block_index(); block < arguments.lines * arguments.parts; block += grid_blocks()) {
         const uint64_t line = block / arguments.parts;
         const uint64_t part = block % arguments.parts;
@@ -168,7 +168,7 @@ template <typename T, bool Listed, typename Arguments> TALLOW_INLINE void select
         uint32_t known = 0;
         uint32_t before = 0;
         uint32_t alike = candidates.end - candidates.begin;
-        while (before + alike > room && known < key_bits) {
+        while (before + alike > capacity && known < key_bits) {
             const uint32_t bits = key_bits - known < counted_bits ? key_bits - known : counted_bits;
             const uint32_t shift = key_bits - known - bits;
             synchronize_block();
@@ -188,7 +188,7 @@ template <typename T, bool Listed, typename Arguments> TALLOW_INLINE void select
             for (uint32_t i = 0; i < own_digits; ++i)
                 sum += shared.counts[thread * own_digits + i];
             uint32_t total;
-            uint32_t lower = before + joined_before_in_team<Counts>(sum, block_size, total);
+            uint32_t lower = before + exclusive_subgroup_scan<Counts>(sum, block_size, total);
             if (lower < arguments.count && arguments.count <= lower + sum) {
                 uint32_t digit = thread * own_digits;
                 while (lower + shared.counts[digit] < arguments.count)
@@ -203,42 +203,42 @@ template <typename T, bool Listed, typename Arguments> TALLOW_INLINE void select
             alike = digit_of_last[2];
             known += bits;
         }
-        const bool has_room = before + alike <= room;
+        const bool fits = before + alike <= capacity;
         synchronize_block();
         if (thread == 0)
-            kept = 0;
+            taken = 0;
         synchronize_block();
         candidates.each([&](const Key(&keys)[length], uint32_t i, uint32_t count) {
 #pragma unroll
             for (uint32_t e = 0; e < length; ++e) {
                 const Key high = known == 0 ? Key{0} : static_cast<Key>(keys[e] >> (key_bits - known));
-                if (e < count && (high < last || (high == last && has_room)))
-                    shared.places[take_shared(&kept)] = Place<T>::of(keys[e], candidates.position(i + e));
+                if (e < count && (high < last || (high == last && fits)))
+                    shared.entries[take_shared(&taken)] = KeyAndPosition<T>::of(keys[e], candidates.position(i + e));
             }
             return true;
         });
-        uint32_t found = has_room ? before + alike : before;
-        // All bits of the key are known, and more elements have it than there is room for: the first of them.
-        if (!has_room)
+        uint32_t selected = fits ? before + alike : before;
+        // All bits of the key are known, and more elements have it than fit: the first of them.
+        if (!fits)
             candidates.each([&](const Key(&keys)[length], uint32_t i, uint32_t count) {
                 uint32_t own = 0;
 #pragma unroll
                 for (uint32_t e = 0; e < length; ++e)
                     own += e < count && keys[e] == last ? 1 : 0;
                 uint32_t total;
-                uint32_t place = found + joined_before_in_team<Counts>(own, block_size, total);
+                uint32_t slot = selected + exclusive_subgroup_scan<Counts>(own, block_size, total);
 #pragma unroll
                 for (uint32_t e = 0; e < length; ++e)
-                    if (e < count && keys[e] == last && place < arguments.count)
-                        shared.places[place++] = Place<T>::of(last, candidates.position(i + e));
-                found = found + total < arguments.count ? found + total : arguments.count;
-                return found < arguments.count;
+                    if (e < count && keys[e] == last && slot < arguments.count)
+                        shared.entries[slot++] = KeyAndPosition<T>::of(last, candidates.position(i + e));
+                selected = selected + total < arguments.count ? selected + total : arguments.count;
+                return selected < arguments.count;
             });
         synchronize_block();
-        order_places<T>(shared.places, found);
+        sort_entries<T>(shared.entries, selected);
         uint32_t* const result = pointer_to<uint32_t>(arguments.result) + block * arguments.count;
         for (uint32_t i = thread; i < arguments.count; i += block_size)
-            result[i] = shared.places[i].position();
+            result[i] = shared.entries[i].position();
     }
 }
 

@@ -1,11 +1,11 @@
 // A stable radix sort of (key, position) by one digit a pass. Up to sort_tile pairs are sorted by one block, in
-// shared memory. Of longer lines all digits are counted first. A pass is then one launch: blocks sort a tile each, tell
-// the others how many pairs of each digit the tile has, and learn from the tiles before it in its line where its own
-// go (Adinets and Merrill, "Onesweep", 2022). The result does not depend on the order in which threads run.
+// shared memory. Of longer lines all digits are counted first. A pass is then one launch: blocks sort a tile each,
+// publish the others how many pairs of each digit the tile has, and learn from the tiles before it in its line where
+// its own go (Adinets and Merrill, "Onesweep", 2022). The result does not depend on the order in which threads run.
 #pragma once
 
 #include "order_key.hpp"
-#include "team_scan.hpp"
+#include "subgroup_scan.hpp"
 
 #if defined(TALLOW_HOST)
 #include <sched.h>
@@ -27,10 +27,10 @@ struct SharedPairs {
     uint16_t positions[sort_tile];
     uint16_t counts[waves_per_block][digit_count];
 };
-static_assert(sizeof(SharedPairs) <= 1u << 15, "two blocks find room on every target");
+static_assert(sizeof(SharedPairs) <= 1u << 15, "two blocks fit on every target");
 
 // By one digit. A wave takes pairs that stand together, so that the pairs before one are those of the waves before its
-// own, and of its own wave those that it took before. `counted` is told early how many pairs have the digit that is the
+// own, and of its own wave those that it took before. `counted` gets early how many pairs have the digit that is the
 // thread's number; the result is how many have a lower one.
 template <typename Counted>
 TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t shift, Counted counted) {
@@ -52,15 +52,15 @@ TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_
         keys[i] = 0;
         ranked[i] = none;
         if (i < steps) {
-            const uint32_t place = first + i * wave_size;
-            const bool valid = place < count;
-            keys[i] = valid ? pairs.keys[place] : 0;
+            const uint32_t index = first + i * wave_size;
+            const bool valid = index < count;
+            keys[i] = valid ? pairs.keys[index] : 0;
             const uint32_t digit = (keys[i] >> shift) % digit_count;
             const LaneMask alike = lanes_alike_by_votes(valid ? digit : digit_count, digit_count);
             const uint32_t rank = count_bits(alike & lanes_before());
             const uint32_t before = counts[digit];
             if (valid)
-                ranked[i] = (before + rank) << 16 | pairs.positions[place];
+                ranked[i] = (before + rank) << 16 | pairs.positions[index];
             synchronize_wave();
             if (valid && rank == 0)
                 counts[digit] = static_cast<uint16_t>(before + count_bits(alike));
@@ -74,7 +74,7 @@ TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_
         sum += pairs.counts[w][thread];
     counted(sum);
     uint32_t total;
-    const uint32_t lower = joined_before_in_team<Counts>(sum, block_size, total);
+    const uint32_t lower = exclusive_subgroup_scan<Counts>(sum, block_size, total);
     uint32_t before = lower;
 #pragma unroll
     for (uint32_t w = 0; w < waves_per_block; ++w) {
@@ -86,9 +86,9 @@ TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_
 #pragma unroll
     for (uint32_t i = 0; i < most; ++i) {
         if (ranked[i] != none) {
-            const uint32_t place = counts[(keys[i] >> shift) % digit_count] + (ranked[i] >> 16);
-            pairs.keys[place] = keys[i];
-            pairs.positions[place] = static_cast<uint16_t>(ranked[i]);
+            const uint32_t index = counts[(keys[i] >> shift) % digit_count] + (ranked[i] >> 16);
+            pairs.keys[index] = keys[i];
+            pairs.positions[index] = static_cast<uint16_t>(ranked[i]);
         }
     }
     synchronize_block();
@@ -100,7 +100,7 @@ TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_
 
 // Where a pass finds the words of keys that it sorts by: the lower words of elements in their order, the higher words
 // of elements in the order that pairs have, or those of pairs. A pair is a word, and above it a position: what goes to
-// one place in one access takes less time than two that go to two.
+// one address in one access take less time than two that go to two.
 enum class From { elements, positions, pairs };
 enum class To { pairs, positions, keys_and_positions, elements_and_positions };
 
@@ -127,8 +127,8 @@ TALLOW_INLINE T element_of_word(const Arguments& arguments, uint64_t line, uint3
     return pointer_to<const T>(arguments.source)[line + position];
 }
 
-// How often each digit occurs in a line, whose tiles `parts` blocks share. Neighbouring lanes count apart, since keys
-// have many equal digits, and lanes that add to one word wait for each other.
+// How often each digit occurs in a line, whose tiles `parts` blocks share. Neighbouring lanes count separately, since
+// keys have many equal digits, and lanes that add to one word wait for each other.
 template <typename T, typename Arguments> TALLOW_INLINE void count_digits(const Arguments& arguments) {
     constexpr uint32_t copies = 16 / (sizeof(T) < 4 ? 4 : sizeof(T));
     __shared__ uint32_t counts[sizeof(T)][digit_count * copies];
@@ -167,16 +167,16 @@ template <typename T, typename Arguments> TALLOW_INLINE void count_digits(const 
     }
 }
 
-// What a block tells of a digit in its tile: 0 is nothing yet, `of_all` are the pairs of the line up to the tile's
-// end, and else 1 more than the pairs of the tile.
+// The prefix that a block publishes for a digit of its tile: 0 is none yet, `of_all` are the pairs of the line up to
+// the tile's end, and else 1 more than the pairs of the tile.
 constexpr uint32_t of_all = 1u << 31;
 
-// The pairs with the thread's digit in the tiles before; `told` is what the block tells of the digit. To ask several
-// tiles at once takes the bandwidth that the others need.
-TALLOW_INLINE uint32_t pairs_before(uint32_t* told, uint32_t tile, uint32_t own) {
+// The pairs with the thread's digit in the tiles before; `prefixes` is the entry of the block for the digit. To read
+// several tiles at once takes the bandwidth that the others need.
+TALLOW_INLINE uint32_t pairs_before(uint32_t* prefixes, uint32_t tile, uint32_t own) {
     uint32_t before = 0;
     for (uint32_t earlier = 1; earlier <= tile;) {
-        const uint32_t word = load_relaxed(told - earlier * digit_count);
+        const uint32_t word = load_relaxed(prefixes - earlier * digit_count);
         if ((word & of_all) != 0) {
             before += word - of_all;
             break;
@@ -190,11 +190,11 @@ TALLOW_INLINE uint32_t pairs_before(uint32_t* told, uint32_t tile, uint32_t own)
             sched_yield(); // blocks may share a core
 #endif
     }
-    store_relaxed(told, of_all + before + own);
+    store_relaxed(prefixes, of_all + before + own);
     return before;
 }
 
-// A block sorts its pairs by the digit before it moves them, so that those of one digit go to one place side by side.
+// A block sorts its pairs by the digit before it moves them, so that writes of one digit are adjacent.
 // It takes the next tile when it begins, so that all tiles before it are in blocks that have begun.
 template <typename T, From from, To to, typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arguments) {
     __shared__ SharedPairs pairs;
@@ -219,31 +219,31 @@ template <typename T, From from, To to, typename Arguments> TALLOW_INLINE void m
     uint32_t total;
     const uint32_t in_line =
         pointer_to<const uint32_t>(arguments.digits)[line_index * arguments.passes * digit_count + thread];
-    const uint32_t first = joined_before_in_team<Counts>(in_line, block_size, total);
-    uint32_t* const told = pointer_to<uint32_t>(arguments.told) + uint64_t{taken} * digit_count + thread;
+    const uint32_t first = exclusive_subgroup_scan<Counts>(in_line, block_size, total);
+    uint32_t* const prefixes = pointer_to<uint32_t>(arguments.prefixes) + uint64_t{taken} * digit_count + thread;
     uint32_t own = 0;
     const uint32_t lower = sort_by_digit(pairs, count, arguments.shift, [&](uint32_t with_digit) {
         own = with_digit;
-        store_relaxed(told, tile == 0 ? of_all + own : own + 1);
+        store_relaxed(prefixes, tile == 0 ? of_all + own : own + 1);
     });
-    next[thread] = first + pairs_before(told, tile, own) - lower;
+    next[thread] = first + pairs_before(prefixes, tile, own) - lower;
     synchronize_block();
 #pragma unroll 4
     for (uint32_t i = thread; i < count; i += block_size) {
         const uint32_t key = pairs.keys[i];
-        const uint32_t place_in_line = next[(key >> arguments.shift) % digit_count] + i;
-        const uint64_t place = line + place_in_line;
+        const uint32_t position_in_line = next[(key >> arguments.shift) % digit_count] + i;
+        const uint64_t index = line + position_in_line;
         uint32_t position = begin + pairs.positions[i];
         if constexpr (from != From::elements)
             position = static_cast<uint32_t>(pointer_to<const uint64_t>(arguments.pairs)[line + position] >> 32);
         if constexpr (to == To::pairs)
-            pointer_to<uint64_t>(arguments.result)[place] = key | uint64_t{position} << 32;
+            pointer_to<uint64_t>(arguments.result)[index] = key | uint64_t{position} << 32;
         else
-            pointer_to<uint32_t>(arguments.result)[place] = position;
+            pointer_to<uint32_t>(arguments.result)[index] = position;
         if constexpr (to == To::keys_and_positions)
-            pointer_to<uint32_t>(arguments.beside)[place] = key;
+            pointer_to<uint32_t>(arguments.carried)[index] = key;
         if constexpr (to == To::elements_and_positions)
-            pointer_to<T>(arguments.beside)[place] = element_of_word<T>(arguments, line, key, position);
+            pointer_to<T>(arguments.carried)[index] = element_of_word<T>(arguments, line, key, position);
     }
 }
 
@@ -262,7 +262,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void move_with_elements(
 template <typename Arguments> TALLOW_INLINE void move_positions(const Arguments& arguments) {
     move_pairs<uint32_t, From::pairs, To::positions>(arguments);
 }
-template <typename Arguments> TALLOW_INLINE void move_apart(const Arguments& arguments) {
+template <typename Arguments> TALLOW_INLINE void move_keys_and_positions(const Arguments& arguments) {
     move_pairs<uint32_t, From::pairs, To::keys_and_positions>(arguments);
 }
 

@@ -106,7 +106,7 @@ template <typename T> TALLOW_INLINE T* optional_pointer(uint64_t address, uint64
     return address ? pointer_to<T>(address) + offset : nullptr;
 }
 
-// A functor of floats that are nearly always bounded: which of its two ways serves, is asked for parts of the span.
+// A functor of floats that are nearly always bounded: its variant is chosen for each part of the span.
 template <typename Functor> TALLOW_INLINE void map_bounded_span(uint64_t count, float* result, const float* source) {
     for (uint64_t first = 0; first < count; first += span_part) {
         const uint64_t length = count - first < span_part ? count - first : span_part;
@@ -133,16 +133,16 @@ __attribute__((noinline)) void compute_span(const Arguments& arguments, uint64_t
 
 template <typename Functor, typename T, typename Result, typename... Sources, typename Arguments, uint32_t... K>
 TALLOW_INLINE void widened_span(const Arguments& arguments, Result* result, Numbers<K...>) {
-    float held[sizeof...(Sources)][span_part];
-    widened<Result> made[is_small_float<Result> ? span_part : 1];
+    float converted[sizeof...(Sources)][span_part];
+    widened<Result> computed[is_small_float<Result> ? span_part : 1];
     for (uint64_t first = 0; first < arguments.count; first += span_part) {
         const uint64_t length = arguments.count - first < span_part ? arguments.count - first : span_part;
-        (convert_span(length, held[K], pointer_to<const T>(arguments.sources[K]) + first), ...);
+        (convert_span(length, converted[K], pointer_to<const T>(arguments.sources[K]) + first), ...);
         if constexpr (is_small_float<Result>) {
-            compute_span<Functor>(arguments, length, made, static_cast<const float*>(held[K])...);
-            convert_span(length, result + first, static_cast<const float*>(made));
+            compute_span<Functor>(arguments, length, computed, static_cast<const float*>(converted[K])...);
+            convert_span(length, result + first, static_cast<const float*>(computed));
         } else {
-            compute_span<Functor>(arguments, length, result + first, static_cast<const float*>(held[K])...);
+            compute_span<Functor>(arguments, length, result + first, static_cast<const float*>(converted[K])...);
         }
     }
 }
@@ -185,13 +185,14 @@ TALLOW_INLINE void joint_spans(const Arguments& arguments, Numbers<K...>) {
     using T = typename Last<Sources...>::type;
     T* const results[] = {pointer_to<T>(arguments.results[0]), pointer_to<T>(arguments.results[1])};
     if constexpr (is_small_float<T>) {
-        float held[sizeof...(K)][span_part], made[2][span_part];
+        float converted[sizeof...(K)][span_part], computed[2][span_part];
         for (uint64_t first = 0; first < arguments.count; first += span_part) {
             const uint64_t length = arguments.count - first < span_part ? arguments.count - first : span_part;
-            (convert_span(length, held[K], pointer_to<const T>(arguments.sources[K]) + first), ...);
-            compute_joint_span<Functor>(arguments, length, made[0], made[1], static_cast<const float*>(held[K])...);
+            (convert_span(length, converted[K], pointer_to<const T>(arguments.sources[K]) + first), ...);
+            compute_joint_span<Functor>(arguments, length, computed[0], computed[1],
+                                        static_cast<const float*>(converted[K])...);
             for (uint32_t r = 0; r < 2; ++r)
-                convert_span(length, results[r] + first, static_cast<const float*>(made[r]));
+                convert_span(length, results[r] + first, static_cast<const float*>(computed[r]));
         }
     } else {
         compute_joint_span<Functor>(arguments, arguments.count, results[0], results[1],

@@ -1,5 +1,5 @@
 // A pool of threads for work in parts. They end with the process, which waits for none of them: one may still work then
-// for a thread that Python has left behind. Where a library of the process has threads of OpenMP, these are the pool.
+// for a thread that Python has abandoned. Where a library of the process has threads of OpenMP, these are the pool.
 #pragma once
 
 #include <pthread.h>
@@ -58,10 +58,10 @@ class Pool {
     }
 
   private:
-    static constexpr uint32_t most_helpers = 255;
+    static constexpr uint32_t max_helpers = 255;
     // So much work in nanoseconds is worth waking a helper, and so long one waits for the next call before it sleeps:
     // waking takes far longer than a call on few elements.
-    static constexpr uint64_t least_work = 10'000;
+    static constexpr uint64_t min_work = 10'000;
     static constexpr uint64_t patience = 100'000;
 
     // The parts of a worker, which in the next call are near it again: in its caches, or in the memory that it wrote
@@ -128,8 +128,8 @@ class Pool {
             helpers_[i].change(Helper::waits, Helper::is_wanted);
         const uint64_t begin = nanoseconds();
         do_next(ranges_[0]);
-        // How long a part takes tells how many helpers that sleep are worth waking.
-        const uint64_t worth = (nanoseconds() - begin) * (parts - 1) / least_work;
+        // The time of a part decides how many sleeping helpers are worth waking.
+        const uint64_t worth = (nanoseconds() - begin) * (parts - 1) / min_work;
         for (uint32_t i = 0; i < helpers && i < worth; ++i)
             if (helpers_[i].change(Helper::sleeps, Helper::is_wanted))
                 sem_post(&helpers_[i].waking);
@@ -138,9 +138,9 @@ class Pool {
             helpers_[i].release();
     }
 
-    // How many helpers there are, of so many.
+    // The number of helpers that run, of up to `count`.
     uint32_t start(uint32_t count) {
-        for (; started_ < count && started_ < most_helpers; ++started_) {
+        for (; started_ < count && started_ < max_helpers; ++started_) {
             Helper& helper = helpers_[started_];
             helper.pool = this;
             helper.number = started_ + 1;
@@ -197,8 +197,8 @@ class Pool {
     bool has_semaphores_ = false;
     Parallel parallel_ = nullptr;
     ThreadNumber thread_number_ = nullptr;
-    Range ranges_[most_helpers + 1] = {};
-    Helper helpers_[most_helpers] = {};
+    Range ranges_[max_helpers + 1] = {};
+    Helper helpers_[max_helpers] = {};
 };
 
 inline Pool pool;
@@ -208,13 +208,13 @@ __attribute__((constructor, used)) inline void prepare_pool() {
     pthread_atfork(nullptr, nullptr, [] { pool.forget(); });
 }
 
-// What kernels of other libraries are given to have their parts done.
+// The callback by which kernels of other libraries run their parts.
 extern "C" __attribute__((visibility("default"), used)) inline void run_parts(Part part, const void* context,
                                                                               uint64_t parts, uint32_t threads) {
     pool.run(part, context, parts, threads);
 }
 
-// Called once a library of the process has brought an OpenMP runtime.
+// Called once a library of the process has loaded an OpenMP runtime.
 extern "C" __attribute__((visibility("default"), used)) inline void use_openmp(Parallel parallel,
                                                                                ThreadNumber thread_number) {
     pool.use(parallel, thread_number);

@@ -1,7 +1,7 @@
 // The main loops of products that blocks make in tiles: operands come to shared memory in steps of the depth, the next
 // step while threads multiply this one. Who launches says what the operands are:
 //
-//   load(step)          begins to load a step into registers; steps behind the depth are zeros
+//   load(step)          begins to load a step into registers; steps past the depth are zeros
 //   store(slot)         what was loaded goes to a slot of shared memory
 //   begin(step, slot)   where `is_async`, both in one
 //   rows, columns       for dot products: a slot of shared memory
@@ -22,7 +22,7 @@ template <uint32_t N, typename Value> TALLOW_INLINE void load_side_by_side(const
     constexpr uint32_t in_access = N * sizeof(Value) > access_bytes ? access_bytes / sizeof(Value) : N;
 #pragma unroll
     for (uint32_t i = 0; i < N; i += in_access) {
-        const Pack<Value, in_access> pack = load_whole<in_access>(from + i);
+        const Pack<Value, in_access> pack = load_pack<in_access>(from + i);
 #pragma unroll
         for (uint32_t j = 0; j < in_access; ++j)
             to[i + j] = pack.values[j];
@@ -31,22 +31,23 @@ template <uint32_t N, typename Value> TALLOW_INLINE void load_side_by_side(const
 
 // The sums of a tile by dot products: a thread computes `Down` by `Across` squares of four by four. Where operands
 // `AreLines` shared memory has the depth of each line, in four accesses that are permuted as in a SharedTile; else it
-// has the lines of each place of the depth. Parts of 32 threads are beside or below each other, `PartsDown` of them.
+// has the lines of each index of the depth. Parts of 32 threads are next to or below each other, `PartsDown` of them.
 template <typename Value, uint32_t Down, uint32_t Across, bool AreLines = false, uint32_t PartsDown = 4>
 struct DotSums {
     static constexpr uint32_t part = 4;
     static constexpr uint32_t run = AreLines ? 1 : part;
     // 32 threads make 16 rows and 32 columns for each square of a thread. Threads side by side share columns, and every
     // second one rows, so that NVIDIA's shared memory serves them at once.
-    static constexpr uint32_t rows_apart = 4 * part;
-    static constexpr uint32_t columns_apart = 8 * part;
+    static constexpr uint32_t row_stride = 4 * part;
+    static constexpr uint32_t column_stride = 8 * part;
     static constexpr uint32_t parts_across = block_size / 32 / PartsDown;
-    static constexpr uint32_t rows = PartsDown * Down * rows_apart;
-    static constexpr uint32_t columns = parts_across * Across * columns_apart;
+    static constexpr uint32_t rows = PartsDown * Down * row_stride;
+    static constexpr uint32_t columns = parts_across * Across * column_stride;
 
     Value sums[Down * part][Across * part] = {};
 
-    // The row of a thread among four, and its column among eight, whose elements are side by side, or as many apart.
+    // The row of a thread among four, and its column among eight, whose elements are adjacent, or have a stride of as
+    // many.
     static TALLOW_INLINE uint32_t row_of_thread() {
         return thread_index() % 2 + thread_index() % 32 / 16 * 2;
     }
@@ -54,16 +55,16 @@ struct DotSums {
         return thread_index() % 16 / 2;
     }
     static TALLOW_INLINE uint32_t first_row() {
-        return thread_index() / (32 * parts_across) * Down * rows_apart + row_of_thread() * run;
+        return thread_index() / (32 * parts_across) * Down * row_stride + row_of_thread() * run;
     }
     static TALLOW_INLINE uint32_t first_column() {
-        return thread_index() / 32 % parts_across * Across * columns_apart + column_of_thread() * run;
+        return thread_index() / 32 % parts_across * Across * column_stride + column_of_thread() * run;
     }
     static constexpr TALLOW_INLINE uint32_t row_step(uint32_t i) {
-        return AreLines ? i * part : i / part * rows_apart + i % part;
+        return AreLines ? i * part : i / part * row_stride + i % part;
     }
     static constexpr TALLOW_INLINE uint32_t column_step(uint32_t j) {
-        return AreLines ? j * 2 * part : j / part * columns_apart + j % part;
+        return AreLines ? j * 2 * part : j / part * column_stride + j % part;
     }
     template <typename Operands> TALLOW_INLINE void add(Operands& operands, uint32_t steps) {
         if constexpr (Operands::is_async)
@@ -88,7 +89,7 @@ struct DotSums {
             if constexpr (AreLines)
                 multiply_lines<Operands::depth>(operands.rows(slot), operands.columns(slot));
             else
-                multiply_places<Operands::depth>(operands.rows(slot), operands.columns(slot));
+                multiply_depths<Operands::depth>(operands.rows(slot), operands.columns(slot));
             slot ^= 1;
         }
     }
@@ -107,7 +108,7 @@ struct DotSums {
     }
 
   private:
-    template <uint32_t Depth> TALLOW_INLINE void multiply_places(const Value* lhs, const Value* rhs) {
+    template <uint32_t Depth> TALLOW_INLINE void multiply_depths(const Value* lhs, const Value* rhs) {
         const uint32_t row = first_row();
         const uint32_t column = first_column();
 #pragma unroll
@@ -116,10 +117,10 @@ struct DotSums {
             Value y[Across][part];
 #pragma unroll
             for (uint32_t i = 0; i < Down; ++i)
-                load_side_by_side(lhs + d * dot_stride<rows> + row + i * rows_apart, x[i]);
+                load_side_by_side(lhs + d * dot_stride<rows> + row + i * row_stride, x[i]);
 #pragma unroll
             for (uint32_t j = 0; j < Across; ++j)
-                load_side_by_side(rhs + d * dot_stride<columns> + column + j * columns_apart, y[j]);
+                load_side_by_side(rhs + d * dot_stride<columns> + column + j * column_stride, y[j]);
 #pragma unroll
             for (uint32_t i = 0; i < Down * part; ++i)
 #pragma unroll
@@ -130,7 +131,7 @@ struct DotSums {
     template <uint32_t Depth> TALLOW_INLINE void multiply_lines(const Value* lhs, const Value* rhs) {
         constexpr uint32_t length = access_bytes / sizeof(Value);
         static_assert(Depth == 4 * length, "lines that differ by eight are permuted alike");
-        // Chunks of two lines in turn are permuted by one: by the thread's own number, and one that is constant.
+        // Chunks of alternate lines are permuted by one: by the thread's own number, and one that is constant.
         const uint32_t x_first = first_row() * Depth + row_of_thread() / 2 * length;
         const uint32_t y_first = first_column() * Depth + column_of_thread() / 2 * length;
         const auto load_row = [&](uint32_t i, uint32_t chunk, Value(&x)[length]) {
@@ -142,10 +143,10 @@ struct DotSums {
         // The fewer lines are in registers together, and the others one after the other. What is multiplied next is
         // read before.
         constexpr bool holds_rows = Down < Across;
-        constexpr uint32_t held = (holds_rows ? Down : Across) * part;
+        constexpr uint32_t resident = (holds_rows ? Down : Across) * part;
         constexpr uint32_t passing = (holds_rows ? Across : Down) * part;
         constexpr uint32_t chunks = 4;
-        Value own[2][held][length];
+        Value own[2][resident][length];
         Value other[2][length];
         const auto load_own = [&](uint32_t number, uint32_t chunk) {
             if constexpr (holds_rows)
@@ -153,33 +154,33 @@ struct DotSums {
             else
                 load_column(number, chunk, own[chunk % 2][number]);
         };
-        const auto load_other = [&](uint32_t turn) {
+        const auto load_other = [&](uint32_t iteration) {
             if constexpr (holds_rows)
-                load_column(turn % passing, turn / passing, other[turn % 2]);
+                load_column(iteration % passing, iteration / passing, other[iteration % 2]);
             else
-                load_row(turn % passing, turn / passing, other[turn % 2]);
+                load_row(iteration % passing, iteration / passing, other[iteration % 2]);
         };
         load_other(0);
 #pragma unroll
-        for (uint32_t number = 0; number < held; ++number)
+        for (uint32_t number = 0; number < resident; ++number)
             load_own(number, 0);
 #pragma unroll
         for (uint32_t chunk = 0; chunk < chunks; ++chunk)
 #pragma unroll
             for (uint32_t pass = 0; pass < passing; ++pass) {
-                const uint32_t turn = chunk * passing + pass;
-                if (turn + 1 < chunks * passing)
-                    load_other(turn + 1);
+                const uint32_t iteration = chunk * passing + pass;
+                if (iteration + 1 < chunks * passing)
+                    load_other(iteration + 1);
 #pragma unroll
-                for (uint32_t number = pass; number < held && chunk + 1 < chunks; number += passing)
+                for (uint32_t number = pass; number < resident && chunk + 1 < chunks; number += passing)
                     load_own(number, chunk + 1);
 #pragma unroll
                 for (uint32_t e = 0; e < length; ++e)
 #pragma unroll
-                    for (uint32_t number = 0; number < held; ++number) {
+                    for (uint32_t number = 0; number < resident; ++number) {
                         Value& sum = holds_rows ? sums[number][pass] : sums[pass][number];
-                        sum = holds_rows ? multiply_add(own[chunk % 2][number][e], other[turn % 2][e], sum)
-                                         : multiply_add(other[turn % 2][e], own[chunk % 2][number][e], sum);
+                        sum = holds_rows ? multiply_add(own[chunk % 2][number][e], other[iteration % 2][e], sum)
+                                         : multiply_add(other[iteration % 2][e], own[chunk % 2][number][e], sum);
                     }
             }
     }
@@ -263,7 +264,7 @@ template <typename T, typename Waves> struct CoreSums {
                 const uint32_t next = (step + 1) % Waves::steps;
 #pragma unroll
                 for (uint32_t j = 0; j < Waves::across; ++j) {
-                    // What is multiplied next is read before, and rows when they were multiplied last; behind the depth
+                    // What is multiplied next is read before, and rows when they were multiplied last; past the depth
                     // there are zeros.
                     const bool is_last = j + 1 == Waves::across;
                     if (is_last && next == 0)
@@ -291,7 +292,7 @@ template <typename T, typename Waves> struct CoreSums {
 #pragma unroll
                     for (uint32_t e = 0; e < run; ++e)
                         side_by_side[e] = sums[i][j][first + e];
-                    function(Waves::first_row() + i * matrix_side + Core::row(Core::held_of(first)),
+                    function(Waves::first_row() + i * matrix_side + Core::row(Core::lane_row_of(first)),
                              Waves::first_column() + j * matrix_side + Core::column(first), side_by_side);
                 }
     }

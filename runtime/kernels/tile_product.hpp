@@ -17,7 +17,7 @@ constexpr uint32_t vector_bytes = 32;
 constexpr uint32_t strip_rows = 6;
 #endif
 constexpr uint32_t strip_vectors = 2;
-// Strips of a tile of one row that are made at once.
+// Strips of a tile of one row that are computed at once.
 constexpr uint32_t line_strips = 4;
 
 // Rows of a tile, a multiple of every strip's.
@@ -37,7 +37,7 @@ template <typename T> struct alignas(64) Tile {
     T rhs[tile_numbers];
     T sums[tile_sums];
     // Where in `rhs` the row of each term begins.
-    uint32_t places[tile_terms];
+    uint32_t offsets[tile_terms];
 
     static Tile& of_thread() {
         static thread_local Tile tile;
@@ -45,81 +45,82 @@ template <typename T> struct alignas(64) Tile {
     }
 };
 
-// Adds to so many rows of sums, two vectors wide, the products of the terms in each row of `lhs` and column of `rhs`.
-// Rows of `lhs` are `RowStep` apart, their terms `TermStep`.
+// Adds to `Rows` rows of sums, two vectors wide, the products of the terms in each row of `lhs` and column of `rhs`.
+// The stride of rows of `lhs` is `RowStep`, that of their terms `TermStep`.
 template <uint32_t Rows, uint32_t RowStep, uint32_t TermStep, typename T>
-TALLOW_JOINING void multiply_strip(const T* lhs, const T* rhs, const uint32_t* places, uint32_t terms, T* sums,
+TALLOW_JOINING void multiply_strip(const T* lhs, const T* rhs, const uint32_t* offsets, uint32_t terms, T* sums,
                                    uint64_t stride) {
     TALLOW_JOIN
     using Vector = typename Tile<T>::Vector;
-    Vector held[Rows][strip_vectors] = {};
+    Vector accumulators[Rows][strip_vectors] = {};
     // An index as wide as an address needs no arithmetic of its own.
     for (uint64_t k = 0; k < terms; ++k) {
         Vector right[strip_vectors];
         for (uint32_t j = 0; j < strip_vectors; ++j)
-            right[j] = *reinterpret_cast<const Vector*>(rhs + places[k] + j * Tile<T>::lanes);
+            right[j] = *reinterpret_cast<const Vector*>(rhs + offsets[k] + j * Tile<T>::lanes);
         for (uint32_t i = 0; i < Rows; ++i)
             for (uint32_t j = 0; j < strip_vectors; ++j)
-                held[i][j] += lhs[i * RowStep + k * TermStep] * right[j];
+                accumulators[i][j] += lhs[i * RowStep + k * TermStep] * right[j];
     }
     for (uint32_t i = 0; i < Rows; ++i)
         for (uint32_t j = 0; j < strip_vectors; ++j)
-            *reinterpret_cast<Vector*>(sums + i * stride + j * Tile<T>::lanes) += held[i][j];
+            *reinterpret_cast<Vector*>(sums + i * stride + j * Tile<T>::lanes) += accumulators[i][j];
 }
 
-template <uint32_t Rows, uint32_t RowStep, uint32_t TermStep, typename T, typename... Rest>
-TALLOW_INLINE void multiply_rows(uint32_t rows, const T* lhs, const T* rhs, Rest... rest) {
+template <uint32_t Rows, uint32_t RowStep, uint32_t TermStep, typename T, typename... Others>
+TALLOW_INLINE void multiply_rows(uint32_t rows, const T* lhs, const T* rhs, Others... others) {
     if (rows >= Rows)
-        multiply_strip<Rows, RowStep, TermStep>(lhs, rhs, rest...);
+        multiply_strip<Rows, RowStep, TermStep>(lhs, rhs, others...);
     else if constexpr (Rows > 1)
-        multiply_rows<Rows - 1, RowStep, TermStep>(rows, lhs, rhs, rest...);
+        multiply_rows<Rows - 1, RowStep, TermStep>(rows, lhs, rhs, others...);
 }
 
 // Adds to some strips of one row of sums the products of the terms and each column: a strip of one row waits for sums.
 template <uint32_t Strips, uint32_t TermStep, typename T>
-TALLOW_JOINING void multiply_line(const T* lhs, const T* rhs, const uint32_t* places, uint32_t terms, T* sums) {
+TALLOW_JOINING void multiply_line(const T* lhs, const T* rhs, const uint32_t* offsets, uint32_t terms, T* sums) {
     TALLOW_JOIN
     using Vector = typename Tile<T>::Vector;
     constexpr uint32_t vectors = Strips * strip_vectors;
-    Vector held[vectors] = {};
+    Vector accumulators[vectors] = {};
     for (uint64_t k = 0; k < terms; ++k)
         for (uint32_t j = 0; j < vectors; ++j)
-            held[j] += lhs[k * TermStep] * *reinterpret_cast<const Vector*>(rhs + places[k] + j * Tile<T>::lanes);
+            accumulators[j] +=
+                lhs[k * TermStep] * *reinterpret_cast<const Vector*>(rhs + offsets[k] + j * Tile<T>::lanes);
     for (uint32_t j = 0; j < vectors; ++j)
-        *reinterpret_cast<Vector*>(sums + j * Tile<T>::lanes) += held[j];
+        *reinterpret_cast<Vector*>(sums + j * Tile<T>::lanes) += accumulators[j];
 }
 
-template <uint32_t Strips, uint32_t TermStep, typename T, typename... Rest>
-TALLOW_INLINE void multiply_some_strips(uint32_t strips, const T* lhs, const T* rhs, Rest... rest) {
+template <uint32_t Strips, uint32_t TermStep, typename T, typename... Others>
+TALLOW_INLINE void multiply_some_strips(uint32_t strips, const T* lhs, const T* rhs, Others... others) {
     if (strips >= Strips)
-        multiply_line<Strips, TermStep>(lhs, rhs, rest...);
+        multiply_line<Strips, TermStep>(lhs, rhs, others...);
     else if constexpr (Strips > 1)
-        multiply_some_strips<Strips - 1, TermStep>(strips, lhs, rhs, rest...);
+        multiply_some_strips<Strips - 1, TermStep>(strips, lhs, rhs, others...);
 }
 
-// Adds products to sums of any number of rows and of whole strips of columns.
+// Adds products to sums of any number of rows and of full strips of columns.
 template <uint32_t RowStep, uint32_t TermStep, typename T>
-TALLOW_INLINE void multiply_strips(uint32_t rows, uint32_t columns, const T* lhs, const T* rhs, const uint32_t* places,
+TALLOW_INLINE void multiply_strips(uint32_t rows, uint32_t columns, const T* lhs, const T* rhs, const uint32_t* offsets,
                                    uint32_t terms, T* sums, uint64_t stride) {
     if (rows == 1) {
         for (uint32_t column = 0; column < columns; column += line_strips * Tile<T>::strip_columns)
             multiply_some_strips<line_strips, TermStep>((columns - column + Tile<T>::strip_columns - 1) /
                                                             Tile<T>::strip_columns,
-                                                        lhs, rhs + column, places, terms, sums + column);
+                                                        lhs, rhs + column, offsets, terms, sums + column);
         return;
     }
     for (uint32_t column = 0; column < columns; column += Tile<T>::strip_columns)
         for (uint32_t row = 0; row < rows; row += strip_rows)
-            multiply_rows<strip_rows, RowStep, TermStep>(rows - row, lhs + row * RowStep, rhs + column, places, terms,
+            multiply_rows<strip_rows, RowStep, TermStep>(rows - row, lhs + row * RowStep, rhs + column, offsets, terms,
                                                          sums + row * stride + column, stride);
 }
 
-// Adds the product of a tile's sides to sums, whose rows are `stride` apart: of whole strips of columns, of which
-// those behind `columns` mean nothing.
+// Adds the product of a tile's sides to sums with a row stride: of full strips of columns; those past `columns` are
+// undefined.
 template <typename T>
 TALLOW_INLINE void multiply_tile(const Tile<T>& tile, uint32_t rows, uint32_t columns, uint32_t terms, T* sums,
                                  uint32_t stride) {
-    multiply_strips<Tile<T>::lhs_stride, 1>(rows, columns, tile.lhs, tile.rhs, tile.places, terms, sums, stride);
+    multiply_strips<Tile<T>::lhs_stride, 1>(rows, columns, tile.lhs, tile.rhs, tile.offsets, terms, sums, stride);
 }
 
 // Elements of up to a vector, without a call: two parts of it that may overlap.
@@ -172,20 +173,20 @@ TALLOW_INLINE Lanes every_other(const Lanes& left, const Lanes& right, Numbers<I
 #endif
 }
 
-// Every other element. The last vector ends with the last element, behind which there may be none, and overlaps the one
+// Every other element. The last vector ends with the last element, after which there may be none, and overlaps the one
 // before it; few elements take shorter vectors.
 template <uint32_t Lanes, typename T> TALLOW_INLINE void copy_every_other(uint64_t count, T* result, const T* source) {
     if (count > Lanes) {
         const typename CountUp<Lanes>::type order;
-        Vector<T, Lanes * sizeof(T)> halves[2];
+        Vector<T, Lanes * sizeof(T)> parts[2];
         for (uint64_t i = 0; i + Lanes < count; i += Lanes) {
-            __builtin_memcpy(halves, source + 2 * i, sizeof halves);
-            halves[0] = every_other<0>(halves[0], halves[1], order);
-            __builtin_memcpy(result + i, halves, sizeof halves[0]);
+            __builtin_memcpy(parts, source + 2 * i, sizeof parts);
+            parts[0] = every_other<0>(parts[0], parts[1], order);
+            __builtin_memcpy(result + i, parts, sizeof parts[0]);
         }
-        __builtin_memcpy(halves, source + 2 * (count - Lanes) - 1, sizeof halves);
-        halves[0] = every_other<1>(halves[0], halves[1], order);
-        __builtin_memcpy(result + count - Lanes, halves, sizeof halves[0]);
+        __builtin_memcpy(parts, source + 2 * (count - Lanes) - 1, sizeof parts);
+        parts[0] = every_other<1>(parts[0], parts[1], order);
+        __builtin_memcpy(result + count - Lanes, parts, sizeof parts[0]);
     } else if constexpr (Lanes > 2)
         copy_every_other<Lanes / 2>(count, result, source);
     else
@@ -193,7 +194,7 @@ template <uint32_t Lanes, typename T> TALLOW_INLINE void copy_every_other(uint64
             result[i] = source[2 * i];
 }
 
-// Elements that are `step` apart.
+// Elements with a stride of `step`.
 template <typename T> TALLOW_INLINE void copy_strided(uint64_t count, T* result, const T* source, int64_t step) {
     if (step == 2)
         copy_every_other<vector_bytes / sizeof(T)>(count, result, source);

@@ -6,7 +6,7 @@
 
 namespace tallow {
 
-// Interleaves the first or the second halves of two vectors: one instruction for vectors of 16 bytes on all targets.
+// Interleaves the lower or the upper parts of two vectors: one instruction for vectors of 16 bytes on all targets.
 template <typename Word> using Line = Vector<Word, 16>;
 template <bool Second, typename Word, uint32_t... I>
 TALLOW_INLINE Line<Word> interleaved(const Line<Word>& left, const Line<Word>& right, Numbers<I...>) {
@@ -18,7 +18,7 @@ TALLOW_INLINE Line<Word> interleaved(const Line<Word>& left, const Line<Word>& r
 #endif
 }
 
-// A square of words, the lines of which are so many words apart.
+// Transposes a square of words, whose lines have these strides in words.
 template <typename Word>
 TALLOW_INLINE void turn_square(Word* target, int64_t target_step, const Word* source, int64_t source_step) {
     constexpr uint32_t side = 16 / sizeof(Word);
@@ -48,7 +48,7 @@ TALLOW_INLINE void turn_square(bits128* target, int64_t, const bits128* source, 
 }
 
 // `columns` columns of `rows` words each, which are side by side in the source and become rows of the target. Lines of
-// the cache are read and written whole: those of other rows often have the same place there.
+// the cache are read and written completely: those of other rows often map to the same set.
 template <typename Word>
 TALLOW_INLINE void transpose_tile(Word* target, int64_t target_step, const Word* source, int64_t source_step,
                                   uint64_t columns, uint64_t rows) {
@@ -59,10 +59,10 @@ TALLOW_INLINE void transpose_tile(Word* target, int64_t target_step, const Word*
     const auto to = [&](uint64_t column, uint64_t row) {
         return target + static_cast<int64_t>(row) * target_step + static_cast<int64_t>(column);
     };
-    const uint64_t whole_columns = columns / line * line;
-    const uint64_t whole_rows = rows / line * line;
-    for (uint64_t column = 0; column < whole_columns; column += line)
-        for (uint64_t row = 0; row < whole_rows; row += line) {
+    const uint64_t full_columns = columns / line * line;
+    const uint64_t full_rows = rows / line * line;
+    for (uint64_t column = 0; column < full_columns; column += line)
+        for (uint64_t row = 0; row < full_rows; row += line) {
             alignas(line_bytes) Word transposed[line][line];
             for (uint64_t c = 0; c < line; c += side)
                 for (uint64_t r = 0; r < line; r += side)
@@ -71,7 +71,7 @@ TALLOW_INLINE void transpose_tile(Word* target, int64_t target_step, const Word*
                 __builtin_memcpy(to(column, row + r), transposed[r], line_bytes);
         }
     for (uint64_t c = 0; c < columns; ++c)
-        for (uint64_t r = c < whole_columns ? whole_rows : 0; r < rows; ++r)
+        for (uint64_t r = c < full_columns ? full_rows : 0; r < rows; ++r)
             *to(c, r) = *from(c, r);
 }
 

@@ -18,7 +18,7 @@ TALLOW_INLINE float to_float(SmallFloat<Exponent, Fraction, Bias, Kind> value) {
     using From = SmallFloat<Exponent, Fraction, Bias, Kind>;
     const uint32_t magnitude = value.bits & (From::sign - 1);
     const uint32_t sign = static_cast<uint32_t>(value.bits & From::sign) << (31 - Exponent - Fraction);
-    // Where the exponent field is 0, the float made of it is subnormal: the product is exact all the same.
+    // Where the exponent field is 0, the resulting float is subnormal: the product is exact all the same.
     const float scale = bit_cast<float>((254u - Bias) << 23);
     const uint32_t scaled = bit_cast<uint32_t>(bit_cast<float>(magnitude << (23 - Fraction)) * scale);
     const uint32_t special = From::has_infinity ? scaled | 0x7f800000u : 0x7fc00000u;
@@ -82,7 +82,7 @@ template <> TALLOW_INLINE float round_from<float>(float value) {
 
 #if defined(TALLOW_AMD)
 template <> TALLOW_INLINE f16 round_from<f16>(float value) {
-    // Behind this a product cannot be joined with its conversion: LLVM would add 0.0 to it, which makes 0.0 of -0.0.
+    // After this a product cannot be fused with its conversion: LLVM would add 0.0 to it, which makes 0.0 of -0.0.
     asm("" : "+v"(value));
     return {bit_cast<uint16_t>(static_cast<_Float16>(value))};
 }
@@ -145,8 +145,8 @@ template <typename T> TALLOW_INLINE double sticky_double(T value) {
     const bool is_negative = !is_unsigned<T> && value < T{0};
     const uint64_t magnitude = is_negative ? 0u - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
     const uint64_t upper = magnitude >> 16 | ((magnitude & 0xffffu) != 0 ? 1u : 0u);
-    const double kept = magnitude >> 48 ? static_cast<double>(upper) * 65536.0 : static_cast<double>(magnitude);
-    return is_negative ? -kept : kept;
+    const double size = magnitude >> 48 ? static_cast<double>(upper) * 65536.0 : static_cast<double>(magnitude);
+    return is_negative ? -size : size;
 }
 
 template <typename To, typename From> TALLOW_INLINE To truncate_saturated(From value) {
@@ -163,7 +163,7 @@ template <typename To, typename From> TALLOW_INLINE To truncate_saturated(From v
 }
 
 // One conversion, rounded once: what to_dtype does. Float to integer truncates and saturates, NaN to 0; integer to
-// integer wraps; to a float rounds to nearest even; to a truth value tells what is not 0; real to
+// integer wraps; to a float rounds to nearest even; to a truth value is whether it is not 0; real to
 // complex has no imaginary part.
 template <typename To, typename From> TALLOW_INLINE To convert(From value) {
     if constexpr (is_same<To, From>)

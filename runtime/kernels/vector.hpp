@@ -36,16 +36,16 @@ template <bool Lowest> struct Takes {
     }
 };
 
-// All lanes joined: halves of them, until one is left.
+// Reduces all lanes, pairwise until one is left.
 template <typename T, typename Join, uint64_t Bytes = line_bytes>
-TALLOW_INLINE T joined_lanes(const Vector<T, Bytes>& lanes, Join join) {
+TALLOW_INLINE T reduce_lanes(const Vector<T, Bytes>& lanes, Join join) {
     if constexpr (Bytes == sizeof(T)) {
         return lanes[0];
     } else {
-        Vector<T, Bytes / 2> halves[2];
-        __builtin_memcpy(halves, &lanes, sizeof halves);
-        join(halves[0], halves[1]);
-        return joined_lanes<T, Join, Bytes / 2>(halves[0], join);
+        Vector<T, Bytes / 2> parts[2];
+        __builtin_memcpy(parts, &lanes, sizeof parts);
+        join(parts[0], parts[1]);
+        return reduce_lanes<T, Join, Bytes / 2>(parts[0], join);
     }
 }
 
@@ -65,8 +65,8 @@ TALLOW_INLINE void exchange_lanes(Vector& x, Vector& y, LanesOf<Lane...>) {
 }
 #endif
 
-// As many rows as a vector has lanes, of which the columns become rows: each step exchanges lanes that are `Step`
-// apart.
+// As many rows as a vector has lanes, of which the columns become rows: each step exchanges lanes at a distance of
+// `Step`.
 template <uint32_t Step = 1, typename Vector, uint32_t Lanes>
 TALLOW_INLINE void transpose_square(Vector (&rows)[Lanes]) {
 #if defined(__clang__) || __GNUC__ >= 12
@@ -79,9 +79,9 @@ TALLOW_INLINE void transpose_square(Vector (&rows)[Lanes]) {
 #else
     for (uint32_t i = 0; i < Lanes; ++i)
         for (uint32_t j = 0; j < i; ++j) {
-            const auto held = rows[i][j];
+            const auto swapped = rows[i][j];
             rows[i][j] = rows[j][i];
-            rows[j][i] = held;
+            rows[j][i] = swapped;
         }
 #endif
 }

@@ -1,6 +1,6 @@
 // The functions of math.hpp for vector instructions. Those of floats have no branch, no table and no call, and are
-// within 3 units in the last place; where a float has too few bits on the way, a double does. Those of doubles are the
-// library's.
+// within 3 units in the last place; intermediate results that need more bits than a float has are doubles. Those of
+// doubles are the library's.
 #pragma once
 
 #include "basic.hpp"
@@ -23,9 +23,9 @@ template <uint32_t Added> TALLOW_INLINE FloatExponential float_exponential(float
     constexpr float shift = 12582912.0f + Added;
     const float shifted = fma(x, 1.44269504f, shift);
     const float steps = shifted - shift;
-    const float rest = fma(steps, -1.42860677e-6f, fma(steps, -0.693145752f, x) + low);
-    const float powers = polynomial(rest, 0.499999934, 0.166665203, 0.0416683919, 0.00836875614, 0.00138145155);
-    return {fma(rest * rest, powers, rest), bit_cast<uint32_t>(shifted)};
+    const float reduced = fma(steps, -1.42860677e-6f, fma(steps, -0.693145752f, x) + low);
+    const float powers = polynomial(reduced, 0.499999934, 0.166665203, 0.0416683919, 0.00836875614, 0.00138145155);
+    return {fma(reduced * reduced, powers, reduced), bit_cast<uint32_t>(shifted)};
 }
 
 // (1 + excess) * 2**n, of which the last bits of `exponent` are n + 2 * 127: by two factors, so that the second product
@@ -98,27 +98,27 @@ TALLOW_INLINE float at_ends(float x, float logarithm) {
     const float below = x == 0.0f ? -infinity(float{}) : not_a_number();
     return x > 0.0f ? (x == infinity(float{}) ? x : logarithm) : below;
 }
-// A positive float as (1 + rest) * 2**exponent, with 1 + rest from sqrt(1 / 2) to sqrt(2).
+// A positive float as (1 + reduced) * 2**exponent, with 1 + reduced from sqrt(1 / 2) to sqrt(2).
 struct FloatParts {
-    float rest;
+    float reduced;
     float exponent;
 };
 TALLOW_INLINE FloatParts float_parts(float x) {
     const bool is_subnormal = x < 0x1p-126f;
     const uint32_t moved = bit_cast<uint32_t>(is_subnormal ? x * 0x1p24f : x) + (0x3f800000u - 0x3f3504f3u);
     const float exponent = static_cast<float>(static_cast<int>(moved >> 23) - (is_subnormal ? 151 : 127));
-    const float rest = bit_cast<float>((moved & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
-    return {rest, exponent};
+    const float reduced = bit_cast<float>((moved & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+    return {reduced, exponent};
 }
 TALLOW_INLINE float log(float x) {
-    const auto [rest, exponent] = float_parts(x);
-    // As in near_log1p, but that what is taken off the rest is small.
-    const float share = rest / (2.0f + rest);
+    const auto [reduced, exponent] = float_parts(x);
+    // As in near_log1p, but what is subtracted from `reduced` is small.
+    const float share = reduced / (2.0f + reduced);
     const float square = share * share;
-    const float half = 0.5f * rest * rest;
+    const float half = 0.5f * reduced * reduced;
     const float series = square * polynomial(square, 2.0 / 3, 2.0 / 5, 2.0 / 7, 2.0 / 9);
     const float low = fma(share, half + series, exponent * -1.90465421e-9f);
-    return at_ends(x, fma(exponent, 0.693147182f, rest - (half - low)));
+    return at_ends(x, fma(exponent, 0.693147182f, reduced - (half - low)));
 }
 TALLOW_INLINE float log2(float x) {
     const DoubleParts parts = double_parts(static_cast<double>(x));
@@ -126,14 +126,14 @@ TALLOW_INLINE float log2(float x) {
 }
 TALLOW_INLINE float log10(float x) {
     const DoubleParts parts = double_parts(static_cast<double>(x));
-    const double whole = 0.3010299956639812 * parts.exponent;
-    return at_ends(x, static_cast<float>(fma(near_log1p(parts.mantissa - 1.0), 0.4342944819032518, whole)));
+    const double of_exponent = 0.3010299956639812 * parts.exponent;
+    return at_ends(x, static_cast<float>(fma(near_log1p(parts.mantissa - 1.0), 0.4342944819032518, of_exponent)));
 }
 // log(1 + x) of a finite double from -1 on.
 TALLOW_INLINE double double_log1p(double x) {
     const DoubleParts parts = double_parts(1.0 + x);
-    const double rest = parts.exponent == 0.0 ? x : parts.mantissa - 1.0;
-    return fma(parts.exponent, 0.6931471805599453, near_log1p(rest));
+    const double reduced = parts.exponent == 0.0 ? x : parts.mantissa - 1.0;
+    return fma(parts.exponent, 0.6931471805599453, near_log1p(reduced));
 }
 TALLOW_INLINE float log1p(float x) {
     const auto wide = static_cast<double>(x);
@@ -164,13 +164,13 @@ TALLOW_INLINE float atanh(float x) {
 // 2**(x + low) for far less of `low`.
 TALLOW_INLINE float exp2_of(float x, float low) {
     const float above = x < -160.0f ? -160.0f : x;
-    const float held = above > 130.0f ? 130.0f : above;
+    const float clamped = above > 130.0f ? 130.0f : above;
     // As in float_exponential.
     constexpr float shift = 12582912.0f + 2 * 127;
-    const float shifted = held + shift;
-    const float rest = held - (shifted - shift) + low;
-    const float excess = rest * polynomial(rest, 0.693147182, 0.240226507, 0.0555041023, 0.00961803738, 0.00133340782,
-                                           0.000154670255, 1.51662953e-05);
+    const float shifted = clamped + shift;
+    const float reduced = clamped - (shifted - shift) + low;
+    const float excess = reduced * polynomial(reduced, 0.693147182, 0.240226507, 0.0555041023, 0.00961803738,
+                                              0.00133340782, 0.000154670255, 1.51662953e-05);
     return exponential_of({excess, bit_cast<uint32_t>(shifted)});
 }
 TALLOW_INLINE float exp2(float x) {
@@ -183,13 +183,13 @@ struct FloatPair {
     float low;
 };
 TALLOW_INLINE FloatPair pair_log2(float x) {
-    const auto [rest, exponent] = float_parts(x);
-    // The series of the area tangent of rest / (2 + rest), of which the quotient alone needs more bits than a float
-    // has.
-    const float sum = 2.0f + rest;
+    const auto [reduced, exponent] = float_parts(x);
+    // The series of the area tangent of reduced / (2 + reduced), of which the quotient alone needs more bits than a
+    // float has.
+    const float sum = 2.0f + reduced;
     const float near = 1.0f / sum;
-    const float share = rest * near;
-    const float share_low = near * fma(-share, rest - (sum - 2.0f), fma(-share, sum, rest));
+    const float share = reduced * near;
+    const float share_low = near * fma(-share, reduced - (sum - 2.0f), fma(-share, sum, reduced));
     const float square = share * share;
     const float series =
         share * square * polynomial(square, 0.961796694, 0.577078016, 0.412198583, 0.320598898, 0.262308189);
@@ -213,8 +213,8 @@ TALLOW_INLINE float pow(float x, float y) {
     const float below = y > 0x1.fffffep127f ? 0x1.fffffep127f : y;
     const float finite = below < -0x1.fffffep127f ? -0x1.fffffep127f : below;
     const float product = finite * any;
-    const bool is_held = product >= -160.0f && product <= 130.0f;
-    const float low = is_held ? fma(finite, logarithm.high, -product) + finite * logarithm.low : 0.0f;
+    const bool is_in_range = product >= -160.0f && product <= 130.0f;
+    const float low = is_in_range ? fma(finite, logarithm.high, -product) + finite * logarithm.low : 0.0f;
     const float power = exp2_of(product, low);
     const float half = 0.5f * y;
     const bool is_integer = __builtin_floorf(y) == y;
@@ -225,7 +225,7 @@ TALLOW_INLINE float pow(float x, float y) {
     return x == 1.0f || y == 0.0f ? 1.0f : result;
 }
 
-// The sine and the cosine of at most an eighth of a turn.
+// The sine and the cosine of at most pi / 4.
 template <typename T> struct Point {
     T sine;
     T cosine;
@@ -235,14 +235,14 @@ template <typename T> TALLOW_INLINE Point<T> point_of(T angle) {
     return {fma(angle * square, polynomial(square, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880), angle),
             fma(square, polynomial(square, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800), T{1})};
 }
-// The sine of the angle `rest` beyond `quarters` quarters of a turn.
-template <typename T> TALLOW_INLINE float wave(T rest, uint32_t quarters) {
-    const Point<T> point = point_of(rest);
+// sin(reduced + quarters * pi / 2).
+template <typename T> TALLOW_INLINE float wave(T reduced, uint32_t quarters) {
+    const Point<T> point = point_of(reduced);
     const float size = static_cast<float>(quarters & 1 ? point.cosine : point.sine);
     return quarters & 2 ? -size : size;
 }
 
-// A float of up to 1e5: what takes it in place of a float is quicker for it.
+// A float of up to 1e5: functions of it are faster than those of any float.
 struct Bounded {
     float value;
     static constexpr float limit = 1e5f;
@@ -256,8 +256,8 @@ struct Bounded {
 template <uint32_t Ahead> TALLOW_INLINE Bounded wave_of(Bounded x) {
     const float shifted = fma(x.value, 0.636619772f, 12582912.0f);
     const float steps = shifted - 12582912.0f;
-    const float rest = fma(steps, 1.71512451e-15f, fma(steps, 4.37113883e-8f, fma(steps, -1.57079637f, x.value)));
-    return Bounded(wave(rest, bit_cast<uint32_t>(shifted) + Ahead));
+    const float reduced = fma(steps, 1.71512451e-15f, fma(steps, 4.37113883e-8f, fma(steps, -1.57079637f, x.value)));
+    return Bounded(wave(reduced, bit_cast<uint32_t>(shifted) + Ahead));
 }
 TALLOW_INLINE Bounded sin(Bounded x) {
     return x.value == 0.0f ? x : wave_of<0>(x);
@@ -267,12 +267,12 @@ TALLOW_INLINE Bounded cos(Bounded x) {
 }
 
 // Of any float: the bits of 2 / pi are taken in parts of 27. Products with a float of 24 bits are exact, and so is what
-// they leave of whole turns.
-TALLOW_INLINE double left_of_turns(double quarters) {
+// they leave modulo a full circle.
+TALLOW_INLINE double modulo_turns(double quarters) {
     return fma(-4.0, __builtin_rint(0.25 * quarters), quarters);
 }
 struct ReducedAngle {
-    double rest;
+    double reduced;
     uint32_t quarters;
 };
 TALLOW_INLINE ReducedAngle angle_of(float value) {
@@ -281,22 +281,22 @@ TALLOW_INLINE ReducedAngle angle_of(float value) {
                                 0x26ee06dp-135, 0x58a5664p-162, 0x7887208p-189};
     double quarters = 0.0;
     for (const double part : parts)
-        quarters += left_of_turns(x * part);
+        quarters += modulo_turns(x * part);
     const double shifted = quarters + 6755399441055744.0;
-    const double rest = (quarters - (shifted - 6755399441055744.0)) * 1.5707963267948966;
-    return {rest, static_cast<uint32_t>(bit_cast<uint64_t>(shifted))};
+    const double reduced = (quarters - (shifted - 6755399441055744.0)) * 1.5707963267948966;
+    return {reduced, static_cast<uint32_t>(bit_cast<uint64_t>(shifted))};
 }
 TALLOW_INLINE float sin(float x) {
     const ReducedAngle angle = angle_of(x);
-    return x == 0.0f ? x : wave(angle.rest, angle.quarters);
+    return x == 0.0f ? x : wave(angle.reduced, angle.quarters);
 }
 TALLOW_INLINE float cos(float x) {
     const ReducedAngle angle = angle_of(x);
-    return wave(angle.rest, angle.quarters + 1);
+    return wave(angle.reduced, angle.quarters + 1);
 }
 TALLOW_INLINE float tan(float x) {
     const ReducedAngle angle = angle_of(x);
-    const Point<double> point = point_of(angle.rest);
+    const Point<double> point = point_of(angle.reduced);
     const auto sine = static_cast<float>(point.sine);
     const auto cosine = static_cast<float>(point.cosine);
     const bool is_turned = angle.quarters & 1;
@@ -348,8 +348,8 @@ TALLOW_INLINE float atan2(float y, float x) {
     const float same = more == 0.0f ? 0.0f : 1.0f;
     const float arc = low_arc(less == more ? same : less / more);
     const float turned = is_steep ? quarter_less(arc) : arc;
-    const bool is_behind = bit_cast<int32_t>(x) < 0;
-    return x != x || y != y ? x + y : copysign(is_behind ? half_less(turned) : turned, y);
+    const bool is_left = bit_cast<int32_t>(x) < 0;
+    return x != x || y != y ? x + y : copysign(is_left ? half_less(turned) : turned, y);
 }
 
 // e**|x| / 2, which is infinite where a cosine is.
@@ -402,12 +402,12 @@ TALLOW_INLINE float erf(float x) {
 
 // Halves are rounded away from zero.
 TALLOW_INLINE float round(float x) {
-    const float whole = __builtin_truncf(x);
-    return copysign(fabs(x - whole) >= 0.5f ? fabs(whole) + 1.0f : fabs(whole), x);
+    const float truncated = __builtin_truncf(x);
+    return copysign(fabs(x - truncated) >= 0.5f ? fabs(truncated) + 1.0f : fabs(truncated), x);
 }
 TALLOW_INLINE double round(double x) {
-    const double whole = __builtin_trunc(x);
-    return copysign(fabs(x - whole) >= 0.5 ? fabs(whole) + 1.0 : fabs(whole), x);
+    const double truncated = __builtin_trunc(x);
+    return copysign(fabs(x - truncated) >= 0.5 ? fabs(truncated) + 1.0 : fabs(truncated), x);
 }
 TALLOW_INLINE float sqrt(float x) {
     return __builtin_sqrtf(x);

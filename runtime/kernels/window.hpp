@@ -8,32 +8,32 @@ namespace tallow {
 
 // What resampling launches number: patches of `strided_length<T>` columns and `rows` rows of the result, which one
 // thread makes. Dim 0 of the launch counts the patches along a row, dim 1 those along a column, and the others are the
-// planes. Makes every patch with a `Maker` of it: made once for the columns, it gives row after row. Where rows of the
-// result are whole packs, the columns of a thread lie side by side and are stored in one access; else they are as far
-// apart as there are threads along the row, so that neighbouring threads store neighbouring elements.
+// planes. Makes every patch with a `Maker` of it: constructed once for the columns, it gives row after row. Where rows
+// of the result are multiples of a pack, the columns of a thread are adjacent and stored in one access; else their
+// stride is the number of threads along the row, so that neighbouring threads store neighbouring elements.
 template <typename T, typename Maker, typename Arguments> TALLOW_INLINE void resample(const Arguments& arguments) {
     constexpr uint32_t length = strided_length<T>;
     const uint32_t across = arguments.dims[0];
-    const bool is_whole = arguments.width % length == 0;
+    const bool is_packed = arguments.width % length == 0;
     const uint32_t threads = grid_blocks() * block_size;
     for (uint32_t index = block_index() * block_size + thread_index(); index < arguments.count; index += threads) {
         const uint32_t outer = divide(index, arguments.multipliers[0], arguments.shifts[0]);
         const uint32_t plane = divide(outer, arguments.multipliers[1], arguments.shifts[1]);
         const uint32_t first_row = (outer - plane * arguments.dims[1]) * arguments.rows;
-        const uint32_t column = (index - outer * across) * (is_whole ? length : 1);
+        const uint32_t column = (index - outer * across) * (is_packed ? length : 1);
         // Operand 0 is the result, operand 1 the source.
         uint64_t offsets[2];
         locate_between(arguments, 2, arguments.rank, plane, offsets);
         T* row = pointer_to<T>(arguments.result) + offsets[0] + uint64_t{first_row} * arguments.width + column;
         const uint32_t below = arguments.height - first_row;
         const uint32_t rows = below < arguments.rows ? below : arguments.rows;
-        Maker maker(arguments, pointer_to<const T>(arguments.source) + offsets[1], column, is_whole ? 1 : across,
+        Maker maker(arguments, pointer_to<const T>(arguments.source) + offsets[1], column, is_packed ? 1 : across,
                     first_row);
 #pragma unroll 1
         for (uint32_t y = 0; y < rows; ++y) {
             const Pack<T, length> pack = maker.next_row();
-            if (is_whole) {
-                store_whole(row, pack);
+            if (is_packed) {
+                store_pack(row, pack);
             } else {
 #pragma unroll
                 for (uint32_t i = 0; i < length; ++i)
@@ -45,26 +45,27 @@ template <typename T, typename Maker, typename Arguments> TALLOW_INLINE void res
     }
 }
 
-// The source's place of a place in the result, floor(place * source / result), going on by steps with what the division
-// leaves: from place * source = quotient * result + rest.
-struct NearestPlace {
+// The source position of a result position, floor(position * source / result), which advances by steps with the
+// remainder: position * source = quotient * result + remainder.
+struct NearestIndex {
     uint32_t quotient;
-    uint32_t rest;
+    uint32_t remainder;
     // `wide` says that a product may reach 2**31, where the division by multiplication ends.
     template <typename Arguments>
-    TALLOW_INLINE NearestPlace(const Arguments& arguments, uint32_t place, uint32_t source, uint32_t result,
+    TALLOW_INLINE NearestIndex(const Arguments& arguments, uint32_t position, uint32_t source, uint32_t result,
                                uint32_t multiplier, uint32_t shift) {
-        const uint64_t product = uint64_t{place} * source;
+        const uint64_t product = uint64_t{position} * source;
         quotient = arguments.wide ? static_cast<uint32_t>(product / result)
                                   : divide(static_cast<uint32_t>(product), multiplier, shift);
-        rest = static_cast<uint32_t>(product) - quotient * result;
+        remainder = static_cast<uint32_t>(product) - quotient * result;
     }
-    // On by a step whose product with the source is whole * result + part; whether that is whole + 1 places.
-    TALLOW_INLINE bool advance(uint32_t whole, uint32_t part, uint32_t result) {
-        rest += part;
-        const bool carries = rest >= result;
-        rest -= carries ? result : 0;
-        quotient += whole + (carries ? 1 : 0);
+    // Advances by a step whose product with the source is step * result + part; returns whether that is step + 1
+    // positions.
+    TALLOW_INLINE bool advance(uint32_t step, uint32_t part, uint32_t result) {
+        remainder += part;
+        const bool carries = remainder >= result;
+        remainder -= carries ? result : 0;
+        quotient += step + (carries ? 1 : 0);
         return carries;
     }
 };
@@ -73,22 +74,22 @@ template <typename T, typename Arguments> struct NearestMaker {
     static constexpr uint32_t length = strided_length<T>;
     const Arguments& arguments;
     const T* row;
-    NearestPlace place;
+    NearestIndex position;
     bool is_new = true;
     uint32_t columns[length];
-    Pack<T, length> held;
+    Pack<T, length> elements;
 
     TALLOW_INLINE NearestMaker(const Arguments& nearest, const T* plane, uint32_t column, uint32_t, uint32_t first_row)
         : arguments(nearest),
-          place(nearest, first_row, nearest.source_h, nearest.height, nearest.multiplier_h, nearest.shift_h) {
-        row = plane + place.quotient * nearest.stride_h;
+          position(nearest, first_row, nearest.source_h, nearest.height, nearest.multiplier_h, nearest.shift_h) {
+        row = plane + position.quotient * nearest.stride_h;
         const uint32_t last = nearest.source_w - 1;
-        NearestPlace x(nearest, column, nearest.source_w, nearest.width, nearest.multiplier_w, nearest.shift_w);
+        NearestIndex x(nearest, column, nearest.source_w, nearest.width, nearest.multiplier_w, nearest.shift_w);
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i) {
-            // Columns behind the last are read, and never stored.
+            // Columns past the last are read, and never stored.
             columns[i] = (x.quotient < last ? x.quotient : last) * static_cast<uint32_t>(nearest.stride_w);
-            x.advance(nearest.whole_w, nearest.part_w, nearest.width);
+            x.advance(nearest.step_w, nearest.part_w, nearest.width);
         }
     }
     // Rows of the result that show the same row of the source read it once.
@@ -96,19 +97,19 @@ template <typename T, typename Arguments> struct NearestMaker {
         if (is_new) {
 #pragma unroll
             for (uint32_t i = 0; i < length; ++i)
-                held.values[i] = row[columns[i]];
+                elements.values[i] = row[columns[i]];
         }
-        const bool carries = place.advance(arguments.whole_h, arguments.part_h, arguments.height);
-        is_new = carries || arguments.whole_h != 0;
-        row += arguments.whole_h * arguments.stride_h + (carries ? arguments.stride_h : 0);
-        return held;
+        const bool carries = position.advance(arguments.step_h, arguments.part_h, arguments.height);
+        is_new = carries || arguments.step_h != 0;
+        row += arguments.step_h * arguments.stride_h + (carries ? arguments.stride_h : 0);
+        return elements;
     }
 };
 template <typename T, typename Arguments> TALLOW_INLINE void upsample_nearest(const Arguments& arguments) {
     resample<T, NearestMaker<T, Arguments>>(arguments);
 }
 
-// The two source elements around a place of the result, and the share of the second.
+// The two source elements around a position of the result, and the share of the second.
 struct Neighbours {
     uint32_t first;
     uint32_t second;
@@ -126,8 +127,8 @@ TALLOW_INLINE uint32_t truncate_to_unsigned(double x) {
 
 // As PyTorch has it: the source is at scale * i with aligned corners, else at scale * (i + 0.5) - 0.5, not below 0;
 // `half` is 0 or 0.5. Doubles, because a float loses the share of elements far from 0.
-TALLOW_INLINE Neighbours neighbours(double place, double scale, double half, uint32_t size) {
-    const double centred = scale * (place + half) - half;
+TALLOW_INLINE Neighbours neighbours(double position, double scale, double half, uint32_t size) {
+    const double centred = scale * (position + half) - half;
     const double wanted = centred < 0.0 ? 0.0 : centred;
     const uint32_t floor = truncate_to_unsigned(wanted);
     const bool is_inside = floor < size;
@@ -135,7 +136,7 @@ TALLOW_INLINE Neighbours neighbours(double place, double scale, double half, uin
     return {first, first + 1 < size ? first + 1 : first, is_inside ? wanted - static_cast<double>(floor) : 1.0};
 }
 
-// Keeps a compiler from moving what is computed once to the places of a loop where it is used.
+// Keeps a compiler from moving loop invariants into a loop.
 template <typename Value> TALLOW_INLINE void settle(Value& value) {
 #if defined(TALLOW_NVIDIA)
     if constexpr (sizeof(Value) == 4)
@@ -149,8 +150,9 @@ template <typename Value> TALLOW_INLINE void settle(Value& value) {
 #endif
 }
 
-// What is interpolated along two rows of the source is kept: as a rule the next row of the result needs one of them, or
-// both. A dim that keeps its size has a scale of 1 and is copied: a share of 0 would make NaN of an infinity beside it.
+// The interpolated values of two source rows stay in registers: as a rule the next row of the result needs one of them,
+// or both. A dim that keeps its size has a scale of 1 and is copied: a share of 0 would turn an adjacent infinity into
+// NaN.
 template <typename T, bool KeepsHeight, bool KeepsWidth, typename Arguments> struct BilinearMaker {
     static constexpr uint32_t length = strided_length<T>;
     using Value = compute_type<T>;
@@ -158,7 +160,7 @@ template <typename T, bool KeepsHeight, bool KeepsWidth, typename Arguments> str
     const T* row;
     uint32_t row_number = 0;
     double half;
-    double place;
+    double position;
     uint32_t left[length];
     uint32_t right[length];
     Value left_share[length];
@@ -171,12 +173,12 @@ template <typename T, bool KeepsHeight, bool KeepsWidth, typename Arguments> str
     TALLOW_INLINE BilinearMaker(const Arguments& bilinear, const T* plane, uint32_t column, uint32_t spacing,
                                 uint32_t first_row)
         : arguments(bilinear), row(plane), half(bilinear.align_corners ? 0.0 : 0.5),
-          place(static_cast<double>(first_row)) {
+          position(static_cast<double>(first_row)) {
         const uint32_t stride = static_cast<uint32_t>(bilinear.stride_w);
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i) {
-            const double x_place = static_cast<double>(column) + i * static_cast<double>(spacing);
-            const Neighbours x = neighbours(x_place, bilinear.scale_w, half, bilinear.source_w);
+            const double x_position = static_cast<double>(column) + i * static_cast<double>(spacing);
+            const Neighbours x = neighbours(x_position, bilinear.scale_w, half, bilinear.source_w);
             left[i] = x.first * stride;
             right[i] = x.second * stride;
             left_share[i] = static_cast<Value>(1.0 - x.share);
@@ -197,8 +199,8 @@ template <typename T, bool KeepsHeight, bool KeepsWidth, typename Arguments> str
         }
     }
     TALLOW_INLINE Pack<T, length> next_row() {
-        const Neighbours y = neighbours(place, arguments.scale_h, half, arguments.source_h);
-        place += 1.0;
+        const Neighbours y = neighbours(position, arguments.scale_h, half, arguments.source_h);
+        position += 1.0;
         if (y.first != upper_row) {
             if (y.first == lower_row) {
 #pragma unroll
@@ -232,14 +234,14 @@ template <typename T, typename Arguments> TALLOW_INLINE void upsample_columns(co
     resample<T, BilinearMaker<T, false, true, Arguments>>(arguments);
 }
 
-// The element before a place of the result, which may be -1, and the distance from it: as `neighbours`, but not cut off
-// at the first element.
-struct CubicPlace {
+// The element before a position of the result, which may be -1, and the distance from it: as `neighbours`, but not cut
+// off at the first element.
+struct CubicPosition {
     int32_t second;
     double distance;
 };
-TALLOW_INLINE CubicPlace cubic_place(double place, double scale, double half, uint32_t size) {
-    const double wanted = scale * (place + half) - half;
+TALLOW_INLINE CubicPosition cubic_position(double position, double scale, double half, uint32_t size) {
+    const double wanted = scale * (position + half) - half;
     if (wanted < 0.0)
         return {-1, wanted + 1.0};
     const uint32_t floor = truncate_to_unsigned(wanted);
@@ -248,16 +250,16 @@ TALLOW_INLINE CubicPlace cubic_place(double place, double scale, double half, ui
     return {static_cast<int32_t>(floor), wanted - static_cast<double>(floor)};
 }
 
-// The weights of the elements around a place at a distance from the second one: cubic convolution, Keys 1981, with
+// The weights of the elements around a position at a distance from the second one: cubic convolution, Keys 1981, with
 // a = -0.75 as in PyTorch.
 template <typename Value> TALLOW_INLINE void cubic_weights(Value distance, Value (&weights)[4]) {
     constexpr Value a{-0.75};
-    const Value rest = Value{1} - distance;
+    const Value complement = Value{1} - distance;
     // Polynomials of the distance of each element, in which a factor shows that they vanish at 1 or 2.
-    weights[0] = a * distance * rest * rest;
+    weights[0] = a * distance * complement * complement;
     weights[1] = ((a + 2) * distance - (a + 3)) * distance * distance + 1;
-    weights[2] = ((a + 2) * rest - (a + 3)) * rest * rest + 1;
-    weights[3] = a * rest * distance * distance;
+    weights[2] = ((a + 2) * complement - (a + 3)) * complement * complement + 1;
+    weights[3] = a * complement * distance * distance;
 }
 
 // The element of a number that may lie outside of its dim.
@@ -272,25 +274,25 @@ template <typename T, typename Arguments> struct BicubicMaker {
     const Arguments& arguments;
     const T* plane;
     double half;
-    double place;
+    double position;
     int32_t second[length];
     Value distance[length];
 
     TALLOW_INLINE BicubicMaker(const Arguments& bicubic, const T* source, uint32_t column, uint32_t spacing,
                                uint32_t first_row)
         : arguments(bicubic), plane(source), half(bicubic.align_corners ? 0.0 : 0.5),
-          place(static_cast<double>(first_row)) {
+          position(static_cast<double>(first_row)) {
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i) {
-            const double x_place = static_cast<double>(column) + i * static_cast<double>(spacing);
-            const CubicPlace x = cubic_place(x_place, bicubic.scale_w, half, bicubic.source_w);
+            const double x_position = static_cast<double>(column) + i * static_cast<double>(spacing);
+            const CubicPosition x = cubic_position(x_position, bicubic.scale_w, half, bicubic.source_w);
             second[i] = x.second;
             distance[i] = static_cast<Value>(x.distance);
         }
     }
     TALLOW_INLINE Pack<T, length> next_row() {
-        const CubicPlace y = cubic_place(place, arguments.scale_h, half, arguments.source_h);
-        place += 1.0;
+        const CubicPosition y = cubic_position(position, arguments.scale_h, half, arguments.source_h);
+        position += 1.0;
         const bool keeps_height = arguments.source_h == arguments.height;
         const bool keeps_width = arguments.source_w == arguments.width;
         const uint32_t stride = static_cast<uint32_t>(arguments.stride_w);

@@ -5,7 +5,7 @@
 
 namespace tallow {
 
-// Calls visit(word) with a word of the given size in bytes.
+// Calls visit(word) with a word of `bytes` bytes.
 template <typename Visit> TALLOW_INLINE void with_word(uint32_t bytes, Visit visit) {
     if (bytes == 1)
         visit(uint8_t{});

@@ -16,9 +16,9 @@ _ROWS: Final = 1  # the dim of the tokens
 
 
 class KVCache:
-    """Room for the keys and values of `max_seq_len` tokens in each layer, all allocated at once.
+    """The keys and values of up to `max_seq_len` tokens in each layer, all allocated at once.
 
-    `append` writes those of new tokens behind the tokens that are there, in each layer, and `advance` counts these as
+    `append` writes those of new tokens after the cached ones, in each layer, and `advance` counts them as cached.
     there. Where they are written the device knows: a graph that appends goes on from replay to replay.
 
     >>> from tallow import models
@@ -49,35 +49,37 @@ class KVCache:
             (Tensor.zeros(shape, dtype=dtype, device=self.device), Tensor.zeros(shape, dtype=dtype, device=self.device))
             for _ in range(layers)
         ]
-        self._places = Tensor.arange(max_seq_len, device=self.device)
-        self.position = Tensor.zeros((1,), dtype=self._places.dtype, device=self.device)
+        self._positions = Tensor.arange(max_seq_len, device=self.device)
+        self.position = Tensor.zeros((1,), dtype=self._positions.dtype, device=self.device)
         """The length as the device knows it."""
 
     def require_room(self, count: int) -> None:
-        """Raise InvalidArgument where so many tokens more do not fit."""
+        """Raise InvalidArgument if `count` more tokens do not fit."""
         if self.length + count > self.max_seq_len:
             reason = f"there is room for {self.max_seq_len} tokens, {self.length} are there, and {count} more come"
             raise InvalidArgument("KVCache", f"{reason}; reset it, or make it with a larger max_seq_len")
 
-    def places(self, count: int) -> Tensor:
+    def positions(self, count: int) -> Tensor:
         """Return the positions of the next `count` tokens, on the device."""
         self.require_room(count)
-        return self._places[:count] + self.position
+        return self._positions[:count] + self.position
 
-    def append(self, layer: int, keys: Tensor, values: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Write keys and values, each (heads, n, head_dim), behind the tokens that are there, in one layer.
+    def append(
+        self, layer: int, keys: Tensor, values: Tensor, positions: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Write keys and values, each (heads, n, head_dim), after the cached tokens of one layer.
 
-        The result is the whole memory of the layer, (heads, max_seq_len, head_dim) each, for an attention with
-        `lengths`. `places` are those of `places(n)`, worked out once for all layers.
+        The result is the full memory of the layer, (heads, max_seq_len, head_dim) each, for an attention with
+        `lengths`. `positions` are those of `positions(n)`, computed once for all layers.
         """
-        places = self.places(keys.shape[_ROWS]) if places is None else places
-        kept_keys, kept_values = self._layer(layer)
-        kept_keys.index_copy_(places, keys, dim=_ROWS)
-        kept_values.index_copy_(places, values, dim=_ROWS)
-        return kept_keys, kept_values
+        positions = self.positions(keys.shape[_ROWS]) if positions is None else positions
+        cached_keys, cached_values = self._layer(layer)
+        cached_keys.index_copy_(positions, keys, dim=_ROWS)
+        cached_values.index_copy_(positions, values, dim=_ROWS)
+        return cached_keys, cached_values
 
     def advance(self, count: int) -> None:
-        """Count so many tokens, which were appended in all layers, as there. InvalidArgument where they do not fit."""
+        """Count `count` tokens that were appended in all layers as cached. InvalidArgument if they do not fit."""
         if argument.integer("KVCache.advance", "count", count) < 0:
             raise InvalidArgument("KVCache.advance", f"count is {count}, and must be 0 or more; reset forgets tokens")
         self.require_room(count)

@@ -18,7 +18,7 @@ _ROPE_BASE: Final = 10_000.0
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The sizes of a decoder. `validate` is called on each that is made.
+    """The sizes of a decoder. `validate` is called on every new one.
 
     >>> from tallow import models
     >>> config = models.ModelConfig("llama", 2, 64, 128, 4, 2, 16, 512, 1e-5)
@@ -41,13 +41,13 @@ class ModelConfig:
     head_dim: int
     """The size of a head."""
     context: int
-    """How many tokens the model was made for."""
+    """The number of tokens that the model was trained for."""
     epsilon: float
-    """What normalisations add to the mean square."""
+    """The number that normalisations add to the mean square."""
     rope_base: float = _ROPE_BASE
     """The base of the frequencies of rotary embeddings."""
     rope_scale: float = 1.0
-    """What positions are divided by."""
+    """The divisor of positions."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -125,7 +125,7 @@ class ModelConfig:
 
 
 def _rope_scale(keys: Keys) -> float:
-    """What positions are divided by. As in llama.cpp, a factor without a type is linear, and 0 stands for 1."""
+    """The divisor of positions. As in llama.cpp, a factor without a type is linear, and 0 stands for 1."""
     scaling = keys.text("rope.scaling.type", "linear")
     if scaling not in ("none", "linear"):
         raise keys.refused("rope.scaling.type", f"is '{scaling}'; only none and linear can be run")

@@ -52,7 +52,7 @@ class ModelRuntime:
         self.config = config
         self.recreate_kv_cache(min(config.context, _LONGEST) if max_seq_len is None else max_seq_len)
         self.scratch = ScratchBufferManager(plan.device)
-        """What the steps write to again and again."""
+        """Memory that every step reuses."""
         self._token = self.scratch.get("token", (1,), DType.U32)
 
     @classmethod
@@ -94,12 +94,12 @@ class ModelRuntime:
         return cls(plan, max_seq_len)
 
     def recreate_kv_cache(self, max_seq_len: int | None = None) -> None:
-        """Forget all tokens, and make room for `max_seq_len` of them, by default for as many as before."""
+        """Drop all tokens, and allocate memory for `max_seq_len` of them, by default for as many as before."""
         length = self.cache.max_seq_len if max_seq_len is None else max_seq_len
         part = self.plan.part
         self.cache = KVCache(self.plan.device, part.layers, part.key_heads, part.head_dim, length)
         self._rotations = self.plan.rotations(length)
-        # A graph stands on the memory of the cache that it was captured with.
+        # A graph uses the memory of the cache that it was captured with.
         self._is_first_step_done = False
         self._graph: Graph | BackendReplay | None = None
         self._logits: Tensor | None = None
@@ -120,8 +120,8 @@ class ModelRuntime:
         """Read a prompt in pieces: the logits (vocabulary,) of what follows its last token.
 
         `piece` is how many tokens are read at once, by default 256 on the CPU and 512 on a GPU: what a layer makes of
-        them is in memory together. `InvalidArgument` where there are no tokens, one that the model lacks, or more than
-        there is room for.
+        them is in memory together. `InvalidArgument` where there are no tokens, a token that the model lacks, or more
+        than fit.
         """
         checked = self._checked("ModelRuntime.prefill", tokens)
         if piece is None:
@@ -157,7 +157,7 @@ class ModelRuntime:
         ends: Collection[int] = (),
         before: Sequence[int] = (),
     ) -> Iterator[int]:
-        """Read a prompt, then give token after token: `max_tokens` at most, up to one of `ends` or as there is room.
+        """Read a prompt, then yield token after token: at most `max_tokens`, up to one of `ends` or as many as fit.
 
         `before` are the tokens that were read already, of which the sampler penalises repetitions too.
         `InvalidArgument` at the first token for a `max_tokens` below 0, and where `prefill` refuses the prompt.
@@ -169,9 +169,9 @@ class ModelRuntime:
         prompt = self._checked("ModelRuntime.generate", tokens)
         seen = [*before, *prompt]
         logits = self.prefill(prompt)
-        # The last token that is given is not read.
-        room = self.cache.max_seq_len - self.cache.length + 1
-        most = min(most, room)
+        # The last token is returned without being read.
+        free = self.cache.max_seq_len - self.cache.length + 1
+        most = min(most, free)
         for number in range(most):
             token = sampler.sample(logits.numpy(), seen)
             if token in ends:
@@ -196,7 +196,7 @@ class ModelRuntime:
         if replay is not None and self._is_first_step_done:
             with replay:
                 self._logits = self._logits_of_token()
-            self._graph = replay if replay.whole else None
+            self._graph = replay if replay.complete else None
             return self._logits
         # This loads what is not there yet, weights and kernels: a capture may not.
         logits = self._logits_of_token()
@@ -206,7 +206,7 @@ class ModelRuntime:
         return logits
 
     def _capture(self) -> None:
-        """Capture the step that was just made; the device is still at it."""
+        """Capture the step that was just made; the device may still run it."""
         try:
             graph = Graph(self.plan.device)
         except UnsupportedDevice:
@@ -225,7 +225,7 @@ class ModelRuntime:
         return self.plan.apply_lm_head(self._read(self.plan.embed(self._token)))
 
     def _require_room(self, count: int) -> None:
-        """Refuse a prompt of more tokens than there is room for."""
+        """Raise InvalidArgument for a prompt of more tokens than fit."""
         most, used, context = self.cache.max_seq_len, self.cache.length, self.config.context
         if used + count > most:
             others = f" after {used} others" if used else ""
@@ -236,14 +236,14 @@ class ModelRuntime:
             raise InvalidArgument("ModelRuntime.prefill", reason)
 
     def _checked(self, operation: str, tokens: Sequence[int]) -> tuple[int, ...]:
-        found = argument.integers(operation, "tokens", tokens)
-        if not found:
+        checked = argument.integers(operation, "tokens", tokens)
+        if not checked:
             raise InvalidArgument(operation, "tokens is empty; give one or more")
-        for token in found:
+        for token in checked:
             if not 0 <= token < self.plan.vocabulary:
                 reason = f"tokens: there is no token {token}; the model has {self.plan.vocabulary}"
                 raise InvalidArgument(operation, reason)
-        return found
+        return checked
 
     def _tokens(self, tokens: Sequence[int]) -> Tensor:
         return Tensor([*tokens], dtype=DType.U32, device=self.plan.device)

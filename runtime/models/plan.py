@@ -26,7 +26,7 @@ from .cache import KVCache
 from .config import ModelConfig
 from .decoders import MODULES
 from .parts import Source, config_of_part, part_of
-from .steps import Joined, Place, Weight, linear
+from .steps import Joined, LayerContext, Weight, linear
 
 _OPERATION: Final = "ExecutionPlan"
 _LAYER: Final = "blk.{}.{}"
@@ -36,7 +36,7 @@ _COMPUTE: Final = DType.F32
 
 
 class LoadingStats(NamedTuple):
-    """What was loaded so far.
+    """Progress of loading.
 
     >>> from tallow import models
     >>> models.LoadingStats(tensors=2, nbytes=1024, seconds=0.5).nbytes
@@ -58,7 +58,7 @@ class ExecutionPlan:
     With `activations="q8_1"` products with quants are those of `QMatMul(..., activations="q8_1")`.
 
     The ranks of a `group` divide heads, hidden units and vocabulary: each loads its part of the matrices alone, and the
-    products that need all parts are joined.
+    products that need all parts are summed.
 
     Before any tensor is loaded, InvalidArgument names one that is missing or that no step uses, and ShapeMismatch one
     that has not the shape that the architecture has for the sizes of the config.
@@ -123,7 +123,7 @@ class ExecutionPlan:
 
     @property
     def loading_stats(self) -> LoadingStats:
-        """What was loaded so far."""
+        """Progress of loading."""
         return self._stats
 
     def held_bytes(self) -> list[int]:
@@ -148,7 +148,7 @@ class ExecutionPlan:
             self._tensor(name)
         self._vector("norm")
         self._optional_vector("head_bias")
-        # Read by the runtime that stands on this, when the file may be closed.
+        # The runtime reads it later, when the file may be closed.
         self._optional_vector("frequencies")
         if progress is not None:
             progress(total, total)
@@ -174,25 +174,25 @@ class ExecutionPlan:
         embedding = self._tensor("embedding")
         return embedding[tokens] if isinstance(embedding, Tensor) else embedding.qtensor.embedding(tokens)
 
-    def forward_layer(self, x: Tensor, place: Place) -> Tensor:
+    def forward_layer(self, x: Tensor, context: LayerContext) -> Tensor:
         """Run one layer on hidden states (n, width)."""
-        x, added = self._layer(x, None, place)
+        x, added = self._layer(x, None, context)
         return x + added
 
     def forward(self, x: Tensor, cache: KVCache, rotations: tuple[Tensor, Tensor]) -> Tensor:
         """Run all layers on hidden states (n, width) of the tokens that follow those in a cache, and append to it."""
         count = x.shape[0]
-        places = cache.places(count)
+        positions = cache.positions(count)
         lengths = cache.position + count
         added = None
         for layer in range(self.config.layers):
-            place = Place(self.part, cache, layer, cache.position, places, lengths, *rotations, self.group)
-            x, added = self._layer(x, added, place)
+            context = LayerContext(self.part, cache, layer, cache.position, positions, lengths, *rotations, self.group)
+            x, added = self._layer(x, added, context)
         cache.advance(count)
         return x if added is None else x + added
 
-    def _layer(self, x: Tensor, added: Tensor | None, place: Place) -> tuple[Tensor, Tensor]:
-        results: tuple[Tensor, Tensor] = self._architecture.layer(place, self._weights(place.layer), x, added)
+    def _layer(self, x: Tensor, added: Tensor | None, context: LayerContext) -> tuple[Tensor, Tensor]:
+        results: tuple[Tensor, Tensor] = self._architecture.layer(context, self._weights(context.layer), x, added)
         return results
 
     def apply_lm_head(self, x: Tensor) -> Tensor:
@@ -205,22 +205,22 @@ class ExecutionPlan:
         return parts.transpose(0, 1).reshape(x.shape[0], self.vocabulary)
 
     def _weights(self, layer: int) -> Mapping[Any, Weight | Joined | None]:
-        found = self._layers.get(layer)
-        if found is None:
+        weights = self._layers.get(layer)
+        if weights is None:
             names = {name: _LAYER.format(layer, tensor) for name, tensor in self._architecture.LAYER.items()}
             parts = {name: self._part(name, tensor) for name, tensor in names.items() if tensor in self._tensors}
-            joined = {group: self._joined([parts.pop(name) for name in group]) for group in self._architecture.JOINED}
+            fused = {group: self._joined([parts.pop(name) for name in group]) for group in self._architecture.JOINED}
             missing = dict.fromkeys(name for name, tensor in names.items() if tensor not in self._tensors)
             single = {**missing, **{name: self._load(tensor) for name, tensor in parts.items()}}
-            found = self._layers[layer] = {**joined, **single}
-        return found
+            weights = self._layers[layer] = {**fused, **single}
+        return weights
 
     def _part(self, name: str, tensor: str) -> Source:
-        """What this rank has of a tensor, which steps call `name`."""
-        whole, dim = self._tensors[tensor], self._architecture.DIVIDED.get(name)
+        """This rank's part of a tensor, which steps call `name`."""
+        full, dim = self._tensors[tensor], self._architecture.DIVIDED.get(name)
         is_of_head = name in ("head", "head_bias")
         is_whole = dim is None or self.group.size == 1 or (is_of_head and self.vocabulary % self.group.size)
-        return whole if is_whole else part_of(whole, dim, self.group)
+        return full if is_whole else part_of(full, dim, self.group)
 
     def _joined(self, tensors: Sequence[Source]) -> Joined:
         """Weights by which the same is multiplied, in one matrix where the file has them in one format."""
@@ -234,20 +234,20 @@ class ExecutionPlan:
         return Joined((matrix,), rows)
 
     def _tensor(self, name: str) -> Weight:
-        found = self._around.get(name)
-        if found is None:
+        weight = self._around.get(name)
+        if weight is None:
             part = self._part(name, self._names[name])
             same = name == "head" and part is self._tensors[self._names["embedding"]]
-            found = self._around[name] = self._tensor("embedding") if same else self._load(part)
-        return found
+            weight = self._around[name] = self._tensor("embedding") if same else self._load(part)
+        return weight
 
     def _vector(self, name: str) -> Tensor:
-        found = self._vectors.get(name)
-        if found is None:
+        vector = self._vectors.get(name)
+        if vector is None:
             loaded = self._load(self._part(name, self._names[name]))
             assert isinstance(loaded, Tensor), "matrices alone stay in blocks, and its shape was checked"
-            found = self._vectors[name] = loaded
-        return found
+            vector = self._vectors[name] = loaded
+        return vector
 
     def _optional_vector(self, name: str) -> Tensor | None:
         """A vector that a file may lack."""
@@ -288,9 +288,9 @@ class ExecutionPlan:
         # A file may say that it has any number of layers: the first one that it lacks ends this.
         for layer in range(self.config.layers):
             for name, tensor in architecture.LAYER.items():
-                whole = _LAYER.format(layer, tensor)
-                if name not in architecture.OPTIONAL or whole in self._tensors:
-                    self._require(whole, shapes[name])
+                full_name = _LAYER.format(layer, tensor)
+                if name not in architecture.OPTIONAL or full_name in self._tensors:
+                    self._require(full_name, shapes[name])
         return vocabulary
 
     def _unused_tensors(self) -> tuple[str, ...]:
@@ -306,14 +306,14 @@ class ExecutionPlan:
         return tuple(unused)
 
     def _require(self, name: str, shape: tuple[int, ...] | None = None) -> None:
-        """Refuse a tensor that is missing or, where one is given, of another shape."""
+        """Raise an error for a tensor that is missing or has another shape than `shape`, if that is not None."""
         what = f"tensor '{name}' of architecture '{self.config.architecture}'"
         if name not in self._tensors:
             raise InvalidArgument(_OPERATION, f"{what} is missing; get the file again")
-        found = Shape(self._tensors[name].shape)
-        if shape is not None and found != shape:
+        actual = Shape(self._tensors[name].shape)
+        if shape is not None and actual != shape:
             reason = f"{what} must have shape {Shape(shape)} in a model of these sizes; get the file again"
-            raise ShapeMismatch(_OPERATION, (found,), reason)
+            raise ShapeMismatch(_OPERATION, (actual,), reason)
 
     def __repr__(self) -> str:
         return f"<ExecutionPlan of {self.config.architecture}, {self.config.layers} layers, on {self.device.label}>"

@@ -68,14 +68,14 @@ class Sampler:
             shares = np.exp((scores[order] - scores[order[0]]) / self.temperature)
         shares /= shares.sum()
         # Those before which less than top_p are taken, so the first one always.
-        kept = (np.cumsum(shares) - shares < self.top_p) & (shares >= self.min_p * shares[0])
-        kept[0] = True
-        shares = np.where(kept, shares, 0)
+        is_kept = (np.cumsum(shares) - shares < self.top_p) & (shares >= self.min_p * shares[0])
+        is_kept[0] = True
+        shares = np.where(is_kept, shares, 0)
         return int(self._random.choice(order, p=shares / shares.sum()))
 
 
 def _within(name: str, value: float, least: float, most: float) -> float:
-    found = argument.real("Sampler", name, value)
-    if not least <= found <= most:
-        raise InvalidArgument("Sampler", f"{name} is {found}, and must be from {least} to {most}")
-    return found
+    number = argument.real("Sampler", name, value)
+    if not least <= number <= most:
+        raise InvalidArgument("Sampler", f"{name} is {number}, and must be from {least} to {most}")
+    return number

@@ -34,18 +34,18 @@ class ScratchBufferManager:
     def get(self, name: str, shape: Sequence[int], dtype: DTypeLike = DType.F32) -> Tensor:
         """The tensor of a name and a dtype, in any shape: its elements are what was left there.
 
-        Memory is allocated the first time, and anew where more elements are asked for than there were, which are zeros
-        then. Raises InvalidArgument, OutOfMemory.
+        Memory is allocated the first time, and again, filled with zeros, if more elements are requested than before.
+        Raises InvalidArgument, OutOfMemory.
         """
         key = argument.text(_OPERATION, "name", name), argument.dtype(_OPERATION, "dtype", dtype)
         sizes = argument.integers(_OPERATION, "shape", shape)
         if min(sizes, default=0) < 0:
             raise InvalidArgument(_OPERATION, f"shape is {tuple(sizes)}, and must have sizes from 0 on")
         count = math.prod(sizes)
-        found = self._buffers.get(key)
-        if found is None or found.shape[0] < count:
-            found = self._buffers[key] = Tensor.zeros((count,), dtype=key[1], device=self.device)
-        return found[:count].reshape(*sizes)
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.shape[0] < count:
+            buffer = self._buffers[key] = Tensor.zeros((count,), dtype=key[1], device=self.device)
+        return buffer[:count].reshape(*sizes)
 
     @property
     def size_in_bytes(self) -> int:

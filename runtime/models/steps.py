@@ -1,4 +1,4 @@
-"""What the steps of a layer call: see decoders/. The first argument is where the tokens stand."""
+"""The functions that the steps of a layer call: see decoders/. The first argument is their context."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .cache import KVCache
 from .config import ModelConfig
 
 Weight: TypeAlias = Tensor | QMatMul
-"""A matrix in f32 or in blocks."""
+"""A matrix in f32, or block-quantized."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """The places of n tokens that a model reads, in one layer."""
+class LayerContext:
+    """The context of n new tokens in one layer."""
 
     config: ModelConfig
     cache: KVCache
     layer: int
     position: Tensor
     """Of the first token, on the device."""
-    places: Tensor
+    positions: Tensor
     """Of all of them."""
     lengths: Tensor
     """How many tokens are in the cache with them."""
@@ -37,32 +37,32 @@ class Place:
     """The ranks that share the heads and the hidden units of the layer; `config` counts those of this rank."""
 
 
-def rms_norm(at: Place, x: Tensor, weight: Tensor) -> Tensor:
+def rms_norm(at: LayerContext, x: Tensor, weight: Tensor) -> Tensor:
     """The last dim, normalised and scaled."""
     return x.rms_norm(weight, at.config.epsilon)
 
 
-def added_rms_norm(at: Place, x: Tensor, added: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+def added_rms_norm(at: LayerContext, x: Tensor, added: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The norm of a sum, and the sum; of x where nothing is added."""
     return (rms_norm(at, x, weight), x) if added is None else added.rms_norm(weight, at.config.epsilon, x)
 
 
-def linear(_at: Place | None, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
-    """(n, k) by a weight (m, k), in f32 or in blocks, to (n, m)."""
+def linear(_at: LayerContext | None, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+    """(n, k) by a weight (m, k), in f32 or block-quantized, to (n, m)."""
     if isinstance(weight, Tensor):
         return x.linear(weight, bias)
     product = weight.forward(x)
     return product if bias is None else product + bias
 
 
-def joined_linear(at: Place, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
-    """The same where each rank has a part of k: the sum of what all of them make."""
+def joined_linear(at: LayerContext, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+    """The linear layer if each rank has a part of k: the sum of the products of all ranks."""
     if at.group.size == 1:
         return linear(at, x, weight, bias)
     return plus(at, all_reduce(linear(at, x, weight), group=at.group), bias)
 
 
-def gated_linear(at: Place, gate: Tensor, up: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+def gated_linear(at: LayerContext, gate: Tensor, up: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
     """silu(gate) * up by a weight of which each rank has a part of k, as `joined_linear` multiplies."""
     if at.group.size == 1 and isinstance(weight, QMatMul):
         return plus(at, weight.forward_silu_mul(gate, up), bias)
@@ -79,7 +79,7 @@ class Joined:
 
 
 def normed_products(
-    at: Place, x: Tensor, added: Tensor | None, norm: Tensor, weights: Joined
+    at: LayerContext, x: Tensor, added: Tensor | None, norm: Tensor, weights: Joined
 ) -> tuple[tuple[Tensor, ...], Tensor]:
     """The norm of a sum, or of x alone, by each matrix of some weights, and the sum."""
     weight, *others = weights.matrices
@@ -100,11 +100,11 @@ def split(products: tuple[Tensor, ...], weights: Joined) -> tuple[Tensor, ...]:
 
 
 def rotated_heads(
-    at: Place,
+    at: LayerContext,
     products: tuple[Tensor, ...],
     weights: Joined,
     biases: Sequence[Tensor | None],
-    rope: Callable[[Place, Tensor], Tensor],
+    rope: Callable[[LayerContext, Tensor], Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Products as queries, keys and values by heads, of which one call of `rope` rotates queries and keys."""
     query, key, value = weights.rows
@@ -118,38 +118,38 @@ def rotated_heads(
     return queries, keys, key_heads(at, values)
 
 
-def plus(_at: Place, x: Tensor, bias: Tensor | None) -> Tensor:
+def plus(_at: LayerContext, x: Tensor, bias: Tensor | None) -> Tensor:
     """A bias added, where there is one."""
     return x if bias is None else x + bias
 
 
-def heads(at: Place, x: Tensor) -> Tensor:
+def heads(at: LayerContext, x: Tensor) -> Tensor:
     """(n, heads * head_dim) as (heads, n, head_dim)."""
     return x.reshape(x.shape[0], at.config.heads, at.config.head_dim).transpose(0, 1)
 
 
-def key_heads(at: Place, x: Tensor) -> Tensor:
+def key_heads(at: LayerContext, x: Tensor) -> Tensor:
     """(n, key_heads * head_dim) as (key_heads, n, head_dim)."""
     return x.reshape(x.shape[0], at.config.key_heads, at.config.head_dim).transpose(0, 1)
 
 
-def rope_neighbours(at: Place, x: Tensor) -> Tensor:
-    """(heads, n, head_dim), of which elements 2i and 2i + 1 are transposed by the angles of their place."""
+def rope_neighbours(at: LayerContext, x: Tensor) -> Tensor:
+    """(heads, n, head_dim), of which elements 2i and 2i + 1 are transposed by the angles of their position."""
     return x.rope(at.cos, at.sin, at.position, interleaved=True)
 
 
-def rope_halves(at: Place, x: Tensor) -> Tensor:
-    """(heads, n, head_dim), of which elements i and i + head_dim / 2 are transposed by the angles of their place."""
+def rope_halves(at: LayerContext, x: Tensor) -> Tensor:
+    """(heads, n, head_dim), of which elements i and i + head_dim / 2 are transposed by the angles of their position."""
     return x.rope(at.cos, at.sin, at.position)
 
 
-def attention(at: Place, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """What queries (heads, n, head_dim) find in the cache, to which keys and values go first: (n, heads * head_dim)."""
-    kept_keys, kept_values = at.cache.append(at.layer, keys, values, at.places)
-    found = queries.scaled_dot_product_attention(kept_keys, kept_values, causal=True, lengths=at.lengths)
-    return found.transpose(0, 1).reshape(queries.shape[1], -1)
+def attention(at: LayerContext, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Append keys and values to the cache, and let queries (heads, n, head_dim) attend to it: (n, heads * head_dim)."""
+    cached_keys, cached_values = at.cache.append(at.layer, keys, values, at.positions)
+    attended = queries.scaled_dot_product_attention(cached_keys, cached_values, causal=True, lengths=at.lengths)
+    return attended.transpose(0, 1).reshape(queries.shape[1], -1)
 
 
-def silu_mul(_at: Place, gate: Tensor, up: Tensor) -> Tensor:
+def silu_mul(_at: LayerContext, gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) * up."""
     return gate.silu_mul(up)

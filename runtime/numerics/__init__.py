@@ -1,1 +1,1 @@
-"""What expressions over arrays call, in NumPy and in the words of array libraries."""
+"""Functions that array expressions call, in NumPy and in the words of array libraries."""

@@ -59,7 +59,7 @@ _TAIL_TERMS: Final = (
 
 
 class _Format:
-    """What formulas need to know of a floating-point dtype."""
+    """The constants of a floating-point dtype that formulas use."""
 
     def __init__(self, dtype: DType) -> None:
         is_f64 = dtype is DType.F64
@@ -78,7 +78,7 @@ class _Format:
         self.scale = 2.0**100 if is_f64 else 2.0**50
 
 
-# Sums of so many f32 in a row are added up by a library as it likes.
+# A library adds up this many f32 in any order.
 _BLOCK: Final = 1 << 6
 # exp of this is beyond f32, and its square within f64; exp of the negative has no digit in f32.
 _F32_FAR: Final = 200.0
@@ -112,15 +112,15 @@ class Numerics:
         return self._library.constant(value, x)
 
     def row_sum(self, x: Any) -> Any:
-        """The sums along the last axis, which is kept."""
+        """The sums along the last axis, which is not removed."""
         return accumulated(self._library, self._library.sum, x)
 
     def row_max(self, x: Any) -> Any:
-        """The largest elements along the last axis, which is kept; NaN wins."""
+        """The largest elements along the last axis, which is not removed; NaN wins."""
         return self._library.max(x, len(x.shape) - 1)
 
     def row_min(self, x: Any) -> Any:
-        """The smallest elements along the last axis, which is kept; NaN wins."""
+        """The smallest elements along the last axis, which is not removed; NaN wins."""
         return self._library.min(x, len(x.shape) - 1)
 
     def relu(self, x: Any) -> Any:
@@ -139,13 +139,13 @@ class Numerics:
         return library.minimum(library.maximum(x * scale * scale, self.number(x, -1)), self.number(x, 1)) + zero
 
     def round_half_away(self, x: Any) -> Any:
-        """The nearest integer, halves away from zero; the sign stays."""
+        """The nearest integer, half away from zero; the sign stays."""
         library = self._library
         # Beyond this all are integers, and infinity less itself is NaN.
         limit = self.number(x, 2.0**60)
-        held = library.minimum(library.maximum(x, -limit), limit)
+        bounded = library.minimum(library.maximum(x, -limit), limit)
         # The difference is exact, where x + 0.5 would not be; and 0.0, of either sign, leaves the sign of -0.0.
-        return library.trunc(x) - library.trunc(2 * (library.trunc(held) - held))
+        return library.trunc(x) - library.trunc(2 * (library.trunc(bounded) - bounded))
 
     def nextafter(self, x: Any, y: Any, dtype: DType) -> Any:
         """The next number of a dtype: of a short one what is rounded to it, off by 5/8 to 5/4 of the distance."""
@@ -182,10 +182,10 @@ class Numerics:
         return library.where(is_zero, zero, library.where(is_unit, zero - x, quotient))
 
     def remainder_integers(self, x: Any, y: Any) -> Any:
-        """What `floor_divide_integers` leaves; x % 0 is 0."""
-        rest = x - self.floor_divide_integers(x, y) * y
+        """The remainder of `floor_divide_integers`; x % 0 is 0."""
+        remainder = x - self.floor_divide_integers(x, y) * y
         zero = self.number(x, 0)
-        return self._library.where(y == zero, zero, rest)
+        return self._library.where(y == zero, zero, remainder)
 
     def power_integers(self, x: Any, y: Any) -> Any:
         """x to the power y; where y is below 0 it is 1 / x ** -y truncated toward zero, and 0 where x is 0."""
@@ -198,39 +198,39 @@ class Numerics:
         return library.where(y < zero, inverse, power)
 
     def left_shift(self, x: Any, y: Any) -> Any:
-        """The bits moved up by y places; 0 where these are no number from 0 to below that of the bits."""
-        zero, has_places = self.number(x, 0), self._has_places(y)
-        return self._library.where(has_places, x << self._library.where(has_places, y, zero), zero)
+        """Shift the bits up by y; 0 unless y is from 0 to below the number of bits."""
+        zero, is_in_range = self.number(x, 0), self._is_shift(y)
+        return self._library.where(is_in_range, x << self._library.where(is_in_range, y, zero), zero)
 
     def right_shift(self, x: Any, y: Any) -> Any:
-        """The bits moved down by y places, below copies of the sign; these alone where there are not so many."""
-        library, zero, has_places = self._library, self.number(x, 0), self._has_places(y)
+        """Shift the bits down by y, filling with copies of the sign, which alone are left if y is out of range."""
+        library, zero, is_in_range = self._library, self.number(x, 0), self._is_shift(y)
         signs = library.where(x < zero, zero - self.number(x, 1), zero)
-        return library.where(has_places, x >> library.where(has_places, y, zero), signs)
+        return library.where(is_in_range, x >> library.where(is_in_range, y, zero), signs)
 
-    def _has_places(self, y: Any) -> Any:
-        """Where numbers of places are from 0 to below the number of bits of their type."""
+    def _is_shift(self, y: Any) -> Any:
+        """Where shifts are from 0 to below the number of bits of their type."""
         # A wider type may stand for a dtype that a library lacks.
         bits = max(8 * dtype.itemsize for dtype, own in self._library.DTYPES.items() if own == y.dtype)
         return (y >= self.number(y, 0)) & (y < self.number(y, bits))
 
     def floor_divide(self, x: Any, y: Any) -> Any:
-        """x / y rounded down, by way of the remainder, which is exact: x / y itself may round to the integer above."""
+        """x / y rounded down, from the remainder, which is exact: x / y itself may round to the integer above."""
         library = self._library
         zero, one = self.number(x, 0), self.number(x, 1)
-        ratio, rest = x / y, library.fmod(x, y)
-        quotient = (x - rest) / y
-        quotient = library.where((rest != zero) & ((rest < zero) != (y < zero)), quotient - one, quotient)
+        ratio, remainder = x / y, library.fmod(x, y)
+        quotient = (x - remainder) / y
+        quotient = library.where((remainder != zero) & ((remainder < zero) != (y < zero)), quotient - one, quotient)
         below = library.floor(quotient)
         nearest = library.where(quotient - below > self.number(x, 0.5), below + one, below)
         return library.where(y == zero, ratio, library.where(nearest == zero, ratio * zero, nearest))
 
     def remainder(self, x: Any, y: Any) -> Any:
-        """What `floor_divide` leaves: it has the sign of y."""
+        """The remainder of `floor_divide`: it has the sign of y."""
         library, zero = self._library, self.number(x, 0)
-        rest = library.fmod(x, y)
-        signed = library.where((rest < zero) != (y < zero), rest + y, rest)
-        return library.where(rest == zero, library.where(y < zero, -zero, zero), signed)
+        remainder = library.fmod(x, y)
+        signed = library.where((remainder < zero) != (y < zero), remainder + y, remainder)
+        return library.where(remainder == zero, library.where(y < zero, -zero, zero), signed)
 
     def affine(self, x: Any, mul: Any, add: Any) -> Any:
         """x * mul + add; of floats as if rounded once, also where the product and `add` cancel; integers wrap."""
@@ -345,8 +345,8 @@ class Numerics:
         library = self._library
 
         def plain(x: Any) -> Any:
-            held = library.maximum(x, self.number(x, -_F32_FAR))
-            return held / (1 + library.exp(-held))
+            clamped = library.maximum(x, self.number(x, -_F32_FAR))
+            return clamped / (1 + library.exp(-clamped))
 
         return self._in_wide(lambda x: self._gated(x, library.abs(x), None), x, plain=plain)
 
@@ -355,8 +355,8 @@ class Numerics:
         library = self._library
 
         def plain(x: Any) -> Any:
-            held = library.maximum(x, self.number(x, -self._format(x).gelu_zero))
-            return held / (1 + library.exp(-held * (_GELU_LINEAR[0] + _GELU_CUBIC[0] * held * held)))
+            clamped = library.maximum(x, self.number(x, -self._format(x).gelu_zero))
+            return clamped / (1 + library.exp(-clamped * (_GELU_LINEAR[0] + _GELU_CUBIC[0] * clamped * clamped)))
 
         return self._in_wide(self._gelu, x, plain=plain)
 
@@ -378,8 +378,8 @@ class Numerics:
         library = self._library
 
         def plain(x: Any) -> Any:
-            held = library.maximum(x, self.number(x, -self._format(x).gelu_zero))
-            return held * library.erfc(held * -math.sqrt(0.5)) / 2
+            clamped = library.maximum(x, self.number(x, -self._format(x).gelu_zero))
+            return clamped * library.erfc(clamped * -math.sqrt(0.5)) / 2
 
         return self._in_wide(self._gelu_erf, x, plain=plain if library.erfc is not None else None)
 
@@ -389,7 +389,7 @@ class Numerics:
         square, square_error = self._two_product(magnitude, magnitude)
         tail = library.exp(-square / 2) * scaled_tail(magnitude)
         tail = tail - tail * (square_error / 2)
-        # Where 1 + erf loses no digits it is the simpler way, and the series, which has a steep slope at 0, has ended.
+        # Where 1 + erf loses no digits it is simpler, and the series, which has a steep slope at 0, has ended.
         plain = x * (0.5 + library.erf(x * math.sqrt(0.5)) / 2)
         return library.where(x > self.number(x, -0.75), plain, -tail)
 
@@ -404,12 +404,12 @@ class Numerics:
     def _faded(self, x: Any, exponent: Any, exponent_error: Any, factor: Any) -> Any:
         """x * exp(-w) * factor, for x below 0; w is the exponent and its error."""
         library, most = self._library, self._format(x).max_normal
-        rest = factor if exponent_error is None else factor - factor * exponent_error
+        scale = factor if exponent_error is None else factor - factor * exponent_error
         low = library.maximum(x, self.number(x, -2 * most))
-        # Subnormal exponentials have few digits: two halves of the exponent, and x between them, keep them all.
+        # Subnormal exponentials have few digits: half of the exponent twice, and x between them, keep them all.
         half = library.exp(-exponent / 2)
         is_far = exponent > self.number(x, most)
-        return library.where(is_far, low * half * (half * rest), low * (library.exp(-exponent) * rest))
+        return library.where(is_far, low * half * (half * scale), low * (library.exp(-exponent) * scale))
 
     def _two_numbers(self, x: Any, value: tuple[float, float]) -> tuple[Any, float]:
         """A sum of two f64 as one of two numbers of the dtype of `x`, the first as an array."""
@@ -419,8 +419,8 @@ class Numerics:
     def _two_sum(self, x: Any, y: Any) -> tuple[Any, Any]:
         """The sum, and its rounding error (Knuth 1969)."""
         total = x + y
-        rest = total - x
-        return total, (x - (total - rest)) + (y - rest)
+        addend = total - x
+        return total, (x - (total - addend)) + (y - addend)
 
     def _two_product(self, x: Any, y: Any) -> tuple[Any, Any]:
         """The product, and its rounding error (Dekker 1971)."""
@@ -437,24 +437,24 @@ class Numerics:
 
 def scaled_tail(x: Any) -> Any:
     """x * exp(x**2 / 2) * erfc(x / sqrt(2)) / 2 for x from 0.75 on, by the sum of its series (Clenshaw 1955)."""
-    place = (x - 2) / (x + 2)
-    ahead, behind = place * 0 + _TAIL_TERMS[-1], place * 0
+    t = (x - 2) / (x + 2)
+    ahead, previous = t * 0 + _TAIL_TERMS[-1], t * 0
     for term in _TAIL_TERMS[-2:0:-1]:
-        ahead, behind = term + 2 * place * ahead - behind, ahead
-    return _TAIL_MEAN + (_TAIL_TERMS[0] + place * ahead - behind)
+        ahead, previous = term + 2 * t * ahead - previous, ahead
+    return _TAIL_MEAN + (_TAIL_TERMS[0] + t * ahead - previous)
 
 
 def accumulated(library: Any, combine: Any, x: Any, identity: float | None = 0) -> Any:
-    """Floats joined along the last axis: in f64 where there is one, else in blocks of blocks."""
+    """Reduce floats along the last axis: in f64 where there is one, else block by block."""
     axis = len(x.shape) - 1
     if DType.F64 in library.DTYPES:
         return combine(x, axis, library.DTYPES[DType.F64])
     while x.shape[axis] > _BLOCK:
         parts = -(-x.shape[axis] // _BLOCK)
-        rest = parts * _BLOCK - x.shape[axis]
-        if rest:
+        missing = parts * _BLOCK - x.shape[axis]
+        if missing:
             begin = library.reshape(library.constant(identity, x), (1,) * (axis + 1))
-            x = library.concat([x, library.broadcast_to(begin, (*x.shape[:axis], rest))], axis)
+            x = library.concat([x, library.broadcast_to(begin, (*x.shape[:axis], missing))], axis)
         x = combine(library.reshape(x, (*x.shape[:axis], parts, _BLOCK)), axis + 1, x.dtype)
         x = library.reshape(x, x.shape[:-1])
     return combine(x, axis, x.dtype)

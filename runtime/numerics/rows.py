@@ -1,4 +1,4 @@
-"""What functors are made of: functions of elements, reductions of the last axis of a 2-d array, and scans."""
+"""The types of functors: functions of elements, reductions of the last axis of a 2-d array, and scans."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,10 +15,10 @@ class Function(NamedTuple):
     """Whether it is one pass over the operands."""
     compute: Callable[..., Any]
     takes_dtype: bool = False
-    """Whether it is given the DType of the operands too, to which the result is rounded."""
+    """Whether its second argument is the DType of the operands, to which the result is rounded."""
 
     def of(self, dtype: DType) -> Callable[..., Any]:
-        """The function of elements of a dtype, which are given in its compute dtype."""
+        """The function of elements of a dtype, which are passed in its compute dtype."""
         return partial(self.compute, dtype=dtype) if self.takes_dtype else self.compute
 
 
@@ -30,13 +30,13 @@ class Monoid(NamedTuple):
     identity: float | None
     """The result of nothing, before `finish`; None where there is none."""
     element: Callable[..., Any] | None
-    """Makes what an element contributes, which may depend on the result of `given`."""
+    """Computes the contribution of an element, which may depend on the result of `given`."""
     accumulate: DType | None
-    """The dtype in which floats are joined, where the library has it; None for their own."""
+    """The dtype in which floats are accumulated, where the library has it; None for their own."""
     result: DType | None
     """The dtype of the result, where it is not that of the elements."""
     finish: Callable[..., Any] | None
-    """Makes the result of what so many elements contribute together, of their unit, and of parameters."""
+    """Computes the result from the combined contributions, their unit, and parameters."""
     given: "Monoid | None"
     reads_unit: bool
     """Whether the elements of each row are divided by a number, the unit, of about their largest magnitude."""
@@ -66,17 +66,17 @@ class Scan(NamedTuple):
     combine: Callable[[Any, Any], Any]
     """Makes what two arrays of contributions join to."""
     identity: float | None
-    """What joins in with no elements; None where they have no result."""
+    """The result of zero elements; None where they have none."""
     element: Callable[[Any], Any] | None
     """Makes what an element contributes."""
     accumulate: DType | None
-    """The dtype in which floats are joined, where the library has it; None for their own."""
+    """The dtype in which floats are accumulated, where the library has it; None for their own."""
     result: DType | None
     """The dtype of the result, where it is not that of the elements."""
     finish: Callable[[Any, Any, Any], Any] | None = None
-    """Makes the result of what joined, of the element itself and of how many joined."""
+    """Computes each result from the accumulated value, the element itself and the number of elements."""
 
 
 def in_own_dtype(word: Callable[[Any, int], Any] | None) -> Callable[[Any, int, Any], Any] | None:
-    """Return a word without a dtype as one that is given the dtype of its elements; None where there is none."""
+    """Add the argument dtype, which is ignored, to a word without one; None where there is none."""
     return None if word is None else lambda x, axis, _: word(x, axis)

@@ -400,7 +400,7 @@ class Operand(NamedTuple):
         if not more:
             return self
         shape, strides = layout.shape, layout.strides
-        return self.relaid((*shape[:2], *(1,) * more, *shape[2:]), (*strides[:2], *(0,) * more, *strides[2:]))
+        return self.as_strided((*shape[:2], *(1,) * more, *shape[2:]), (*strides[:2], *(0,) * more, *strides[2:]))
 
     @property
     def dtype(self) -> DType:
@@ -435,7 +435,7 @@ class Operand(NamedTuple):
         storage = self.storage
         return Address(storage.memory, (self.layout.start_offset + offset) * storage.dtype.itemsize)
 
-    def relaid(self, shape: Sequence[int], strides: Sequence[int]) -> Self:
+    def as_strided(self, shape: Sequence[int], strides: Sequence[int]) -> Self:
         """Return the same storage from the same first element on, with other dims."""
         layout = Layout._trusted(Shape._trusted(shape), tuple(strides), self.layout.start_offset)
         return type(self)(self.storage, layout)
@@ -448,7 +448,7 @@ def dense(buffer: Buffer, shape: Sequence[int]) -> Operand:
 
 def along_channels(vector: Operand, dims: Sequence[int]) -> Operand:
     """A vector with an element for each channel of (b, c, ..), in that shape."""
-    return vector.relaid(dims, (0, *vector.strides, *(0,) * (len(dims) - 2)))
+    return vector.as_strided(dims, (0, *vector.strides, *(0,) * (len(dims) - 2)))
 
 
 def address_of(operand: Operand | Buffer | Memory | None) -> Pointer:

@@ -2,7 +2,7 @@
 
 The greeting names the job, its size and the rank. Both ends prove that they know the secret of the job, where it has
 one, without sending it: each answers the other's random challenge with an HMAC. Without a secret the greeting keeps
-neighbouring jobs apart and is no protection.
+neighbouring jobs separate and is no protection.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost")
 
 
 class Job(NamedTuple):
-    """What all ranks of one program know, and processes of other programs do not."""
+    """A secret that all ranks of one program share, and no other processes."""
 
     name: str
     """The launcher's name of the job and its step; empty where it has none."""
@@ -198,7 +198,7 @@ def connect(
     """Connect to rank 0, at `port` or, unless that is exact, one of the next ones, and greet it.
 
     Returns the connection, and the messages that came after the greeting. Raises BackendUnavailable if no rank 0 of
-    this job answers within so many seconds.
+    this job answers within `seconds`.
     """
     deadline = time.monotonic() + seconds
     ports = range(port, port + 1) if is_exact else _candidates(port)

@@ -1,6 +1,6 @@
 """How the ranks of a job find each other, and notice that one of them has ended: a connection to rank 0.
 
-No element of a tensor goes this way. What ranks exchange is how communicators of libraries begin, the groups that they
+Elements of tensors take other routes. Ranks exchange how communicators of libraries begin, the groups that they
 split into, and, while calls are compared, what each of them calls.
 """
 
@@ -40,16 +40,16 @@ class Coordinator:
     ) -> None:
         self.rank = rank
         self.counts: dict[str, int] = {}
-        """By the names of groups, and of pairs of ranks, how many calls this rank made with the others."""
+        """The number of calls of this rank, by the names of groups and of pairs of ranks."""
         self._exchanges: dict[str, int] = {}
         self.members: dict[str, Sequence[int]] = {}
         """By the names of groups, and of pairs of ranks, their ranks."""
         self.at_loss: list[Callable[[], object]] = []
-        """What ends the waiting of this process for a rank that is lost."""
+        """Functions that end the waiting of this process for a lost rank."""
         self.at_end: list[Callable[[], object]] = []
-        """What has to be done before this rank ends."""
+        """Functions that are called before this rank ends."""
         self.after_end: list[Callable[[], object]] = []
-        """What has to be done when all ranks have ended, unless others have lost this one."""
+        """Functions that are called when all ranks have ended, unless others have lost this one."""
         self._connection = connection
         # Never closed: the connection ends with the process, by which others see that its exit code is known.
         os.dup(connection.socket.fileno())
@@ -59,7 +59,7 @@ class Coordinator:
         # By key, what rank 0 answered: the values of all, calls that do not match, or the rank that is lost.
         self._answers: dict[str, list[Any] | dict[int, str] | int] = {}
         self._changed = threading.Condition()
-        # By rank, how many calls it made with each group, if it said that, and how it ended.
+        # By rank, the number of its calls with each group, if it reported that, and how it ended.
         self._ends: dict[int, tuple[dict[str, int] | None, str]] = {}
         self._lost: tuple[int, str] | None = None
         # The ranks whose processes are no more.
@@ -77,7 +77,7 @@ class Coordinator:
 
     @classmethod
     def start(cls, rank: int, job: Job, address: str, port: int, server: Server | None, seconds: float) -> Coordinator:
-        """Connect to rank 0; BackendUnavailable if it does not answer within so many seconds."""
+        """Connect to rank 0; BackendUnavailable if it does not answer within `seconds`."""
         connection, received = connect(rank, job, address, port, seconds, is_exact=server is not None)
         return cls(rank, connection, received, server, seconds)
 
@@ -115,7 +115,7 @@ class Coordinator:
         seconds: float | None = None,
         call: str | None = None,
     ) -> list[Any]:
-        """The values of all ranks of a group, in their order; none after so many seconds. Raises RankLost.
+        """The values of all ranks of a group, in their order; none after `seconds`. Raises RankLost.
 
         With the text of a `call` that was counted, CollectiveMismatch where ranks that make other calls wait for this
         one: then none of them has made its call.
@@ -199,14 +199,14 @@ class Coordinator:
             self._connection.send(beat=True)
 
     def _consider(self, rank: int, counts: dict[str, int] | None, reason: str) -> None:
-        """Whether a rank that ended is missing: it was killed, or made fewer calls than this one."""
+        """Report a rank that ended too early: it was killed, or made fewer calls than this one."""
         if counts is None:
             self._lose(rank, reason)
             return
         for name, members in self.members.items():
-            own, made = self.counts.get(name, 0), counts.get(name, 0)
-            if rank in members and own > made:
-                self._lose(rank, f"ended after {made} calls of '{name}', of which rank {self.rank} made {own}")
+            own, count = self.counts.get(name, 0), counts.get(name, 0)
+            if rank in members and own > count:
+                self._lose(rank, f"ended after {count} calls of '{name}', of which rank {self.rank} made {own}")
 
     def _lose(self, rank: int, reason: str) -> None:
         with self._changed:
@@ -232,7 +232,7 @@ class Coordinator:
             sys.stderr.flush()
 
     def _finish(self) -> None:
-        """Say goodbye, with how many calls were made or with what went wrong, before libraries wait for each other."""
+        """Say goodbye, with the number of calls or with the error, before libraries wait for each other."""
         if os.getpid() != self._process:
             return
         self._is_finishing = True
@@ -276,7 +276,7 @@ class Coordinator:
         time.sleep(_SECONDS_TO_EXIT)
 
     def _wait(self, is_over: Callable[[], bool], seconds: float | None = None) -> None:
-        """Wait until something is over, all ranks have ended, or for so many seconds."""
+        """Wait until something is over, all ranks have ended, or `seconds` have passed."""
         with self._changed:
             self._changed.wait_for(lambda: is_over() or 0 in self._gone, seconds)
         if 0 in self._gone:

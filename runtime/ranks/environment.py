@@ -1,4 +1,4 @@
-"""What launchers tell a process: its rank, how many there are, and where rank 0 is."""
+"""The environment variables of launchers: the rank of this process, the number of ranks, and the host of rank 0."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Launcher(NamedTuple):
     local_size: str = ""
     """How many ranks there are on this host."""
     job: tuple[str, ...] = ()
-    """What names the job, and its attempt."""
+    """Variables that identify the job and its attempt."""
 
     def matches(self, variables: Mapping[str, str]) -> bool:
         """Return whether this launcher started the process as a rank."""
@@ -70,8 +70,8 @@ _LAUNCHERS: Final = (
 _OF_MPI: Final = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 
 
-class Place(NamedTuple):
-    """Where a process stands among others."""
+class Placement(NamedTuple):
+    """The rank of a process, and how to connect to the others."""
 
     rank: int
     size: int
@@ -84,10 +84,10 @@ class Place(NamedTuple):
     has_mpi: bool
     """Whether MPI can join the processes."""
     job: str = ""
-    """What names the job, its step and its attempt; empty where the launcher does not say."""
+    """The job, its step and its attempt; empty if the launcher does not say."""
 
 
-def place(variables: Mapping[str, str] = os.environ) -> Place | None:
+def placement(variables: Mapping[str, str] = os.environ) -> Placement | None:
     """Where a launcher has put this process; None where no launcher started it.
 
     Raises InvalidArgument, which names the variable, if a variable has a value that no launcher gives it.
@@ -104,7 +104,7 @@ def place(variables: Mapping[str, str] = os.environ) -> Place | None:
     address, port = _address(variables, is_one_host=_is_one_host(variables, launcher, size))
     local = _integer(variables, launcher.local_rank) if launcher.local_rank in variables else rank
     job = " ".join(f"{name}={variables[name]}" for name in launcher.job if name in variables)
-    return Place(rank, size, local, address, port, any(name in variables for name in _OF_MPI), job)
+    return Placement(rank, size, local, address, port, any(name in variables for name in _OF_MPI), job)
 
 
 def timeout(variables: Mapping[str, str] = os.environ) -> float:

@@ -44,9 +44,9 @@ class Group:
         self.size = len(ranks)
         self.local_rank = local_rank
         self.ranks = tuple(ranks)
-        """What the first group calls the ranks of this one."""
+        """The ranks of this group, numbered as in the first group."""
         self.name = name
-        self.is_beside = False
+        self.is_async = False
         self._coordinator = coordinator
         self._has_mpi = has_mpi
         self._splits = count()
@@ -62,16 +62,16 @@ class Group:
         return f"Group({self.name!r}, rank={self.rank}, size={self.size})"
 
     @cached_property
-    def beside(self) -> Group:
-        """The same ranks, for calls that go on beside those of this group: see `BackendDevice.beside`."""
-        name = f"{self.name} beside"
+    def asynchronous(self) -> Group:
+        """The same ranks, for calls that overlap with those of this group: see `BackendDevice.run_async`."""
+        name = f"{self.name} async"
         group = Group(self.ranks, self.rank, self.local_rank, name, self._coordinator, self._has_mpi)
-        group.is_beside = True
+        group.is_async = True
         return group
 
     @cached_property
     def host(self) -> Alone:
-        """What moves arrays of the host between the ranks; BackendUnavailable where that is not here."""
+        """Transfers of host arrays between the ranks; BackendUnavailable if there is no MPI."""
         from . import mpi
 
         if self.size == 1:
@@ -112,7 +112,7 @@ class Group:
             self._coordinator.require_all(op)
 
     def exchange(self, op: str, value: object) -> list[Any]:
-        """What each rank gives, a value that JSON has, in the order of the ranks. Raises RankLost."""
+        """The values of all ranks, which JSON must be able to represent, in the order of the ranks. Raises RankLost."""
         if self._coordinator is None:
             return [value]
         return self._coordinator.exchange(op, self.name, self.ranks, value)
@@ -148,8 +148,8 @@ def start() -> Group:
 
     Raises BackendUnavailable where they do not find each other.
     """
-    place = environment.place()
-    if place is None or place.size == 1:
+    placement = environment.placement()
+    if placement is None or placement.size == 1:
         return Group.alone()
     # Most programs have one process.
     from .connection import Job, listen
@@ -157,11 +157,11 @@ def start() -> Group:
     from .server import Server
 
     seconds = environment.timeout()
-    job = Job(place.job, place.size, os.environ.get("TALLOW_DISTRIBUTED_SECRET", ""))
-    has_mpi = place.has_mpi and _can_import_mpi()
+    job = Job(placement.job, placement.size, os.environ.get("TALLOW_DISTRIBUTED_SECRET", ""))
+    has_mpi = placement.has_mpi and _can_import_mpi()
     server = None
-    address, port = place.address, place.port
-    if place.rank == 0:
+    address, port = placement.address, placement.port
+    if placement.rank == 0:
         server = Server(listen(address, port), job, seconds)
         port = server.port
         server.start()
@@ -174,9 +174,9 @@ def start() -> Group:
     if address is None:
         raise BackendUnavailable("distributed", "no variable says where rank 0 is; set MASTER_ADDR and MASTER_PORT")
     own = "127.0.0.1" if server is not None else address
-    coordinator = Coordinator.start(place.rank, job, own, port, server, seconds)
+    coordinator = Coordinator.start(placement.rank, job, own, port, server, seconds)
     coordinator.after_end.append(end_mpi)
-    group = Group(range(place.size), place.rank, place.local_rank, _WORLD, coordinator, has_mpi)
+    group = Group(range(placement.size), placement.rank, placement.local_rank, _WORLD, coordinator, has_mpi)
     coordinator.meet(_WORLD, group.ranks)
     return group
 

@@ -1,4 +1,4 @@
-"""Several processes of a program on this host: `python -m tallow.launch -n 4 program.py`."""
+"""Start several processes of a program on this host: `python -m tallow.launch -n 4 program.py`."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-n", dest="count", type=int, default=1, metavar="RANKS", help="how many processes (1)")
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module, as of `python -m`")
     parser.add_argument("program", metavar="PROGRAM", help="the path of a Python program")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="what the program is given")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the arguments of the program")
     options = parser.parse_args(arguments)
     if options.count < 1:
         parser.error(f"-n must be 1 or more, not {options.count}")
     program = ["-m", options.program] if options.module else [options.program]
-    return start([sys.executable, *program, *options.rest], options.count)
+    return start([sys.executable, *program, *options.arguments], options.count)
 
 
 def start(command: Sequence[str], count: int) -> int:
-    """Run a command as the ranks of one group: by mpirun where MPI is installed, else as so many processes.
+    """Run a command as the ranks of one group: by mpirun where MPI is installed, else as `count` processes.
 
     Returns the exit code of the first that failed, or 0. SIGINT, SIGTERM, SIGHUP and, as SIGTERM, SIGQUIT go to the
     ranks, which have some seconds to end; the code is then 128 and the signal's number, as a shell's. SIGUSR1 and
@@ -150,7 +150,7 @@ class _Processes:
 
 
 def _take_over(handler: Callable[[int, object], None]) -> dict[int, Any]:
-    """Handle the signals that ranks are given, but for those that are ignored, as SIGHUP is below nohup.
+    """Handle the signals that end ranks, except for those that are ignored, as SIGHUP is below nohup.
 
     Returns the handlers that there were.
     """

@@ -20,9 +20,9 @@ Result = TypeVar("Result")
 
 
 class Alone:
-    """What a group of one does with flat arrays in row-major order: it has all elements already.
+    """Collectives of a group of one rank, on flat arrays in row-major order.
 
-    No call changes what it is given.
+    No call changes its arguments.
     """
 
     def __init__(self) -> None:
@@ -30,19 +30,19 @@ class Alone:
         # What this rank has sent to itself.
         self._kept: list[Array] = []
 
-    def beside(self, call: Callable[[], Result]) -> Callable[[], Result]:
+    def run_async(self, call: Callable[[], Result]) -> Callable[[], Result]:
         """Make a call, which may go on while other work is done; what is returned waits for it and gives its result."""
-        made = call()
-        return lambda: made
+        result = call()
+        return lambda: result
 
     def all_reduce(self, source: Array, _reduction: str) -> Array:
-        """The elements of all ranks joined."""
+        """The sum, mean, minimum or maximum over all ranks."""
         return source.copy()
 
     reduce_scatter = all_reduce
 
     def all_gather(self, source: Array) -> Array:
-        """The elements of all ranks, one behind the other."""
+        """The elements of all ranks, concatenated."""
         return source.copy()
 
     all_to_all = all_gather
@@ -52,7 +52,7 @@ class Alone:
         return source.copy()
 
     def reduce(self, source: Array, _reduction: str, _root: int) -> Array:
-        """On one rank the elements of all ranks joined, on the others zeros."""
+        """The reduction over all ranks on one rank, zeros on the others."""
         return source.copy()
 
     def send(self, source: Array, _target: int) -> None:
@@ -67,7 +67,7 @@ class Alone:
 
 
 class Mpi(Alone):
-    """The same by MPI, for ranks that its launcher started."""
+    """Collectives by MPI, for ranks that its launcher started."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
         from mpi4py import MPI
@@ -80,37 +80,37 @@ class Mpi(Alone):
         self._helper: _Helper | None = None
         self._ops = {"sum": MPI.SUM, "mean": MPI.SUM, "prod": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX}
 
-    def beside(self, call: Callable[[], Result]) -> Callable[[], Result]:
+    def run_async(self, call: Callable[[], Result]) -> Callable[[], Result]:
         """Make a call in a thread of its own, where MPI allows that: MPI goes on with it only while it is called."""
         if not self._is_threaded:
-            return super().beside(call)
+            return super().run_async(call)
         if self._helper is None:
             self._helper = _Helper()
         return self._helper.begin(call)
 
     def all_reduce(self, source: Array, reduction: str) -> Array:
-        """The elements of all ranks joined."""
-        given, finished = _joinable(source, reduction, self._ranks.size)
-        joined = np.empty_like(given)
-        self._ranks.Allreduce(given, joined, self._ops[reduction])
-        return finished(joined)
+        """The sum, mean, minimum or maximum over all ranks."""
+        operand, finished = _reducible(source, reduction, self._ranks.size)
+        reduced = np.empty_like(operand)
+        self._ranks.Allreduce(operand, reduced, self._ops[reduction])
+        return finished(reduced)
 
     def reduce_scatter(self, source: Array, reduction: str) -> Array:
-        """The part of this rank of the elements of all ranks joined."""
-        given, finished = _joinable(source, reduction, self._ranks.size)
-        joined = np.empty(given.size // self._ranks.size, given.dtype)
-        self._ranks.Reduce_scatter_block(given, joined, self._ops[reduction])
-        return finished(joined)
+        """This rank's part of the reduction over all ranks."""
+        operand, finished = _reducible(source, reduction, self._ranks.size)
+        reduced = np.empty(operand.size // self._ranks.size, operand.dtype)
+        self._ranks.Reduce_scatter_block(operand, reduced, self._ops[reduction])
+        return finished(reduced)
 
     def reduce(self, source: Array, reduction: str, root: int) -> Array:
-        """On one rank the elements of all ranks joined, on the others zeros."""
-        given, finished = _joinable(source, reduction, self._ranks.size)
-        joined = np.empty_like(given)
-        self._ranks.Reduce(given, joined, self._ops[reduction], root)
-        return finished(joined) if self._ranks.rank == root else np.zeros_like(source)
+        """The reduction over all ranks on one rank, zeros on the others."""
+        operand, finished = _reducible(source, reduction, self._ranks.size)
+        reduced = np.empty_like(operand)
+        self._ranks.Reduce(operand, reduced, self._ops[reduction], root)
+        return finished(reduced) if self._ranks.rank == root else np.zeros_like(source)
 
     def all_gather(self, source: Array) -> Array:
-        """The elements of all ranks, one behind the other."""
+        """The elements of all ranks, concatenated."""
         gathered = np.empty(source.size * self._ranks.size, source.dtype)
         self._ranks.Allgather(_bytes(source), _bytes(gathered))
         return gathered
@@ -150,12 +150,12 @@ class _Helper(threading.Thread):
     """
 
     def __init__(self) -> None:
-        super().__init__(name="tallow-ranks-beside", daemon=True)
+        super().__init__(name="tallow-ranks-async", daemon=True)
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.start()
 
     def begin(self, call: Callable[[], Result]) -> Callable[[], Result]:
-        """Make a call when its turn comes; what is returned waits for it and gives its result, or raises its error."""
+        """Queue a call; the returned function waits for it and returns its result, or raises its error."""
         future: Future[Result] = Future()
 
         def make() -> None:
@@ -177,36 +177,36 @@ def _bytes(array: Array) -> Array:
     return array.view(np.uint8)
 
 
-def _joinable(source: Array, reduction: str, ranks: int) -> tuple[Array, Callable[[Array], Array]]:
-    """What MPI joins in place of some elements, and what makes elements of the result.
+def _reducible(source: Array, reduction: str, ranks: int) -> tuple[Array, Callable[[Array], Array]]:
+    """An array that MPI can reduce in place of `source`, and a function that converts the result back.
 
     Short floats are added up in f32. In whatever order MPI joins numbers, the least and the largest are the same bits:
     the smaller of two zeros is -0.0, and there is one NaN, which wins.
     """
     dtype = DType.from_numpy(source.dtype)
     if dtype.joined_as.kind != dtype.kind:
-        given, finished_parts = _joinable(source.view(dtype.joined_as.numpy), reduction, ranks)
-        return given, lambda joined: finished_parts(joined).view(dtype.numpy)
+        operand, finished_parts = _reducible(source.view(dtype.joined_as.numpy), reduction, ranks)
+        return operand, lambda reduced: finished_parts(reduced).view(dtype.numpy)
     if not dtype.is_float:
-        return source, lambda joined: joined
+        return source, lambda reduced: reduced
     if reduction in ("min", "max"):
         integers = np.dtype(f"i{source.itemsize}")
         limits = np.iinfo(integers)
         winner = limits.max if reduction == "max" else limits.min
         keys = np.where(np.isnan(source), np.array(winner, integers), _ordered(source.view(integers)))
         nan = np.array(np.nan, source.dtype)
-        return keys, lambda joined: np.where(joined == winner, nan, _ordered(joined).view(source.dtype))
+        return keys, lambda reduced: np.where(reduced == winner, nan, _ordered(reduced).view(source.dtype))
     wide = cast.widen(source, dtype)
 
-    def finished(joined: Array) -> Array:
-        made = joined / joined.dtype.type(ranks) if reduction == "mean" else joined
-        return cast.narrow(np.where(np.isnan(made), made.dtype.type(np.nan), made), dtype)
+    def finished(reduced: Array) -> Array:
+        result = reduced / reduced.dtype.type(ranks) if reduction == "mean" else reduced
+        return cast.narrow(np.where(np.isnan(result), result.dtype.type(np.nan), result), dtype)
 
     return wide, finished
 
 
 def _ordered(bits: Array) -> Array:
-    """Integers in the order of the floats that have these bits, and the other way round."""
+    """Map the bits of floats to integers in the same order, and back."""
     limits = np.iinfo(bits.dtype)
     turned: Array = bits ^ ((bits >> (8 * bits.itemsize - 1)) & limits.max)
     return turned
@@ -216,7 +216,7 @@ def start() -> Callable[[], object]:
     """Start MPI. Returns what ends it, which waits for all ranks: nothing if the program has started MPI before.
 
     mpi4py would end it when Python ends, where a rank that the others gave up would wait for them, and end with their
-    exit code in place of its own.
+    exit code instead of its own.
     """
     if "mpi4py.MPI" in sys.modules:
         return lambda: None
@@ -229,7 +229,7 @@ def start() -> Callable[[], object]:
 
 
 def shared(value: Any) -> Any:
-    """What rank 0 gives, on all ranks."""
+    """Return the value of rank 0, on all ranks."""
     from mpi4py import MPI
 
     return MPI.COMM_WORLD.bcast(value, 0)

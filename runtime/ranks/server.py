@@ -1,4 +1,4 @@
-"""What rank 0 does for all ranks: it passes on what they exchange, and says which of them has ended."""
+"""The server in rank 0: it passes on messages between ranks, and reports ranks that have ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .connection import Connection, Greeting, Job, ProtocolError
 KILLED: Final = "ended without a word, as a process that is killed does"
 # How often the server looks for peers that do not greet and ranks that are silent.
 _SECONDS_BETWEEN: Final = 0.5
-# Peers that have not greeted yet: beyond so many, the oldest one is dropped.
+# Peers that have not greeted yet: beyond this number, the oldest one is dropped.
 _MAX_PEERS: Final = 256
 # A flood of strangers must not flood standard error too.
 _MAX_REPORTS: Final = 20
@@ -44,7 +44,7 @@ class Server(threading.Thread):
         self._ended: set[int] = set()
         self._reports = 0
         self._is_abandoned = threading.Event()
-        # By key, the values that ranks have given, and the ranks that have to.
+        # By key, the values that ranks have sent, and the ranks that must send one.
         self._values: dict[str, dict[int, str]] = {}
         self._wanted: dict[str, Sequence[int]] = {}
         # While calls are compared, what each rank that waits for others has called, and under which key.
@@ -209,7 +209,7 @@ class Server(threading.Thread):
         return {other for other in self._wanted[key] if other not in self._values[key]}
 
     def _deadlocked(self, rank: int) -> set[int]:
-        """The ranks that wait forever since one made its call: in a cycle with it, or for one in that cycle."""
+        """The ranks that wait forever since this rank made its call: in a cycle with it, or for one in that cycle."""
         reached: set[int] = set()
         waiting = [rank]
         while waiting:
@@ -224,7 +224,7 @@ class Server(threading.Thread):
         return stuck
 
     def _report_mismatch(self, ranks: set[int]) -> None:
-        """Report to ranks that their calls do not match, which they have then not made."""
+        """Report to ranks that their calls do not match; none of these calls takes effect."""
         calls = {rank: self._calls.pop(rank) for rank in sorted(ranks)}
         texts = [[rank, text] for rank, (_, text) in calls.items()]
         for rank, (key, _) in calls.items():

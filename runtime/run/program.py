@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("a conversation runs on one device; give a --prompt")
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        if options.devices > 1 and environment.place() is None:
+        if options.devices > 1 and environment.placement() is None:
             return _launch(options, given)
         _run(options, is_asked=is_asked)
     except TallowError as error:
@@ -217,7 +217,7 @@ def _read(path: str) -> str:
     try:
         if path != "-":
             return Path(path).read_text(encoding="utf-8")
-        if environment.place() is not None:
+        if environment.placement() is not None:
             raise InvalidArgument(
                 "run", "no rank has a standard input; give the prompt by --prompt or by --prompt-file"
             )

@@ -46,7 +46,7 @@ class Numbers(NamedTuple):
     """1 and -1, whose products neither overflow nor vanish."""
     positive: bool = False
     small: bool = False
-    """Up to 1/4, with which sums of products stay small."""
+    """Up to 1/4, so that dot products stay small."""
     matrix: Layout | None = None
     """A Hermitian positive definite matrix with distinct eigenvalues, where this layout has its elements."""
 
@@ -119,7 +119,7 @@ def _no_storage(name: str, length: int, /, numbers: Numbers = ANY) -> Storage:
 
 
 class Call:
-    """One of the examples of a method, whose arguments are made one by one."""
+    """One of the examples of a method, whose arguments are created one by one."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Call:
         return group
 
     def storage(self, name: str, make: Make) -> Any:
-        """Return the storage of an operand, or those of several; None of one that is not given."""
+        """Return the storage of an operand, or those of several; None for an operand that is left out."""
         operand, shape = self.method.operands[name], self.written[name]
         if shape is None:
             return None

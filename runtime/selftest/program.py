@@ -122,7 +122,7 @@ class Selftest:
         self._begun_times = False
 
     def run(self) -> None:
-        """Run it; KeyboardInterrupt leaves what was found so far in the report."""
+        """Run it; after KeyboardInterrupt the report has the results so far."""
         try:
             while self._run_once():
                 pass
@@ -272,7 +272,7 @@ class Progress:
         self._is_shown = False
 
     def show(self, text: str) -> None:
-        """Show a line in place of the last one."""
+        """Show a line that replaces the last one."""
         if self._stream is not None:
             print(f"\r\033[K{text[:78]}", end="", file=self._stream, flush=True)
             self._is_shown = True

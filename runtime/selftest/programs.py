@@ -30,17 +30,17 @@ class Program(NamedTuple):
     needs: str | None = None
     """The device method that a backend may lack."""
     reference: Callable[[Device], Array] | None = None
-    """The same without that method; None for the program itself."""
+    """The program without that method; None for the program itself."""
 
 
 def fault(program: Program, device: Device, trusted: Device) -> str | None:
     """Return how the result of a program differs from that of NumPy, or the error; None if it agrees."""
     expected = (program.reference or program.run)(trusted)
     try:
-        found = program.run(device)
+        result = program.run(device)
     except Exception as error:  # whatever it is, this program fails, and the others are tried
         return f"{type(error).__name__}: {error}"
-    return different(found, expected)
+    return different(result, expected)
 
 
 def programs(backend: str) -> list[Program]:

@@ -48,7 +48,7 @@ class SelftestReport:
     device: str = ""
     """The label of the device."""
     description: str = ""
-    """What the device is: for a GPU its name, target, waves and memory."""
+    """The device: for a GPU its name, target, waves and memory."""
     system: dict[str, Any] = field(default_factory=dict)
     backend: dict[str, Any] = field(default_factory=dict)
     """The findings of the doctor on the backend."""

@@ -66,7 +66,7 @@ FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "max_pool_gradient": ("max_pool", ("result",)),
     "normalize_groups_gradient": ("normalize_groups", ("result", "mean", "variance")),
 }
-"""The methods that compute what gradients are given, and the arguments that are their results, "" for no argument."""
+"""The methods that compute arguments of gradients, and the arguments that are their results, "" for no argument."""
 
 
 class Tolerance(NamedTuple):
@@ -168,20 +168,20 @@ def example(
     return consistent(storage_example(cell, make, LARGEST, lay)), operands
 
 
-def consistent(made: Example) -> Example:
+def consistent(example: Example) -> Example:
     """Pass to a gradient the results of its function, in place of random numbers."""
-    method, keys = FORWARD.get(made.method, ("", ()))
+    method, keys = FORWARD.get(example.method, ("", ()))
     if method:
-        function = getattr(made.owner, method)
+        function = getattr(example.owner, method)
         names = [*inspect.signature(function).parameters]
         # What a gradient does not depend on, such as a bias, is left out.
-        results = function(**{name: made.arguments.get(name) for name in names})
+        results = function(**{name: example.arguments.get(name) for name in names})
         results = results if isinstance(results, tuple) else (results,)
         for key, result in zip(keys, results[: len(keys)], strict=True):
-            if key in made.arguments:
-                made.arguments[key] = result
-                made.arguments[f"{key}_layout"] = made.arguments[f"{key}_layout"].dense
-    return made
+            if key in example.arguments:
+                example.arguments[key] = result
+                example.arguments[f"{key}_layout"] = example.arguments[f"{key}_layout"].dense
+    return example
 
 
 _encoded: dict[tuple[GgmlDType, int], Array] = {}
@@ -217,32 +217,32 @@ def run(
 ) -> list[Array] | TallowError:
     """Return the results of a call and its operands afterwards, or the error by which it refuses a layout."""
     try:
-        made, operands = example(cell, device, lay)
+        call, operands = example(cell, device, lay)
         try:
-            result = made.call()
+            result = call.call()
         except UnsupportedDType:
-            result = _apart(made)
+            result = _unfused(call)
     except (InvalidArgument, InvalidLayout) as error:
         return error
-    found = [*_arrays(result), *(operand.to_numpy() for operand in operands)]
+    results = [*_arrays(result), *(operand.to_numpy() for operand in operands)]
     if cell.method == "quantize":
-        found.append(np.array(made.owner.data))
+        results.append(np.array(call.owner.data))
     device.synchronize()
-    return found if cell.method not in _NOT_INITIALISED else [np.array(each.shape) for each in found]
+    return results if cell.method not in _NOT_INITIALISED else [np.array(each.shape) for each in results]
 
 
-def _apart(made: Example) -> Any:
+def _unfused(call: Example) -> Any:
     """Return the result of a fused product by its two ops."""
     from ...op import BinaryOp
 
-    given = made.arguments
-    x, layout, weights = given["x"], given["layout"], made.owner
-    if made.method == "fwd_rms_norm":
+    arguments = call.arguments
+    x, layout, weights = arguments["x"], arguments["layout"], call.owner
+    if call.method == "fwd_rms_norm":
         names = ("weight", "weight_layout", "residual", "residual_layout", "eps")
-        x, *sums = x.rms_norm(layout, *(given[name] for name in names))
+        x, *sums = x.rms_norm(layout, *(arguments[name] for name in names))
     else:
-        x, sums = x.binary_impl(BinaryOp.SILU_MUL, given["y"], layout, given["y_layout"]), []
-    return weights.fwd(given["rows"], given["hidden"], x, layout, given["activations"]), *sums
+        x, sums = x.binary_impl(BinaryOp.SILU_MUL, arguments["y"], layout, arguments["y_layout"]), []
+    return weights.fwd(arguments["rows"], arguments["hidden"], x, layout, arguments["activations"]), *sums
 
 
 def _arrays(result: Any) -> Iterator[Array]:
@@ -266,20 +266,22 @@ def fault(
     except Exception as error:  # a cell that cannot be compared is not right either
         return f"there is nothing to compare it with: {type(error).__name__}: {error}"
     try:
-        found = run(cell, device, lay)
+        actual = run(cell, device, lay)
     except BackendUnavailable as error:
         return error.reason
     except CompilationFailed as error:
         return f"{error.compiler} does not compile kernel {error.kernel} for {error.target}: {_first_line(error.log)}"
     except Exception as error:  # whatever it is, this cell fails, and the others are tried
         return f"{type(error).__name__}: {error}"
-    if isinstance(expected, TallowError) or isinstance(found, TallowError):
-        return None if type(expected) is type(found) else f"NumPy gives {expected!r:.80}, and the device {found!r:.80}"
-    if len(expected) != len(found):
-        return f"{len(found)} results in place of {len(expected)}"
+    if isinstance(expected, TallowError) or isinstance(actual, TallowError):
+        return (
+            None if type(expected) is type(actual) else f"NumPy gives {expected!r:.80}, and the device {actual!r:.80}"
+        )
+    if len(expected) != len(actual):
+        return f"{len(actual)} results in place of {len(expected)}"
     if cell.method in _DECOMPOSITIONS:
-        expected, found = (list(map(np.abs, each)) for each in (expected, found))
-    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        expected, actual = (list(map(np.abs, each)) for each in (expected, actual))
+    for number, (one, other) in enumerate(zip(actual, expected, strict=True)):
         if (difference := different(one, other, slack(cell))) is not None:
             return difference if number == 0 else f"result or operand {number + 1}: {difference}"
     return None
@@ -300,32 +302,32 @@ def _first_line(log: str) -> str:
     return next((line for line in lines if "error" in line), lines[0] if lines else "no message")
 
 
-def different(found: Array, expected: Array, factor: float = 1) -> str | None:
+def different(actual: Array, expected: Array, factor: float = 1) -> str | None:
     """Return how two results differ; None if they agree within rounding."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return f"{found.shape} elements of {found.dtype} in place of {expected.shape} of {expected.dtype}"
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return f"{actual.shape} elements of {actual.dtype} in place of {expected.shape} of {expected.dtype}"
     dtype = DType.from_numpy(expected.dtype)
     if dtype.is_inexact:
         wide = np.complex128 if dtype.is_complex else np.float64
-        wrong = ~_close(found.astype(wide), expected.astype(wide), dtype, factor)
+        wrong = ~_close(actual.astype(wide), expected.astype(wide), dtype, factor)
     else:
-        wrong = found != expected
+        wrong = actual != expected
     if not wrong.any():
         return None
     first = int(np.flatnonzero(wrong)[0])
-    shown = f"element {first} is {found.reshape(-1)[first]} in place of {expected.reshape(-1)[first]}"
+    shown = f"element {first} is {actual.reshape(-1)[first]} in place of {expected.reshape(-1)[first]}"
     return f"{int(wrong.sum())} of {wrong.size} elements are wrong: {shown}"
 
 
-def _close(found: Array, expected: Array, dtype: DType, factor: float) -> Array:
+def _close(actual: Array, expected: Array, dtype: DType, factor: float) -> Array:
     tolerance = _COMPUTED if dtype.compute is dtype else _ROUNDED_ONCE
     with np.errstate(all="ignore"):
         magnitudes = np.abs(expected)
         ordinary = magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)]
         typical = float(np.median(ordinary)) if ordinary.size else 0.0
         allowed = factor * _unit(dtype) * (tolerance.of_element * magnitudes + tolerance.of_typical * typical)
-        close = (np.abs(found - expected) <= allowed) & np.isfinite(magnitudes)
-    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+        close = (np.abs(actual - expected) <= allowed) & np.isfinite(magnitudes)
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     result: Array = close | same
     return result
 

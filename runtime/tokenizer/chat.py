@@ -17,7 +17,7 @@ def render_chat(
 ) -> str:
     """The text of a conversation: messages are dicts with a `role` and a `content`.
 
-    A template is one of Jinja's, and runs in its sandbox: it comes from a file that somebody else wrote. What it may
+    A template is one of Jinja's, and runs in its sandbox: it comes from a file of unknown origin. What it may
     compute is bounded: a template that loops or makes text for more than some seconds is refused. With
     `add_generation_prompt` the text ends where the model shall go on. `variables` are known to the template too.
     As in transformers, `tools` and `documents` are None unless they are among these.
@@ -56,5 +56,5 @@ def _refuse(reason: str) -> Never:
 
 
 def strftime_now(form: str) -> str:
-    """The time of this place, as templates ask for it."""
+    """The local time, as templates ask for it."""
     return datetime.now().astimezone().strftime(form)

@@ -1,4 +1,4 @@
-"""What calls in a chat template cost at most, from the sizes of their operands."""
+"""Upper bounds of the cost of calls in a chat template, from the sizes of their operands."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Final, NamedTuple
 CALL: Final = 4
 """The work of a call, in units of about a quarter of a microsecond."""
 ELEMENT: Final = 4
-"""The work of an element that is looked at or made."""
+"""The work of an element that is read or created."""
 _CHARACTERS: Final = 8
 """How many characters are a unit, and how many pairs of them that are compared."""
 _STEPS: Final = 4
 """How many characters of a path, such as an attribute's, are a unit for each element."""
 _MAX_DIGITS: Final = 9
-# A place in a text for `%`, and for dates, with its flags, its width and its precision.
-_PLACE: Final = re.compile(r"%(?:\([^()]*\))?[-#0 +_^]*(\*|\d+)?(?:\.(\*|\d+))?")
+# A conversion in a text for `%`, and for dates, with its flags, its width and its precision.
+_CONVERSION: Final = re.compile(r"%(?:\([^()]*\))?[-#0 +_^]*(\*|\d+)?(?:\.(\*|\d+))?")
 
 
 class TooMuch(Exception):
@@ -27,21 +27,21 @@ class TooMuch(Exception):
 class Cost(NamedTuple):
     """How the work of a call follows from its operands.
 
-    It grows with their sizes, with the product of those of each two texts, one of which may be looked for at any place
-    of the other, and with that of a text and the elements of a list, to each of which it may be applied.
+    It grows with their sizes, with the product of those of each two texts, one of which may be searched for
+    at any offset of the other, and with that of a text and the elements of a list, to each of which it may be applied.
     """
 
     is_shallow: bool = False
     """Whether it leaves alone what the elements of a list hold."""
     is_compared: bool = False
-    """Whether texts are compared or joined, at one place each."""
+    """Whether texts are compared or concatenated, once each."""
     is_iterated: bool = False
     """Whether texts are lists of characters."""
     has_sizes: bool = False
     """Whether the result may be as many times as large as each integer among the operands."""
     factor: int = 1
     widths: Callable[[str], Iterator[str]] | None = None
-    """Of a format: what gives the width of each of its places, as it stands there."""
+    """Of a format: yields the width of each of its conversions, as written there."""
 
     def of(self, operands: Sequence[Any]) -> int:
         """The work of a call. Raises TooMuch."""
@@ -64,18 +64,18 @@ class Cost(NamedTuple):
         return work * times * self.factor
 
     def _of_format(self, widths: Callable[[str], Iterator[str]], text: str, *arguments: Any) -> int:
-        """Each place may have all arguments, and has its width; one of `*` is that of any integer among them."""
-        places = [*widths(text)]
-        if max(map(len, places), default=0) > _MAX_DIGITS:
+        """Each conversion may have all arguments, and has its width; one of `*` is that of any integer among them."""
+        conversions = [*widths(text)]
+        if max(map(len, conversions), default=0) > _MAX_DIGITS:
             raise TooMuch
         all_arguments, largest = _total(arguments)
-        width = sum(largest if "*" in each else int(each or 0) for each in places)
-        return CALL + size_of(text) + len(places) * (ELEMENT + all_arguments) + width // _CHARACTERS
+        width = sum(largest if "*" in each else int(each or 0) for each in conversions)
+        return CALL + size_of(text) + len(conversions) * (ELEMENT + all_arguments) + width // _CHARACTERS
 
 
 def of_percent(text: str) -> Iterator[str]:
     """The widths and precisions in a text for `%`."""
-    for width, precision in _PLACE.findall(text):
+    for width, precision in _CONVERSION.findall(text):
         yield from (width, precision)
 
 

@@ -47,16 +47,16 @@ def adds_space(vocabulary: Vocabulary) -> bool:
 
 
 def bytes_of(vocabulary: Vocabulary) -> list[bytes]:
-    """What each token stands for, in UTF-8."""
+    """The UTF-8 bytes of each token."""
     if vocabulary.model == "llama":
         return [
             bytes.fromhex(byte[1]) if (byte := _BYTE.fullmatch(token)) else token.replace(_SPACE, " ").encode()
             for token in vocabulary.tokens
         ]
     # These stand in a text as they are.
-    whole = {number for kind in (CONTROL, USER_DEFINED) for number in vocabulary.numbers_of_kind(kind)}
+    literal = {number for kind in (CONTROL, USER_DEFINED) for number in vocabulary.numbers_of_kind(kind)}
     return [
-        token.encode() if number in whole else _bytes_of_symbols(token)
+        token.encode() if number in literal else _bytes_of_symbols(token)
         for number, token in enumerate(vocabulary.tokens)
     ]
 
@@ -127,16 +127,16 @@ def _sentence_piece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
 
 
 def _merges(vocabulary: Vocabulary) -> list[tuple[str, str]]:
-    """Every way to make a token of two others, the best score first."""
+    """Every pair of tokens that merges to a token, the best score first."""
     ids = vocabulary.ids
     lengths = {len(token) for token in ids} - {0}
     # Of a token only the parts are looked up that are as long as tokens: one alone may have a million characters.
-    places = {length: [at for at in lengths if length - at in lengths] for length in lengths | {0}}
-    found = []
+    splits = {length: [at for at in lengths if length - at in lengths] for length in lengths | {0}}
+    merges = []
     for token, number in ids.items():
-        for at in places[len(token)]:
+        for at in splits[len(token)]:
             left, right = ids.get(token[:at]), ids.get(token[at:])
             if left is not None and right is not None:
-                found.append((-vocabulary.scores[number], left, right))
-    found.sort()
-    return [(vocabulary.tokens[left], vocabulary.tokens[right]) for _, left, right in found]
+                merges.append((-vocabulary.scores[number], left, right))
+    merges.sort()
+    return [(vocabulary.tokens[left], vocabulary.tokens[right]) for _, left, right in merges]

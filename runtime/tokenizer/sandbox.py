@@ -1,4 +1,4 @@
-"""Jinja's sandbox with a bound on what a template computes: the template comes from a file that somebody else wrote.
+"""Jinja's sandbox with a bound on what a template computes: the template comes from a file of unknown origin.
 
 Whatever a template may call has a cost, which is counted before the call, from the sizes of its operands alone. Filters
 and methods of Python's types that are not listed here with their cost cannot be called.
@@ -24,7 +24,7 @@ from jinja2.visitor import NodeTransformer
 from .cost import CALL, Cost, TooMuch, is_container, of_braces, of_percent, size_of
 
 MAX_WORK: Final = 1 << 24
-"""What a template may compute, in units of about a quarter of a microsecond, and of 64 bytes of memory."""
+"""The work that a template may do, in units of about a quarter of a microsecond, and of 64 bytes of memory."""
 MAX_CHARACTERS: Final = 1 << 16
 """Of a template."""
 _MAX_BITS: Final = 1 << 12
@@ -46,7 +46,7 @@ FILTERS: Final = {
     **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort", "unique"), _SORTED),
     "format": Cost(widths=of_percent),
 }
-"""Jinja's filters that a template may call. Others make more of their operands than their sizes tell."""
+"""Jinja's filters that a template may call. Others make more of their operands than their sizes suggest."""
 _TESTS: Final = dict.fromkeys(
     (
         *("boolean", "callable", "defined", "divisibleby", "escaped", "even", "false", "filter", "float", "integer"),
@@ -94,7 +94,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     """An environment for one run of one template. Raises TooMuch.
 
     Work is counted before it is done. A body of a loop or a macro counts its nodes each time; calls, filters, tests and
-    operators count what they are given and what they give.
+    operators count their operands and results.
     """
 
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
@@ -128,7 +128,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return not is_unknown and super().is_safe_attribute(obj, attr, value)
 
     def call(self, context: Context, obj: Any, /, *arguments: Any, **named: Any) -> Any:
-        """What a call gives."""
+        """The result of a call."""
         method = getattr(obj, "__wrapped__", obj)
         owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
         arguments = tuple(map(_settled, arguments))
@@ -143,7 +143,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._seen(super().call(context, obj, *arguments, **named))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """What an operator gives."""
+        """The result of an operator."""
         if isinstance(left, int | float) and isinstance(right, int | float):
             self.spend(CALL)
             if operator == "**" and isinstance(left, int) and isinstance(right, int):
@@ -170,7 +170,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.spend((before - self.left) * (cost.factor - 1))
         match name, operands:
             case "replace", (text, old, new, *_) if isinstance(text, str) and isinstance(old, str):
-                # What replaces is written as often as it is found, which is looked for first.
+                # The replacement is written once for each match, so matches are counted first.
                 self.spend(cost.of((text, old)))
                 self.spend(text.count(old) * size_of(new))
             case "sum", (_, *others):
@@ -265,7 +265,7 @@ class _Counting(NodeTransformer):
     """Puts the filters that count into a template."""
 
     def visit(self, node: Any, *_: Any, **__: Any) -> Any:
-        """What takes the place of a node."""
+        """The replacement of a node."""
         work = nodes.Const(_size(node)) if isinstance(node, _BODIES) else None
         self.generic_visit(node)
         match node:

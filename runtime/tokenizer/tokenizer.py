@@ -22,7 +22,7 @@ _ENDS: Final = (
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
-    "<end_of_turn>",
+    "<end_of_lock>",
     "<|endoftext|>",
     "<|end_of_text|>",
     "<|eom_id|>",
@@ -42,7 +42,7 @@ class Tokenizer:
     """The tokenizer of a model, of the metadata of its GGUF file.
 
     Byte-level BPE, with the pre-tokenisers default, gpt-2, llama-bpe and qwen2, and SentencePiece, with bytes for what
-    is no token. It stands on the tokenizers library: `MissingPackage` where that is not installed. `InvalidArgument`
+    is no token. It uses the tokenizers library: `MissingPackage` where that is not installed. `InvalidArgument`
     names the key that is missing or of another model.
 
     >>> from tallow.tokenizer import Tokenizer
@@ -62,12 +62,12 @@ class Tokenizer:
             raise InvalidArgument(_OPERATION, f"metadata must be those of a GGUF file, not {describe(metadata)}")
         vocabulary = Vocabulary(_OPERATION, metadata)
         self._tokenizer: tokenizers.Tokenizer = build(vocabulary)
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._tokens = vocabulary.tokens
         self.bos = vocabulary.token("bos")
-        """What a text begins with; None where there is no such token."""
+        """The token at the beginning of a text; None where there is no such token."""
         self.eos = vocabulary.token("eos")
-        """What a text ends with; None where there is no such token."""
+        """The token at the end of a text; None where there is no such token."""
         special = {name: vocabulary.token(key) for key, name in _SPECIAL.items()}
         # Templates write these two without asking whether they are there.
         self._special = {"bos_token": "", "eos_token": ""}
@@ -95,11 +95,11 @@ class Tokenizer:
 
         One of these that the text has itself, as a chat template may write it, is not added again.
         With `parse_special` the names of control tokens, as `<|im_end|>`, are these tokens, as in a prompt that a chat
-        template wrote; else they are text like any other. What a stranger wrote is no place for them.
+        template wrote; else they are text like any other. Never use it for text of unknown origin.
         """
         if not isinstance(text, str):
             raise argument.wrong_type("Tokenizer.encode", "text", text, "str")
-        with self._turn:
+        with self._lock:
             self._tokenizer.encode_special_tokens = not parse_special
             try:
                 tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
@@ -120,7 +120,7 @@ class Tokenizer:
         return self._without_space(self._bytes_of(checked, skip_special).decode("utf-8", "replace"))
 
     def stream(self, prompt: Iterable[int] = ()) -> TextStream:
-        """Return what makes text of tokens as they come, behind the tokens of a prompt that was shown already."""
+        """Return a stream that decodes tokens one by one, after those of a prompt that was shown already."""
         return TextStream(self, prompt)
 
     def chat(self, messages: Iterable[Mapping[str, Any]], *, add_generation_prompt: bool = True) -> str:
@@ -143,13 +143,13 @@ class Tokenizer:
         return text[1:] if self._drops_space and text[:1] == " " else text
 
     def _checked(self, operation: str, tokens: Iterable[int]) -> list[int]:
-        found = argument.integers(operation, "tokens", tokens)
-        for token in found:
+        checked = argument.integers(operation, "tokens", tokens)
+        for token in checked:
             if not 0 <= token < len(self._tokens):
                 raise InvalidArgument(
                     operation, f"tokens: there is no token {token}; the model has {len(self._tokens)}"
                 )
-        return [*found]
+        return [*checked]
 
     def __repr__(self) -> str:
         return f"<Tokenizer of {len(self)} tokens>"
@@ -158,7 +158,7 @@ class Tokenizer:
 class TextStream:
     """Text of tokens that come one by one: what `push` and at last `flush` give is what `decode` makes of all of them.
 
-    Behind a prompt it is what `decode` makes of both without the text of the prompt, so its first space is kept. A
+    After a prompt it is what `decode` makes of both without the text of the prompt, so its first space is not lost. A
     character whose bytes are several tokens is given with the last one. At most three bytes wait for it.
 
     >>> from tallow.tokenizer import Tokenizer
@@ -182,7 +182,7 @@ class TextStream:
         return self._text(self._decoder.decode(self._tokenizer._bytes_of(checked, skip_special=True)))
 
     def flush(self) -> str:
-        """What is left after the last token: U+FFFD where a character lacks bytes, otherwise nothing.
+        """The text that remains after the last token: U+FFFD where a character lacks bytes, otherwise nothing.
 
         What is pushed afterwards continues the text.
         """

@@ -1,4 +1,4 @@
-"""What the metadata of a model say of its tokens, checked."""
+"""The tokens in the metadata of a model, checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..base.error import InvalidArgument, describe
 
 T = TypeVar("T")
 
-# The kinds of tokens that are told apart.
+# The kinds of tokens that are handled differently.
 CONTROL: Final = 3
 USER_DEFINED: Final = 4
 
@@ -34,7 +34,7 @@ class Vocabulary:
         self.scores = self._numbers("scores")
 
     def refused(self, key: str, reason: str) -> InvalidArgument:
-        """The error that what stands behind a key cannot be."""
+        """The error of an invalid value of a key."""
         return InvalidArgument(self._operation, f"metadata: key '{_KEYS}{key}' {reason}; get the file again")
 
     def optional(self, key: str, kind: type[T]) -> T | None:
@@ -55,10 +55,10 @@ class Vocabulary:
 
     def texts(self, key: str) -> list[str]:
         """The texts of a key."""
-        found = self.required(key, list)
-        if not all(isinstance(text, str) for text in found):
+        values = self.required(key, list)
+        if not all(isinstance(text, str) for text in values):
             raise self.refused(key, "holds what is no text")
-        return found
+        return values
 
     def token(self, key: str) -> int | None:
         """The number of a token that has a part of its own; None where the model has none."""
@@ -77,10 +77,10 @@ class Vocabulary:
         return numbers
 
     def _numbers(self, key: str) -> list[float]:
-        found = self.optional(key, np.ndarray)
-        if found is None:
+        array = self.optional(key, np.ndarray)
+        if array is None:
             return []
-        if found.ndim != 1 or found.size != len(self.tokens):
-            raise self.refused(key, f"has {found.size} numbers for {len(self.tokens)} tokens")
-        numbers: list[float] = found.tolist()
+        if array.ndim != 1 or array.size != len(self.tokens):
+            raise self.refused(key, f"has {array.size} numbers for {len(self.tokens)} tokens")
+        numbers: list[float] = array.tolist()
         return numbers

@@ -33,20 +33,20 @@ class _Cast(NamedTuple):
     storage: Any
 
     def is_of(self, version: Any, records: bool) -> bool:
-        """Return True if the variable has not changed since, and gradients go back in the same way."""
+        """Return True if the variable has not changed since, and gradients propagate in the same way."""
         node = self.storage.inner
         is_freed = type(node) is Node and node.is_freed
         return self.version is version and self.records is records and not is_freed
 
 
 class _Block:
-    """A block of `autocast` under way, or one that the second call of `checkpoint` repeats."""
+    """An active block of `autocast`, or one that the second call of `checkpoint` repeats."""
 
     __slots__ = ("__weakref__", "casts", "dtype")
 
     def __init__(self, dtype: DType) -> None:
         live_autocasts.append(None)
-        # Contexts that are kept for backward hold their block.
+        # Contexts that backward uses keep their block alive.
         finalize(self, live_autocasts.pop).atexit = False
         self.dtype = dtype
         self.casts: WeakKeyDictionary[Storage, _Cast] = WeakKeyDictionary()
@@ -60,11 +60,11 @@ class _Block:
         if not is_variable or 2 * x.elem_count < node.length or node.device.is_capturing:
             return x.to_dtype(self.dtype)
         version, records = storage.value.written, mode().records
-        found = self.casts.get(storage)
-        if found is None or not found.is_of(version, records):
+        entry = self.casts.get(storage)
+        if entry is None or not entry.is_of(version, records):
             elements = storage.to_dtype(Layout.contiguous((node.length,)), self.dtype)
-            found = self.casts[storage] = _Cast(version, records, elements)
-        cast: Tensor = x._result_class._new(found.storage, x._layout)
+            entry = self.casts[storage] = _Cast(version, records, elements)
+        cast: Tensor = x._result_class._new(entry.storage, x._layout)
         return cast
 
 

@@ -78,16 +78,16 @@ class BatchedCall:
         method = getattr(arguments["self"], self.batching.name)
         return method(*[arguments[name] for name in self.batching.parameters])
 
-    def results(self, made: Any) -> Any:
+    def results(self, outputs: Any) -> Any:
         """The results for one example of those of all, storages or tensors of which the examples are the first dim."""
-        if isinstance(made, tuple):
-            return tuple([self.results(each) for each in made])
-        if isinstance(made, Tensor):
-            made = (made if _is_whole(made) else made.copy())._storage
-        return batched(made, self.level) if isinstance(made, Storage) else made
+        if isinstance(outputs, tuple):
+            return tuple([self.results(each) for each in outputs])
+        if isinstance(outputs, Tensor):
+            outputs = (outputs if _is_contiguous(outputs) else outputs.copy())._storage
+        return batched(outputs, self.level) if isinstance(outputs, Storage) else outputs
 
 
-def _is_whole(tensor: Tensor) -> bool:
+def _is_contiguous(tensor: Tensor) -> bool:
     layout = tensor._layout
     return layout.is_contiguous and not layout.start_offset and layout.elem_count == tensor._storage.inner.length
 
@@ -113,8 +113,8 @@ def _storages(batching: Batching, arguments: Mapping[str, Any]) -> Iterator[Any]
             yield value
 
 
-def _call(batching: Batching, storage: Any, *given: Any) -> Any:
-    arguments = {"self": storage, **dict(zip(batching.parameters, given, strict=True))}
+def _call(batching: Batching, storage: Any, *positional: Any) -> Any:
+    arguments = {"self": storage, **dict(zip(batching.parameters, positional, strict=True))}
     innermost = max(_storages(batching, arguments), key=depth_of)
     depth = depth_of(innermost)
     if depth % 2:

@@ -22,7 +22,7 @@ def jvp(
     """Return what a function gives, and how it changes as its arguments move along the tangents: (f(x), J v).
 
     Primals, the arguments, and tangents are tensors of the same shapes, or tuples of them. A tangent is converted to
-    the dtype of its primal. The product is made by backward, twice: it takes about as long as three gradients, whatever
+    the dtype of its primal. It calls backward twice: it takes about as long as three gradients, whatever
     the number of results.
 
     >>> tl.jvp(lambda x: x**3, tl.Tensor([1.0, 2.0]), tl.Tensor([1.0, 10.0]))
@@ -75,8 +75,8 @@ def jacobian(function: Callable[..., Tensor], argnums: int | tuple[int, ...] = 0
         it = _call("jacobian", function, arguments, named, numbers)
         _require_recorded("jacobian", it)
         _require_real("jacobian", it)
-        found = it.finished(_rows(it))[1]
-        return found[0] if isinstance(argnums, int) else found
+        gradients = it.finished(_rows(it))[1]
+        return gradients[0] if isinstance(argnums, int) else gradients
 
     return call
 
@@ -94,18 +94,18 @@ def hessian(function: Callable[..., Tensor], argnums: int | tuple[int, ...] = 0)
     _require_function("hessian", function)
     numbers = _numbers("hessian", argnums)
 
-    def gradient(place: int) -> Callable[..., Tensor]:
+    def gradient(index: int) -> Callable[..., Tensor]:
         def of_arguments(*arguments: Any, **named: Any) -> Tensor:
             call = _call("hessian", function, arguments, named, numbers)
             _require_recorded("hessian", call)
             _require_real("hessian", call)
-            return call.finished(call.gradients(create_graph=True))[1][place]
+            return call.finished(call.gradients(create_graph=True))[1][index]
 
         return of_arguments
 
     def call(*arguments: Any, **named: Any) -> Any:
         # The gradient of a linear function depends on no argument: its derivatives are 0.
-        calls = [_call("hessian", gradient(place), arguments, named, numbers) for place in range(len(numbers))]
+        calls = [_call("hessian", gradient(index), arguments, named, numbers) for index in range(len(numbers))]
         rows = tuple([it.finished(_rows(it))[1] for it in calls])
         return rows[0][0] if isinstance(argnums, int) else rows
 
@@ -138,17 +138,17 @@ def _numbers(op: str, argnums: Any) -> tuple[int, ...]:
 def _call(
     op: str, function: Callable[..., Tensor], arguments: Sequence[Any], named: Mapping[str, Any], numbers: Iterable[int]
 ) -> FunctionCall:
-    """Call a function with variables in place of the arguments of some numbers."""
-    given, chosen = list(arguments), list(numbers)
+    """Call a function with variables substituted for the arguments of some numbers."""
+    values, chosen = list(arguments), list(numbers)
     for number in chosen:
-        if not -len(given) <= number < len(given) or not isinstance(given[number], Tensor):
-            what = describe(given[number]) if -len(given) <= number < len(given) else "missing"
+        if not -len(values) <= number < len(values) or not isinstance(values[number], Tensor):
+            what = describe(values[number]) if -len(values) <= number < len(values) else "missing"
             raise InvalidArgument(op, f"argument {number} is a tensor, whose derivatives are asked for, not {what}")
-    sources = [given[number] for number in chosen]
+    sources = [values[number] for number in chosen]
     variables = [Var(source) for source in sources]
     for number, variable in zip(chosen, variables, strict=True):
-        given[number] = variable
-    return FunctionCall(op, sources, variables, lambda: function(*given, **named))
+        values[number] = variable
+    return FunctionCall(op, sources, variables, lambda: function(*values, **named))
 
 
 def _require_recorded(op: str, call: FunctionCall) -> None:
@@ -165,8 +165,8 @@ def _rows(call: FunctionCall) -> list[Tensor]:
         return [each.detach()._new_full(shape) for each, shape in zip(call.variables, shapes, strict=True)]
     seeds = Tensor.eye(count, dtype=result.dtype, device=result.device).reshape(count, *result.shape)
     try:
-        found = vmap(lambda seed: call.gradients(seed, keep=True))(seeds)
+        rows_of_seeds = vmap(lambda seed: call.gradients(seed, keep=True))(seeds)
     except BatchingError:
         rows = [call.gradients(seeds[i], keep=True) for i in range(count)]
-        found = [stack(each, 0) for each in zip(*rows, strict=True)]
-    return [each.reshape(shape) for each, shape in zip(found, shapes, strict=True)]
+        rows_of_seeds = [stack(each, 0) for each in zip(*rows, strict=True)]
+    return [each.reshape(shape) for each, shape in zip(rows_of_seeds, shapes, strict=True)]

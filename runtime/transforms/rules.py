@@ -1,7 +1,7 @@
-"""What calls of storage methods are for all examples of a batch: the key `batch` of spec/storage names these functions.
+"""Batching rules of storage methods: the key `batch` of spec/storage names these functions.
 
-Of an operand with all examples, `call.stacked(name)`, these are the first dim. A rule gives storages, or tensors whose
-first dim is that of the examples; or None, where the method writes in place.
+An operand that has all examples, `call.stacked(name)`, has them as its first dim. A rule returns storages or tensors
+whose first dim is that of the examples; or None, where the method writes in place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .calls import BatchedCall, require_target
 
 
 def leading(call: BatchedCall) -> Any:
-    """The same call: the examples are a dim in front of those that the method names, and it treats them alike."""
+    """Call the method with the examples as a dim before those that it names, since it treats them alike."""
     arguments = dict(call.arguments)
     for name, layout in call.batching.operands.items():
         value = call[name]
@@ -39,7 +39,7 @@ def leading(call: BatchedCall) -> Any:
 
 
 def written(call: BatchedCall) -> None:
-    """The same call, which writes to the elements of each example."""
+    """Call a method that writes to the elements of each example."""
     require_target(call)
     leading(call)
 
@@ -66,7 +66,7 @@ def normalize_groups(call: BatchedCall) -> Any:
 
 
 def pad(call: BatchedCall) -> Any:
-    """The same call, which leaves the dim of the examples as it is."""
+    """Call the method without padding the dim of the examples."""
     ends = {name: (0, *call[name]) for name in ("before", "after")}
     return call.run({"self": call.stacked("self")}, **ends)
 
@@ -166,7 +166,7 @@ def recurrent(call: BatchedCall) -> Any:
     operands = {name: call.stacked(name) for name in call.batching.operands if name not in shared}
     # Sequences are along the dim before the last, or of lengths along the only one.
     merged = {name: None if x is None else _items(x, max(x.rank - 3, 0)) for name, x in operands.items()}
-    made = call.run({**merged, **{name: call.shared(name) for name in shared}})
+    outputs = call.run({**merged, **{name: call.shared(name) for name in shared}})
     batch, gates = operands["self"].shape[-2:]
     states = gates // (4 if call.batching.name.startswith("lstm") else 3)
 
@@ -174,11 +174,11 @@ def recurrent(call: BatchedCall) -> Any:
         sizes = call.size, batch, width
         return Tensor.from_storage(storage, (storage.length // max(math.prod(sizes), 1), *sizes)).movedim(1, 0)
 
-    if not isinstance(made, tuple):
-        return unmerged(made, states)
+    if not isinstance(outputs, tuple):
+        return unmerged(outputs, states)
     is_gradient = call.batching.name.endswith("gradient")
-    widths = [gates] * (len(made) - 1) + [states] if is_gradient else [states, gates]
-    return tuple(map(unmerged, made, widths))
+    widths = [gates] * (len(outputs) - 1) + [states] if is_gradient else [states, gates]
+    return tuple(map(unmerged, outputs, widths))
 
 
 def copy_strided_src(call: BatchedCall) -> None:
@@ -250,7 +250,7 @@ _VECTORS = ("weight", "bias")
 def row(call: BatchedCall) -> Any:
     """Examples are further rows where they share the vectors along these, and each asks for no sums over its rows."""
     facts, names = ROWS[call.batching.name], [*call.batching.operands]
-    vectors = [name for place, name in enumerate(names) if facts.vectors >> place & 1]
+    vectors = [name for index, name in enumerate(names) if facts.vectors >> index & 1]
     if any(map(call.is_batched, vectors)) or any(call[name] for name in call.arguments if name.startswith("of_")):
         return _OF_VECTORS.get(call.batching.name, loop)(call)
     rows = {name: call.stacked(name) for name in names if name not in vectors}
@@ -259,7 +259,7 @@ def row(call: BatchedCall) -> Any:
 
 
 def _norm(call: BatchedCall) -> Any:
-    """The own weights of examples multiply what is made without."""
+    """Normalise without weights, and multiply the result by those of each example."""
     names = [*call.batching.operands]
     scales = [name for name in names if name in _VECTORS]
     rows = {name: call.stacked(name) for name in names if name not in scales}
@@ -275,20 +275,20 @@ def _norm(call: BatchedCall) -> Any:
 def _norm_gradient(call: BatchedCall) -> Any:
     """The sums over the rows of each example are the gradients of its weights."""
     rows = {name: call.stacked(name) for name in ("self", "x", "residual")}
-    asked = [call.arguments.get(name, False) for name in ("of_weight", "of_bias")]
+    wanted = [call.arguments.get(name, False) for name in ("of_weight", "of_bias")]
     x, g = _wide(rows["x"]), _wide(rows["self"])
     weight = _rows_of(call.stacked("weight"), x)
     none = {name: False for name in ("of_weight", "of_bias") if name in call.arguments}
     inside = {"self": g if weight is None else g * weight, "x": x, "weight": None}
     residual = None if rows["residual"] is None else _wide(rows["residual"])
-    made = Tensor.from_storage(call.run({**inside, "residual": residual}, **none)[0], x.shape)
-    results = [made]
+    x_gradient = Tensor.from_storage(call.run({**inside, "residual": residual}, **none)[0], x.shape)
+    results = [x_gradient]
     dims = tuple(range(1, x.rank - 1))
-    if asked[0]:
+    if wanted[0]:
         of_rows = x.rms_norm if call.batching.name.startswith("rms") else x.layer_norm
         product = g * of_rows(eps=call["eps"])
         results.append(product.sum(dims) if dims else product)
-    if asked[1]:
+    if wanted[1]:
         results.append(g.sum(dims) if dims else g)
     return tuple(each.to_dtype(rows["self"].dtype) for each in results)
 
@@ -327,7 +327,7 @@ def rope(call: BatchedCall) -> Any:
     positions = positions.reshape(call.size, -1)
     if x.rank > 3:
         positions = positions.broadcast_as((call.size, x.shape[1]))
-        made = _items(x)
+        rows = _items(x)
     else:
-        made = x
-    return call.run({**tables, "self": made, "positions": positions.reshape(-1).contiguous()})
+        rows = x
+    return call.run({**tables, "self": rows, "positions": positions.reshape(-1).contiguous()})

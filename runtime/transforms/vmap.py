@@ -32,7 +32,7 @@ def vmap(function: Callable[P, R], in_dims: Any = 0, out_dims: Any = 0, randomne
     The results are those of a loop, up to rounding: `tl.stack([f(x) for x in batch])`. Gradients go through, and
     `vmap(value_and_grad(f))` gives those of each example. An op that has no rule for batches, and what needs to read
     elements, raises BatchingError. So do random draws, unless `randomness` is "different", for numbers of each example
-    that are those of one draw of the whole batch, or "same", for numbers that all share.
+    from one draw for all of the batch, or "same", for numbers that all share.
 
     >>> products = tl.vmap(lambda x, y: (x * y).sum(), in_dims=(0, None))
     >>> products(tl.Tensor([[1.0, 2.0], [3.0, 4.0]]), tl.Tensor([1.0, 10.0]))
@@ -51,20 +51,20 @@ def vmap(function: Callable[P, R], in_dims: Any = 0, out_dims: Any = 0, randomne
         if len(dims) != len(arguments):
             reason = f"in_dims has {len(dims)} items for {len(arguments)} arguments; give one for each"
             raise InvalidArgument("vmap", reason)
-        found = list(_pairs(tuple(arguments), tuple(dims)))
-        sizes = {x.shape[_dim(x, dim)] for x, dim in found if isinstance(x, Tensor) and dim is not None}
+        pairs = list(_pairs(tuple(arguments), tuple(dims)))
+        sizes = {x.shape[_dim(x, dim)] for x, dim in pairs if isinstance(x, Tensor) and dim is not None}
         if len(sizes) != 1:
-            shapes = [x.shape for x, dim in found if isinstance(x, Tensor) and dim is not None]
+            shapes = [x.shape for x, dim in pairs if isinstance(x, Tensor) and dim is not None]
             reason = "all batched arguments have as many examples" if sizes else "no argument is a batch; see in_dims"
             raise ShapeMismatch("vmap", tuple(shapes), reason)
         with _level(sizes.pop(), randomness) as level:
-            given = iter([_example(x, dim, level) for x, dim in found])
-            results = function(*mapped(lambda _: next(given), tuple(arguments)), **named)
-            whole = list(leaves(results))
+            examples = iter([_example(x, dim, level) for x, dim in pairs])
+            results = function(*mapped(lambda _: next(examples), tuple(arguments)), **named)
+            outputs = list(leaves(results))
             out = out_dims if isinstance(out_dims, int) else [dim for _, dim in _pairs(results, out_dims)]
-            ends = iter([out] * len(whole) if isinstance(out, int) else out)
-            made: R = mapped(lambda x: _joined(x, next(ends), level), results)
-        return made
+            ends = iter([out] * len(outputs) if isinstance(out, int) else out)
+            batched_results: R = mapped(lambda x: _joined(x, next(ends), level), results)
+        return batched_results
 
     return call
 

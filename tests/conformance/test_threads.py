@@ -112,11 +112,11 @@ class Remembered(Plans):
         super().__init__()
         self.keys_of_plans: list[Key] = []
 
-    def remember(self, key: Key, plan: Plan) -> None:
+    def store(self, key: Key, plan: Plan) -> None:
         """Note the key, unless what is compiled takes the place of what compiled it."""
         if isinstance(plan, GpuPlan) or not isinstance(self.get(key), GpuPlan):
             self.keys_of_plans.append(key)
-        super().remember(key, plan)
+        super().store(key, plan)
 
 
 def test_no_plan_refuses(device: tl.Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def found(edits: Sequence[tuple[Path, str]]) -> list[list[Problem]]:
     errors = []
     for path, text in edits:
         workspace.unsaved = {path: text}
-        workspace.examine()
+        workspace.diagnose()
         errors.append(list(workspace.problems))
     return errors
 

@@ -312,7 +312,8 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, added_rms_norm, attention, heads, joined_linear, key_heads, linear, rope_neighbours, silu_mul
+from ..steps import (LayerContext, added_rms_norm, attention, heads, joined_linear, key_heads, linear, rope_neighbours,
+                     silu_mul)
 
 TENSORS: Final = {"embedding": "token_embd.weight", "norm": "output_norm.weight", "head": "output.weight"}
 LAYER: Final = {
@@ -347,7 +348,7 @@ def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def layer(at: Place, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
+def layer(at: LayerContext, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
     normed, x = added_rms_norm(at, x, added, weights["norm_of_both"])
     queries = rope_neighbours(at, heads(at, linear(at, normed, weights["query"])))
     keys = rope_neighbours(at, key_heads(at, linear(at, normed, weights["key"])))

@@ -274,7 +274,7 @@ def composed() -> str:
     """The family of a fused function of every kind of ops."""
     trace = Trace("composed", tl.Device.cpu(), (0.5,))
     operands = [tl.Tensor([[1, 2, 3]], dtype=dtype) for dtype in ("f32", "bf16", "i64", "u8")]
-    x, y, z, condition, number = trace.stand_ins([*operands, 0.5])
+    x, y, z, condition, number = trace.proxies([*operands, 0.5])
     scaled = (x * number + y.to_dtype("f32")).clamp(-1, 1).silu()
     chosen = condition.where(scaled.to_dtype("bf16"), y / 3)
     return family_of(trace.function([chosen, z * 3 + scaled.to_dtype("i64"), scaled > 0, scaled.powf(number)]))
@@ -298,7 +298,7 @@ def composed_rows() -> row_formula.RowFormula:
     """A fused function of two row ops and two reductions, and of operands and results of several dtypes."""
     trace = Trace("composed_rows", tl.Device.cpu(), (0.5,))
     operands = [tl.Tensor([[1, 2, 3]], dtype=dtype) for dtype in ("bf16", "f32", "u8")]
-    x, y, condition, number = trace.stand_ins([*operands, 0.5])
+    x, y, condition, number = trace.proxies([*operands, 0.5])
     weights = (x * number + y.to_dtype("bf16")).softmin(-1)
     chosen = condition.where(weights, x).softmin(-1, temperature=number)
     results = [weights.to_dtype("f32"), chosen.silu() / x.norm(-1, keepdim=True), x.max(-1)]
@@ -312,7 +312,7 @@ def composed_gradient() -> row_formula.RowFormula:
     trace = Trace("composed_gradient", tl.Device.cpu(), ())
     shapes = [(2, 64), (2, 64), (64,), (64,)]
     operands = [tl.Tensor(np.zeros(shape), dtype="bf16") for shape in shapes]
-    x, y, weight, bias = trace.stand_ins(operands)
+    x, y, weight, bias = trace.proxies(operands)
     function = trace.function([x.layer_norm(weight, bias).gelu() * y])
     gradient = gradient_of(function, (0, 1, 2, 3), (), tuple(function.layouts), ())
     assert gradient is not None
@@ -330,7 +330,7 @@ def composed_loss() -> row_formula.RowFormula:
         tl.Tensor([[1], [2]]),
         tl.Tensor(np.zeros(64), dtype="bf16"),
     ]
-    x, index, bias = trace.stand_ins(operands)
+    x, index, bias = trace.proxies(operands)
     function = trace.function([(x + bias).log_softmax(-1).gather(index, -1)])
     gradient = gradient_of(function, (0, 2), (), tuple(function.layouts), ())
     assert gradient is not None

@@ -403,7 +403,7 @@ class Collectives:
                 (False, True)
             ]
         elif self.device.backend == "cpu":
-            assert threads == {"tallow-ranks-beside"}
+            assert threads == {"tallow-ranks-async"}
 
     def check_model(self) -> None:
         """Ranks that share a model have the logits of a CPU with all of it, of a file of which each reads a part."""

@@ -20,12 +20,12 @@ struct {name} {{
     static constexpr uint32_t known = {known};
     static constexpr uint32_t in_registers = {in_registers};
     static constexpr uint32_t rescaled = {rescaled};
-    template <uint32_t Pass> struct Joined;
+    template <uint32_t Pass> struct Reduced;
     template <uint32_t Pass, typename T, typename Number>
     static TALLOW_INLINE void contribute([[maybe_unused]] const RowOf<T, {name}>& row,
                                          [[maybe_unused]] const compute_type<T> (&elements)[operands],
                                          [[maybe_unused]] compute_type<T> position,
-                                         Number (&numbers)[Joined<Pass>::count]);
+                                         Number (&numbers)[Reduced<Pass>::count]);
     template <uint32_t Pass, typename T> static TALLOW_INLINE void finish([[maybe_unused]] RowOf<T, {name}>& row);
     template <typename T>
     static TALLOW_INLINE void compute([[maybe_unused]] const RowOf<T, {name}>& row,
@@ -41,7 +41,7 @@ template <uint32_t Pass, typename T, typename Number>
 TALLOW_INLINE void {name}::contribute([[maybe_unused]] const RowOf<T, {name}>& row,
                                       [[maybe_unused]] const compute_type<T> (&elements)[operands],
                                       [[maybe_unused]] compute_type<T> position,
-                                      Number (&numbers)[Joined<Pass>::count]) {{
+                                      Number (&numbers)[Reduced<Pass>::count]) {{
     {contribute}
 }}
 template <uint32_t Pass, typename T> TALLOW_INLINE void {name}::finish([[maybe_unused]] RowOf<T, {name}>& row) {{
@@ -93,7 +93,7 @@ class Functor(NamedTuple):
             rescaled=self.rescaled,
             compute=self.compute,
             joins="\n".join(
-                f"template <> struct {self.name}::Joined<{k}> : RowJoins<{step.first}, {', '.join(step.joins)}> {{}};"
+                f"template <> struct {self.name}::Reduced<{k}> : RowJoins<{step.first}, {', '.join(step.joins)}> {{}};"
                 for k, step in enumerate(self.passes)
             ),
             contribute="using Value [[maybe_unused]] = compute_type<T>;\n    " + "\n    ".join(by_pass),

@@ -103,7 +103,7 @@ def test_no_kernel_has_a_generic_lambda():
 
 def test_a_fused_function_compiles(compiler):
     trace = Trace("composed", tl.Device.cpu(), (0.5,))
-    x, y, number = trace.stand_ins([tl.Tensor([1.0]), tl.Tensor([1.0], dtype="bf16"), 0.5])
+    x, y, number = trace.proxies([tl.Tensor([1.0]), tl.Tensor([1.0], dtype="bf16"), 0.5])
     result = (x.silu() > number).where(y, x.to_dtype("bf16") / 3)
     family = family_of(trace.function([result, x.clamp(number, 1) ** 3]))
     for name in (f"{family}_contiguous", f"{family}_strided"):

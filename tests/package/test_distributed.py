@@ -20,7 +20,7 @@ import tallow.launch
 from tallow import Tensor
 from tallow.runtime.ranks import launch as launch_module
 from tallow.runtime.ranks.group import Group
-from tallow.runtime.ranks.mpi import _joinable
+from tallow.runtime.ranks.mpi import _reducible
 
 from .decoders import SENTENCES, metadata, saved, weights
 
@@ -97,7 +97,7 @@ def test_calls_that_differ_are_named(backend: str, full: bool, device: tl.Device
         ("returned", "rank 1 ended after 1 calls of 'world', of which rank 0 made [23]"),
         ("silent", "rank 1 ended after 0 calls of 'world 1>0', of which rank 0 made 1"),
         pytest.param(
-            *("averages", "rank 1 ended after 0 calls of 'world beside', of which rank 0 made 1"),
+            *("averages", "rank 1 ended after 0 calls of 'world async', of which rank 0 made 1"),
             marks=pytest.mark.full,
         ),
     ],
@@ -205,7 +205,7 @@ def test_sums_by_mpi_are_rounded_as_those_of_tensors(dtype: tl.DType) -> None:
     given = [np.repeat(elements, 256), np.tile(elements, 256)]
     x, y = (tl.Tensor(array).to_dtype(dtype.compute) for array in given)
     for reduction, expected in (("sum", x + y), ("mean", (x + y) / 2), ("prod", x * y)):
-        (first, finished), (second, _) = (_joinable(array, reduction, 2) for array in given)
+        (first, finished), (second, _) = (_reducible(array, reduction, 2) for array in given)
         with np.errstate(all="ignore"):
             joined = first * second if reduction == "prod" else first + second
         found = finished(joined)

@@ -67,10 +67,10 @@ for report in tallow.doctor().backends[:-1]:
 
 
 def test_whatever_a_broken_installation_raises_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    def examine(cls: type) -> list[Finding]:
+    def diagnose(cls: type) -> list[Finding]:
         raise ValueError("the library is broken")
 
-    monkeypatch.setattr(tl.CpuDevice, "examine", classmethod(examine))
+    monkeypatch.setattr(tl.CpuDevice, "diagnose", classmethod(diagnose))
     found = tl.doctor().backends[-1]
     assert found.backend == "cpu" and not found.is_available
     assert found.findings == (Finding("runtime", False, "ValueError: the library is broken"),)
@@ -82,7 +82,7 @@ def test_a_gpu_is_told_of_with_its_compiler_its_kernels_and_its_libraries(
     kind = type(device.inner)
     if not hasattr(kind, "library_classes"):
         pytest.skip("no GPU")
-    found = {finding.part: finding for finding in kind.examine()}
+    found = {finding.part: finding for finding in kind.diagnose()}
     libraries = kind.library_classes()
     assert [*found] == [*kind.modules, "runtime", "devices", "compiler", "kernels", "cache", *libraries]
     assert found["runtime"].text == kind.runtime_version()
@@ -90,11 +90,11 @@ def test_a_gpu_is_told_of_with_its_compiler_its_kernels_and_its_libraries(
     assert f"the first one {driver.name} ({driver.target})" in found["devices"].text
     for name, library in libraries.items():
         monkeypatch.setattr(kind, name, None)
-        lacking = next(finding for finding in kind.examine() if finding.part == name)
+        lacking = next(finding for finding in kind.diagnose() if finding.part == name)
         assert lacking.is_present is None and lacking.fix == f"it needs {library.needs}"
     # What compiles kernels may be missing where a device is.
     monkeypatch.setattr(type(driver), "compiler_version", property(lambda _: unavailable(device.backend)))
-    compiler = next(finding for finding in kind.examine() if finding.part == "compiler")
+    compiler = next(finding for finding in kind.diagnose() if finding.part == "compiler")
     assert compiler.is_present is not True and compiler.text == "it does not load; install it"
 
 
@@ -108,7 +108,7 @@ def test_a_runtime_that_does_not_load_is_told(monkeypatch: pytest.MonkeyPatch) -
         pytest.skip("no package of a GPU is installed")
     for kind in kinds:
         monkeypatch.setattr(kind, "runtime_version", staticmethod(lambda: unavailable("this")))
-        assert [*kind.examine()][-1] == Finding("runtime", False, "it does not load; install it")
+        assert [*kind.diagnose()][-1] == Finding("runtime", False, "it does not load; install it")
 
 
 def test_json_has_what_the_text_has(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,7 +173,7 @@ def test_nothing_in_a_report_is_private(monkeypatch: pytest.MonkeyPatch) -> None
     finding = Finding(
         "cache", True, "kept in /home/somebody/.cache", "look at /home/somebody", ("/mnt/somebody/lib.so",)
     )
-    monkeypatch.setattr(tl.CpuDevice, "examine", classmethod(lambda _: iter([finding])))
+    monkeypatch.setattr(tl.CpuDevice, "diagnose", classmethod(lambda _: iter([finding])))
     found = tl.doctor("cpu")
     for said in (found.text(), json.dumps(found.as_dict())):
         assert "kept in ~/.cache" in said and "look at ~" in said and "/mnt/USER/lib.so" in said

@@ -175,7 +175,7 @@ def test_a_loss_is_a_kernel_of_rows_and_one_of_all_of_them() -> None:
             Tensor(np.zeros(128), dtype="i64"),
             Tensor(np.zeros(64), "f32"),
         )
-        of = trace.function([loss(*trace.stand_ins(given))])
+        of = trace.function([loss(*trace.proxies(given))])
         assert len(launched(of)) == (1 if loss.arguments["reduction"] == "none" else 2)
         recorded = of.with_saved
         layouts = tuple([layout if k == 0 else None for k, layout in enumerate(recorded.computed_layouts)])
@@ -203,7 +203,7 @@ def test_an_index_out_of_range_raises(gpu: Any) -> None:
 def traced(function: Compute, shape: tuple[int, int] = (128, 64)) -> FusedFunction:
     trace = Trace("chosen", tl.Device.cpu(), ())
     arguments = Tensor(np.zeros(shape), dtype="f32"), Tensor(np.zeros((shape[0], 1)), dtype="i64")
-    return trace.function([function(*trace.stand_ins(arguments))])
+    return trace.function([function(*trace.proxies(arguments))])
 
 
 def launched(function: FusedFunction, dtypes: Sequence[DType] = (DType.F32, DType.I64, DType.F32)) -> list[str]:

@@ -135,7 +135,7 @@ def traced(function: Compute, *shapes: Sequence[int], dtype: str = "f32") -> Fus
     tensors = [
         Tensor(np.zeros(shape), dtype=dtype).broadcast_as(shapes[0] if len(shape) > 1 else shape) for shape in shapes
     ]
-    made = function(*trace.stand_ins(tensors))
+    made = function(*trace.proxies(tensors))
     return trace.function(made if isinstance(made, tuple) else [made])
 
 
@@ -364,7 +364,7 @@ def test_a_function_is_divided_where_rows_differ(function: Compute, expected: li
 def test_numbers_that_many_elements_share_are_computed_once() -> None:
     def shapes(side: int) -> list[tuple[int, ...]]:
         trace = Trace("f", tl.Device.cpu(), [])
-        x, *vectors = trace.stand_ins([tl.zeros((1, 64, side, side)), *[tl.ones(64) for _ in range(4)]])
+        x, *vectors = trace.proxies([tl.zeros((1, 64, side, side)), *[tl.ones(64) for _ in range(4)]])
         return [kernel.shape for kernel in kernels_of(trace.function([x.batch_norm(*vectors).relu()]))]
 
     assert shapes(64) == [(1, 64, 1, 1), (1, 64, 64, 64)]

@@ -38,7 +38,7 @@ template <typename T> TALLOW_INLINE void multiply(float* sums, const T* rows, co
     for (uint32_t step = 0; step < 64; step += matrix_depth) {
         typename Deep::Rows loaded;
         for (uint32_t w = 0; w < Deep::words; ++w) {
-            const T* const pair = rows + Deep::row(Deep::held_of_word(w)) * 64 + step + Deep::depth_of_word(w);
+            const T* const pair = rows + Deep::row(Deep::lane_row_of_word(w)) * 64 + step + Deep::depth_of_word(w);
             loaded.values[w] = pair[0].bits | static_cast<uint32_t>(pair[1].bits) << 16;
         }
         Deep::multiply(first, loaded, Deep::read(tile, 0, step));
@@ -48,7 +48,7 @@ template <typename T> TALLOW_INLINE void multiply(float* sums, const T* rows, co
     else
         Core::multiply(second, Core::rows_of(first), Core::read(other, 0, 32));
     for (uint32_t i = 0; i < Core::sums; ++i) {
-        const uint32_t place = Core::row(Core::held_of(i)) * 16 + Core::column(i);
+        const uint32_t place = Core::row(Core::lane_row_of(i)) * 16 + Core::column(i);
         sums[place] = first[i];
         sums[256 + place] = second[i];
         sums[512 + place] = static_cast<float>(Core::reads_transposed);
@@ -74,24 +74,24 @@ template <uint32_t Chunks> TALLOW_INLINE void multiply(int* sums, const int8_t* 
         int result[Core::sums] = {};
         for (uint32_t step = 0; step < 64; step += 16 * Chunks) {
             uint32_t own[Core::held][Chunks][Core::words];
-            uint32_t others[Core::held_columns][Chunks][Core::words];
+            uint32_t others[Core::lane_columns][Chunks][Core::words];
             for (uint32_t place = 0; place < 16 * Chunks; place += 16) {
                 const uint32_t depth = step + place + Core::first_depth();
                 for (uint32_t w = 0; w < Core::words; ++w) {
                     for (uint32_t h = 0; h < Core::held; ++h)
                         own[h][place / 16][w] = load_registers<4>(rows + Core::row(h) * 64 + depth + 4 * w).values[0];
-                    for (uint32_t k = 0; k < Core::held_columns; ++k)
+                    for (uint32_t k = 0; k < Core::lane_columns; ++k)
                         others[k][place / 16][w] =
-                            load_registers<4>(columns + (first + Core::held_column(k)) * 64 + depth + 4 * w).values[0];
+                            load_registers<4>(columns + (first + Core::lane_column(k)) * 64 + depth + 4 * w).values[0];
                 }
             }
             Core::multiply(result, own, others);
         }
         for (uint32_t i = 0; i < Core::sums; ++i)
-            sums[Core::row(Core::held_of(i)) * 16 + first + Core::column(i)] = result[i];
+            sums[Core::row(Core::lane_row_of(i)) * 16 + first + Core::column(i)] = result[i];
     }
     for (uint32_t place = 0; place < Core::alike; ++place)
-        if (Core::place_of_alike() == place && Core::lane_of_alike(place) != lane_index())
+        if (Core::index_of_alike() == place && Core::lane_of_alike(place) != lane_index())
             sums[0] = -1;
 }
 

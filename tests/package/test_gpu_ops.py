@@ -8,7 +8,7 @@ from tallow.dtype import DType
 from tallow.ggml_dtype import GgmlDType
 from tallow.kernels import arguments
 from tallow.kernels import launches as emitted
-from tallow.kernels.constants import OPTIM_ROOM, OPTIM_TENSORS, SORT_TILE
+from tallow.kernels.constants import OPTIM_ALIGNMENT, OPTIM_TENSORS, SORT_TILE
 from tallow.op import BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from tallow.runtime.backends.gpu_backend.ops import (
     copy,
@@ -27,7 +27,7 @@ from tallow.runtime.backends.gpu_backend.ops.geometry import LIMIT
 from tallow.runtime.backends.gpu_backend.ops.index import gather
 from tallow.runtime.backends.gpu_backend.ops.loss import ratio_of_sums
 from tallow.runtime.base.error import InvalidArgument
-from tallow.runtime.core.optim import ROOM, parts_of
+from tallow.runtime.core.optim import ALIGNMENT, parts_of
 from tallow.runtime.program.program import Allocate, Copy
 
 from .programs import FACTS, LARGE, Run, Stored, at, built, expected_errors, grids, kernels, launches
@@ -194,7 +194,7 @@ def test_gradients_of_both_operands_are_one_launch():
 
 
 def test_a_step_takes_as_many_tensors_as_arguments_have_room_for():
-    assert OPTIM_ROOM == ROOM
+    assert OPTIM_ALIGNMENT == ALIGNMENT
     sizes = [20, 0, *[5] * OPTIM_TENSORS, 1 << 12]
     tensors = [at(Stored(DType.BF16, size), (size,)) for size in sizes]
     state, numbers = Stored(DType.F32, sum(parts_of(sizes))), Stored(DType.F32, 3)
@@ -377,7 +377,7 @@ def test_the_splits_of_keys_are_joined_in_the_launch_that_makes_them():
     assert (launch.kernel, launch.blocks, counters) == ("attention_bf16_128_rows4", 2 * 2, FACTS.counters)
     assert parts != 0
     # One split needs neither.
-    assert attended(keys.relaid((1, 2, 60, 96), keys.strides))[1] == (0, 0)
+    assert attended(keys.as_strided((1, 2, 60, 96), keys.strides))[1] == (0, 0)
 
 
 def test_images_too_large_for_a_kernel_are_refused():

@@ -309,7 +309,7 @@ def test_errors_of_the_compiler_are_at_the_lines_of_the_source(device: Device) -
         Kernel.compile("broken", source, device, signature="")
     error = caught.value
     assert re.search(r"broken\.hip[:(]4\b.*nonsense", error.log)
-    assert "; mend the source or the options. It wrote:\n" in str(error)
+    assert "; fix the source or the options. It wrote:\n" in str(error)
     with pytest.raises(CompilationFailed, match=r"gone\.hpp"):
         Kernel.compile("broken", '#include "gone.hpp"', device)
     with pytest.raises(CompilationFailed, match="other_name"):

@@ -36,7 +36,7 @@ EXAMINE = """
 import os, sys, tallow as tl
 sys.executable = os.environ["INTERPRETER"]
 for _ in sys.stdin:
-    print(*(finding[1:4] for finding in tl.CpuDevice.examine() if "kernels" in finding.part), flush=True)
+    print(*(finding[1:4] for finding in tl.CpuDevice.diagnose() if "kernels" in finding.part), flush=True)
 """
 LINE = "tallow: NumPy computes in this process, for most ops many times slower: "
 
@@ -364,27 +364,27 @@ def test_a_source_that_is_missing_is_told(fresh: Fresh) -> None:
 def test_the_doctor_tells_of_the_kernels_and_compiles_nothing(fresh: Fresh) -> None:
     doctor = fresh.start(EXAMINE)
 
-    def examine() -> str:
+    def diagnose() -> str:
         assert doctor.stdin is not None and doctor.stdout is not None
         doctor.stdin.write("\n")
         doctor.stdin.flush()
         return doctor.stdout.readline()
 
-    assert "(None, 'none in the package', '') (False, 'NumPy computes: no compiler was found" in examine()
+    assert "(None, 'none in the package', '') (False, 'NumPy computes: no compiler was found" in diagnose()
     fresh.install()
-    assert f"(None, 'not compiled yet; {fresh.folder}/tools/g++ does it in the background" in examine()
+    assert f"(None, 'not compiled yet; {fresh.folder}/tools/g++ does it in the background" in diagnose()
     assert fresh.compiled() == []
     fresh.hold()
     fresh.run()
     wait_until(lambda: background.is_running(fresh.cache))
-    assert f"(None, '{fresh.folder}/tools/g++ compiles them at this moment" in examine()
+    assert f"(None, '{fresh.folder}/tools/g++ compiles them at this moment" in diagnose()
     fresh.release()
     fresh.wait()
-    assert "(True, 'compiled for " in examine()
+    assert "(True, 'compiled for " in diagnose()
     shutil.copytree(CODE, fresh.kernels / "code", copy_function=os.symlink)
-    assert "(True, 'built ahead for " in examine()
+    assert "(True, 'built ahead for " in diagnose()
     append(fresh.kernels.parent / "runtime/kernels/parts.hpp", "// changed\n")
-    assert "(False, 'out of date for " in examine()
+    assert "(False, 'out of date for " in diagnose()
     assert doctor.communicate(timeout=60) == ("", "") and doctor.returncode == 0
     said, _ = fresh.run(EXAMINE, "\n", TALLOW_THREADS="0")
     assert "(None, 'NumPy does everything, as TALLOW_THREADS=0 says'" in said

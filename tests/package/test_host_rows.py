@@ -38,7 +38,7 @@ TOLERANCES: Final = {"f64": 1e-13, "f32": 3e-6, "f16": 2e-3, "bf16": 1.6e-2}
 _DERIVED: Final = """
 struct DerivedSoftmin {
     static constexpr uint32_t operands = 2, results = 1, parameters = 1, passes = 2, known = 3, derived = 2;
-    template <uint32_t Pass> struct Joined;
+    template <uint32_t Pass> struct Reduced;
     template <uint32_t Stage> static constexpr uint32_t available = Stage == 0 ? 1 : 2;
     template <uint32_t Stage> static constexpr uint32_t reads = Stage < 2 ? 1 : 3;
     template <uint32_t Stage, typename T>
@@ -64,8 +64,8 @@ struct DerivedSoftmin {
         outputs[0] = elements[3] * row.known[2] * elements[1];
     }
 };
-template <> struct DerivedSoftmin::Joined<0> : RowJoins<0, JoinHighest> {};
-template <> struct DerivedSoftmin::Joined<1> : RowJoins<1, JoinSums> {};
+template <> struct DerivedSoftmin::Reduced<0> : RowJoins<0, JoinHighest> {};
+template <> struct DerivedSoftmin::Reduced<1> : RowJoins<1, JoinSums> {};
 """
 DERIVED: Final = SOFTMIN._replace(
     name="DerivedSoftmin",

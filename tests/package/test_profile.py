@@ -395,8 +395,8 @@ def test_steps_that_the_cpu_replays_are_calls() -> None:
         with inside:
             z = x.exp()
     assert [call.title for call in p.calls] == ["unary_impl exp (3,) f32"] * 2
-    assert noted.whole
-    assert inside.whole
+    assert noted.complete
+    assert inside.complete
     assert [plan for plan, *_ in inside._runs] == [*plans.values()], "replays of later cost what they always do"
     x.fill_(0.0)
     noted.replay()

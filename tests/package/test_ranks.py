@@ -25,7 +25,7 @@ from tallow.runtime.ranks import launch as launch_module
 from tallow.runtime.ranks import server as server_module
 from tallow.runtime.ranks.connection import Connection, Job, ProtocolError, connect, listen
 from tallow.runtime.ranks.coordinator import Coordinator
-from tallow.runtime.ranks.environment import Place
+from tallow.runtime.ranks.environment import Placement
 from tallow.runtime.ranks.server import Server
 
 # Longer than any of these runs takes on a busy machine.
@@ -36,31 +36,31 @@ LAUNCHERS = {
     "torchrun": (
         {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "29500",
          "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "r"},
-        Place(3, 4, 1, "a", 29501, has_mpi=False, job="TORCHELASTIC_RUN_ID=r"),
+        Placement(3, 4, 1, "a", 29501, has_mpi=False, job="TORCHELASTIC_RUN_ID=r"),
     ),
     "mpirun": (
         {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
          "OMPI_COMM_WORLD_LOCAL_SIZE": "1"},
-        Place(1, 2, 0, None, 0, has_mpi=True),
+        Placement(1, 2, 0, None, 0, has_mpi=True),
     ),
     "mpirun on one host": (
         {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
-        Place(1, 2, 1, "127.0.0.1", 0, has_mpi=True),
+        Placement(1, 2, 1, "127.0.0.1", 0, has_mpi=True),
     ),
     "srun": (
         {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "123456",
          "SLURM_JOB_NODELIST": "node[03-07,9],other"},
-        Place(5, 8, 1, "node03", 23456, has_mpi=False, job="SLURM_JOB_ID=123456 SLURM_STEP_ID=0"),
+        Placement(5, 8, 1, "node03", 23456, has_mpi=False, job="SLURM_JOB_ID=123456 SLURM_STEP_ID=0"),
     ),
     "a step of part of a job": (
         {"SLURM_PROCID": "1", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "3",
          "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a[1-4]", "SLURM_STEP_NODELIST": "a[3-4]"},
-        Place(1, 2, 1, "a3", 20001, has_mpi=False, job="SLURM_JOB_ID=1 SLURM_STEP_ID=3"),
+        Placement(1, 2, 1, "a3", 20001, has_mpi=False, job="SLURM_JOB_ID=1 SLURM_STEP_ID=3"),
     ),
     "srun on one host": (
         {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "1",
          "SLURM_STEP_NUM_NODES": "1", "SLURM_JOB_NODELIST": "a1"},
-        Place(1, 2, 1, "127.0.0.1", 20001, has_mpi=False, job="SLURM_JOB_ID=1 SLURM_STEP_ID=0"),
+        Placement(1, 2, 1, "127.0.0.1", 20001, has_mpi=False, job="SLURM_JOB_ID=1 SLURM_STEP_ID=0"),
     ),
     "sbatch": ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_NODELIST": "node1"}, None),
     "sbatch in a step": ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "4294967291"}, None),
@@ -72,7 +72,7 @@ LAUNCHERS = {
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_place_that_a_launcher_gives(launcher: str) -> None:
     variables, place = LAUNCHERS[launcher]
-    assert environment.place(variables) == place
+    assert environment.placement(variables) == place
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_place_that_a_launcher_gives(launcher: str) -> None:
 )
 def test_first_host_of_a_list_of_slurm(hosts: str, first: str) -> None:
     variables, _ = LAUNCHERS["srun"]
-    place = environment.place(variables | {"SLURM_JOB_NODELIST": hosts})
+    place = environment.placement(variables | {"SLURM_JOB_NODELIST": hosts})
     assert place is not None
     assert place.address == first
 
@@ -103,17 +103,17 @@ NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "LOCAL_WORLD_SIZE"
 def test_a_variable_that_is_no_number_is_named(name: str, value: str) -> None:
     variables = {**dict.fromkeys(NUMBERS, "0"), "WORLD_SIZE": "2", "MASTER_ADDR": "a", name: value}
     with pytest.raises(tl.InvalidArgument, match=f"init: (the variable )?{name} (must be|is) ") as error:
-        environment.place(variables)
+        environment.placement(variables)
     assert len(str(error.value)) < 200
 
 
 def test_a_rank_beyond_the_size_and_a_port_beyond_the_last_are_refused() -> None:
     variables = {"RANK": "2", "WORLD_SIZE": "2"}
     with pytest.raises(tl.InvalidArgument, match="RANK is 2, which must be from 0 to WORLD_SIZE - 1 = 1"):
-        environment.place(variables)
+        environment.placement(variables)
     variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "65536"}
     with pytest.raises(tl.InvalidArgument, match="MASTER_PORT must be an integer from 0 to 65535, not '65536'"):
-        environment.place(variables)
+        environment.placement(variables)
     with listen("127.0.0.1", 65535) as listener:
         assert listener.getsockname()[1] == 65535
 

@@ -29,7 +29,7 @@ def test_a_replay_writes_to_what_the_block_made() -> None:
     noted = replay()
     with noted:
         largest, more = step()
-    assert noted.whole
+    assert noted.complete
     kept = largest.numpy()
     for number in (5, 7):
         before = total.numpy().copy()
@@ -45,10 +45,10 @@ def test_a_block_with_a_call_that_has_no_plan_is_not_whole() -> None:
     noted, broken, plans = replay(), replay(), tl.Device.cpu().inner.plans
     with noted:
         tl.Tensor(np.ones((3, 1, 17), np.float32)).tanh().sum(2)
-    assert not noted.whole
+    assert not noted.complete
     with pytest.raises(tl.ShapeMismatch), broken:
         tl.Tensor(np.ones(3, np.float32)).reshape(2)
-    assert not broken.whole
+    assert not broken.complete
     assert plans.observers == ()
 
 
@@ -59,7 +59,7 @@ def test_a_block_inside_of_another_one_is_part_of_both() -> None:
         with inner:
             y = x.exp()
         z = y + 0
-    assert (outer.whole, inner.whole) == (True, True)
+    assert (outer.complete, inner.complete) == (True, True)
     x.fill_(0)
     inner.replay()
     assert (y.numpy()[0], z.numpy()[0] > 2) == (1, True)
@@ -76,7 +76,7 @@ def test_what_other_threads_do_is_no_part_of_a_block() -> None:
         thread = threading.Thread(target=lambda: others.append(x.exp()))
         thread.start()
         thread.join()
-    assert noted.whole
+    assert noted.complete
     x.fill_(0)
     noted.replay()
     assert y.numpy().tolist() == [1] * 4

@@ -15,7 +15,7 @@ from hip_runtime import Host
 from tallow import Device, InvalidArgument, QStorage, QTensor, Shape, ShapeMismatch, Tensor
 from tallow.gguf import GgufTensor, open_gguf, save_gguf
 from tallow.models import ExecutionPlan, KVCache, ModelConfig, ModelRuntime, Sampler, ScratchBufferManager
-from tallow.runtime.models.steps import Place
+from tallow.runtime.models.steps import LayerContext
 
 from .decoders import CONTEXT, SENTENCES, TOKENS, VOCABULARY, agree, metadata, oracle, saved, weights
 
@@ -204,11 +204,11 @@ def test_a_layer_and_the_head_are_called_by_themselves(device: Device) -> None:
     plan = ExecutionPlan(ModelConfig.from_metadata(metadata("llama")), tensors, device)
     cache = KVCache(device, layers=2, heads=2, head_dim=8, max_seq_len=16)
     count = len(TOKENS)
-    places, lengths, rotations = cache.places(count), cache.position + count, plan.rotations(16)
+    positions, lengths, rotations = cache.positions(count), cache.position + count, plan.rotations(16)
     x = plan.embed(Tensor(TOKENS, device=device))
     for layer in range(2):
         x = plan.forward_layer(
-            x, Place(plan.config, cache, layer, cache.position, places, lengths, *rotations, plan.group)
+            x, LayerContext(plan.config, cache, layer, cache.position, positions, lengths, *rotations, plan.group)
         )
         assert x.shape == (count, 24)
     agree(plan.apply_lm_head(x), oracle("llama", arrays, TOKENS))

@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Comparison:
-    """Compares values exactly. Pairs of equal parts are remembered, since values share many."""
+    """Compares values exactly. Pairs of equal parts are cached, since values share many."""
 
     def __init__(self) -> None:
         # The objects stay with their identities, so that no others get these.

@@ -17,8 +17,8 @@ _MAX_RESULTS = 100_000
 _MAX_AGE = 8
 
 
-# What a result follows from, held so that no other object gets the identity of one; the result; and in how many runs it
-# was not used. A plain tuple, as thousands are pickled.
+# The inputs of a result, referenced so that no other object gets the identity of one; the result; and in how many runs
+# it was not used. A plain tuple, as thousands are pickled.
 _Entry: TypeAlias = tuple[Key, Any, int]
 # By the names of functions and containers.
 _tables: dict[str, OrderedDict[Key, _Entry]] = {}

@@ -1,6 +1,6 @@
 """The views of the last spec, and the texts that were rendered from them.
 
-While a view is made, what its function asks of the spec is recorded. The view is used again as long as another spec
+While a view is built, what its function reads of the spec is recorded. The view is used again as long as another spec
 gives exactly the same answers.
 """
 
@@ -127,6 +127,6 @@ class ViewCache:
         entry = self._texts.get(path)
         return entry[2] if entry is not None and entry[0] is view and entry[1] is sources else None
 
-    def keep(self, path: PurePosixPath, view: object, sources: Sources, text: str) -> None:
+    def put(self, path: PurePosixPath, view: object, sources: Sources, text: str) -> None:
         """Store the text of an output."""
         self._texts[path] = (view, sources, text)

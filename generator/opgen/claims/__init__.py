@@ -54,7 +54,7 @@ def _key(context: Context, functor: Functor) -> tuple[object, ...]:
     states = [state for kind in spec.functors.values() for state in kind.listed] if others else []
     nodes = [node for each in (functor, *others) for node in each.nodes]
     nodes += [formula.node for state in states for formula in state.formulas]
-    return (functor, context.primitives.behind(tuple(nodes)), spec.known_dtypes, spec.package, *others, *states)
+    return (functor, context.primitives.used_by(tuple(nodes)), spec.known_dtypes, spec.package, *others, *states)
 
 
 @memoize(_key)

@@ -71,7 +71,7 @@ def _integer_problems(functor: Functor, primitive: Primitive, integers: Sequence
             node = node_of(ast.parse(implementation.integer, mode="eval").body)
         except Unknown:
             continue
-        # Expressions are YAML's texts, on one line or several: they are located as a whole.
+        # Expressions are YAML's texts, on one line or several: only their begin is located.
         at_start = Formula(node, implementation.location)
         for problem in _problems(
             f"'{primitive.written_in(language, implementation.integer)}' of {of}", at_start, integers

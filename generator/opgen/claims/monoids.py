@@ -179,8 +179,8 @@ def _state_problem(context: Context, functor: Functor, monoid: Monoid) -> Proble
     # Edges are where a reduction is easily wrong, and a unit is there for numbers far from 1.
     far = [] if state.unit is None else [[x * by for x in row] for by in _FAR for row in ROWS]
     for row in ((), *ROWS, *(edge.numbers({})[0] for edge in functor.edges), *far):
-        for order, joined in by_state.orders(row):
-            total, unit = by_state.results(joined)
+        for order, combined in by_state.orders(row):
+            total, unit = by_state.results(combined)
             # Equal elements, which are at no distance, may have any unit.
             divided = [x / unit for x in row] if row in far and len({*row}) > 1 else row
             expected = reducer.combine_all(reducer.contributions(divided))

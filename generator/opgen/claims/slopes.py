@@ -24,7 +24,7 @@ _INCOMING = 1.5
 _STEP = 2.0**-10
 _TOLERANCE = 1e-6
 # The distance to another point where a slope is compared.
-_APART = 2.0**-6 / 3
+_OFFSET = 2.0**-6 / 3
 # The rounding error of a difference quotient of a function with values of about 1.
 _ROUNDING = 1e-10
 # The difference of the one-sided slopes shrinks with the step where there is no kink.
@@ -140,8 +140,8 @@ def _contradiction(function: Function, gradient: Function, index: int, arguments
         return None
     # At a single point ties are shared, and conditions may choose another slope than the one around it.
     if abs(actual) <= max(1.0, abs(slope.min), abs(slope.max)) and not any(
-        _compare(function, gradient, index, [*arguments[:index], arguments[index] + apart, *arguments[index + 1 :]])[0]
-        for apart in (-_APART, _APART)
+        _compare(function, gradient, index, [*arguments[:index], arguments[index] + delta, *arguments[index + 1 :]])[0]
+        for delta in (-_OFFSET, _OFFSET)
     ):
         return None
     return (

@@ -85,7 +85,7 @@ def compile_kernels(
     for result in results:
         if result.status == "failed":
             click.echo(f"{click.style(result.object.name, bold=True)}: {result.messages}", err=True)
-    # What was not asked for by name is left out where nothing builds it; nothing at all is a failure.
+    # Targets that were not named are left out where nothing builds them; nothing at all is a failure.
     is_missing = bool(fixes) and not host and (bool(targets) or not results)
     for fix in fixes:
         click.secho(fix, fg="red" if is_missing else "yellow", err=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from opgen.commands.options import check_names, complete_backend, complete_dtype, complete_op, root_option
-from opgen.matrix import cells, counts, laid_out, ways
+from opgen.matrix import cells, counts, implementations, laid_out
 from opgen.problem import did_you_mean
 from opgen.project import read_spec
 
@@ -65,6 +65,6 @@ def matrix(root: Path, op: str | None, backends: Sequence[str], dtypes: Sequence
         )
         click.echo(f"[\n{rows}\n]")
         return
-    head, body = counts(chosen) if op is None else ways(chosen)
+    head, body = counts(chosen) if op is None else implementations(chosen)
     for number, line in enumerate(laid_out(head, body, is_markdown=style == "markdown")):
         click.secho(line, bold=True if number == 0 and style == "table" else None)

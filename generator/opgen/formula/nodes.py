@@ -186,7 +186,7 @@ def without_total(node: Node) -> Node:
 
 
 def neutral_number(nodes: Collection[Node], name: str) -> float | None:
-    """Return the number that is neutral in place of a name of which every use is a factor or a summand."""
+    """Return the number that is neutral if substituted for a name of which every use is a factor or a summand."""
     own = Name(name)
     uses = [part for node in nodes for part in walk(node) if isinstance(part, Call) and own in part.arguments]
     if uses and all(part.primitive == MULTIPLY for part in uses):

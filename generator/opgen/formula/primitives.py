@@ -259,7 +259,7 @@ class Primitives(dict[str, Primitive]):
         self._reached: dict[str, frozenset[str]] = {}
         self._behind: dict[tuple[Node, ...], Primitives] = {}
 
-    def behind(self, nodes: tuple[Node, ...]) -> "Primitives":
+    def used_by(self, nodes: tuple[Node, ...]) -> "Primitives":
         """Those on which anything depends that follows from formulas: the same object as long as these are the same.
 
         All of them where a formula calls one that there is not, or names one, as the message about it names others.

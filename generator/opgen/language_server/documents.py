@@ -54,5 +54,5 @@ class Document(TextDocument):
     @property
     def lines(self) -> Sequence[str]:
         """The lines with their ends."""
-        *whole, last = lines_of(self.source, keep_ends=True)
-        return (*whole, last) if last else whole
+        *complete, last = lines_of(self.source, keep_ends=True)
+        return (*complete, last) if last else complete

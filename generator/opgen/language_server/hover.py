@@ -83,10 +83,10 @@ def _where(spec: Spec, method: Method, op: str | None) -> Iterator[str]:
     rows = []
     for backend in spec.backends:
         lowerings = spec.lowerings.get(backend.name, {}).get((method.name, op), {})
-        ways = dict.fromkeys(lowering.via for lowering in lowerings.values() if lowering.unsupported is None)
+        vias = dict.fromkeys(lowering.via for lowering in lowerings.values() if lowering.unsupported is None)
         reasons = dict.fromkeys(lowering.unsupported for lowering in lowerings.values() if lowering.unsupported)
         count = sum(lowering.unsupported is None for lowering in lowerings.values())
-        shown = "; ".join(f"`{way}`" for way in ways) or "; ".join(map(str, reasons))
+        shown = "; ".join(f"`{via}`" for via in vias) or "; ".join(map(str, reasons))
         rows.append(f"| {backend.name} | {count} of {len(lowerings)} | {shown} |")
     if rows:
         called = f"`{method.name}`" if op is None else f"`{method.name}` with `{op}`"

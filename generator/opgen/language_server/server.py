@@ -71,15 +71,15 @@ class SpecServer(LanguageServer):
         """Look for errors when nothing is typed for a moment."""
         if self._pending is not None:
             self._pending.cancel()
-        self._pending = asyncio.get_running_loop().call_later(_PAUSE, self.tell)
+        self._pending = asyncio.get_running_loop().call_later(_PAUSE, self.publish)
 
     def now(self) -> Workspace | None:
         """The project with what was typed last."""
         if self._pending is not None:
-            self.tell()
+            self.publish()
         return self.project
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Check the project, and publish the errors of each file that has any, or had some."""
         if self._pending is not None:
             self._pending.cancel()
@@ -88,7 +88,7 @@ class SpecServer(LanguageServer):
         if project is None:
             return
         is_first = not project.documents
-        project.examine()
+        project.diagnose()
         if is_first:
             # What was read first stays: the garbage collector need not scan it again.
             gc.collect()

@@ -44,7 +44,7 @@ def nodes_of(document: Document) -> Sequence[Node]:
     """Every key and value of a file, each before those inside it."""
     # Paths in the spec of the base begin with the name of that package.
     kind = file_kind(Path(*document.path.parts[1:]) if document.root.location.is_of_base else document.path)
-    return [] if kind is None else list(_walk(document.root, _shapes(kind).whole, (), "", _shapes(kind)))
+    return [] if kind is None else list(_walk(document.root, _shapes(kind).every_shape, (), "", _shapes(kind)))
 
 
 class _Shapes:
@@ -54,7 +54,7 @@ class _Shapes:
         schema = schema_of(kind)
         self._definitions: Mapping[str, Schema] = schema["$defs"]
         self._flat: dict[int, Sequence[Schema]] = {}
-        self.whole = self.flat(schema)
+        self.every_shape = self.flat(schema)
 
     def flat(self, schema: Schema) -> Sequence[Schema]:
         """The alternatives."""

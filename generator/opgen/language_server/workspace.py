@@ -17,7 +17,7 @@ from opgen.loader import Document, load
 from opgen.model.emitted_ops import LaunchOp, module_of
 from opgen.model.spec import Spec
 from opgen.problem import Location, Problem, Problems, lines_of
-from opgen.project import examine
+from opgen.project import diagnose
 from opgen.results import SHAPES
 from opgen.sources import Sources
 
@@ -98,13 +98,13 @@ class Workspace:
         """The spec, as it was when its files could last be read."""
         return self._spec
 
-    def examine(self) -> None:
+    def diagnose(self) -> None:
         """Find what is wrong now."""
         problems = Problems()
         documents = load(self.root, problems, self.unsaved)
         self._base = with_base(documents, problems)
         is_readable = not problems
-        spec, _ = examine(self.root, documents, self.sources, problems)
+        spec, _ = diagnose(self.root, documents, self.sources, problems)
         if is_readable:
             self._spec = spec
         self.problems = sorted(set(problems))

@@ -17,7 +17,7 @@ VALUES: Final = {
     "ascending": "numbers in ascending order",
     "definite": "Hermitian positive definite matrices",
     "positive": "positive numbers",
-    "small": "numbers up to 1/4, with which sums of products stay small",
+    "small": "numbers up to 1/4, with which dot products stay small",
     "units": "1 and -1, whose products neither overflow nor vanish",
 }
 """The properties that an operand's elements may need, besides being integers below a bound."""

@@ -80,7 +80,7 @@ class FunctorKind:
         return max((len(functor.parameters) for functor in self.functors), default=0)
 
     @property
-    def most_operands(self) -> int:
+    def max_operands(self) -> int:
         """How many operands a functor has at most."""
         return max((len(functor.operands) for functor in self.functors), default=0)
 

@@ -159,7 +159,7 @@ class Functor:
         "on every backend and real dtype that has the numbers. A name in place of its number stands for every finite "
         "one; the arguments of a reduction are its elements, those of a scan a line of which this is the last result.",
     ]
-    reduction: Annotated[Position | Monoid | None, Of(("reduce",)), Mark.INLINE]  # in place of the formula
+    reduction: Annotated[Position | Monoid | None, Of(("reduce",)), Mark.INLINE]  # instead of the formula
     scan: Annotated[Prefixes | Monoid | None, Of((SCAN,)), Mark.INLINE]  # by which `with_scans` finds its reduction
     positions: Annotated[
         bool,

@@ -44,7 +44,7 @@ class Operand:
 
     @property
     def is_of_blocks(self) -> bool:
-        """Whether it holds weights in blocks."""
+        """Whether it holds block-quantized weights."""
         return is_format_set(self.dtypes)
 
 
@@ -186,7 +186,7 @@ class Method:
 
     @property
     def holds_blocks(self) -> bool:
-        """Whether it is a method of weights in blocks."""
+        """Whether it is a method of block-quantized weights."""
         return bool(self.operands) and self.operands[0].is_of_blocks
 
     @property
@@ -247,12 +247,12 @@ class Family:
 
     name: Annotated[str, Entry("{}.yaml")]
     doc: Annotated[str, "The docstring of the module that the methods become."]
-    methods: Annotated[tuple[Method, ...], Mark.OPTIONAL, "The storage methods by name, beside those of functors."]
+    methods: Annotated[tuple[Method, ...], Mark.OPTIONAL, "The storage methods by name, besides those of functors."]
     path: Path
 
     @property
     def holds_blocks(self) -> bool:
-        """Whether its methods are those of weights in blocks."""
+        """Whether its methods are those of block-quantized weights."""
         return any(method.holds_blocks for method in self.methods)
 
 

@@ -39,9 +39,7 @@ class State:
     let: Annotated[
         Mapping[Name, Formula], Mark.OPTIONAL, "Named parts of `combine`, each a formula over those before it."
     ]
-    parts: Annotated[
-        tuple[StatePart, ...], "Numbers of the compute dtype by name, all 0 where nothing has joined the state."
-    ]
+    parts: Annotated[tuple[StatePart, ...], "Numbers of the compute dtype by name, all 0 for no elements."]
     result: Annotated[Formula, "The formula of what the contributions come to, over the parts."]
     unit: Annotated[
         Formula | None,
@@ -112,7 +110,7 @@ class Monoid:
     row: Annotated[
         Formula | None,
         "The formula by which row formulas have the reduction, of other reductions of `x`, where contributions are "
-        "joined by another formula than that of a sum, a maximum or a minimum.",
+        "combined by another formula than that of a sum, a maximum or a minimum.",
     ]
     identity_location: Annotated[Location, LocationOf("identity")] = field(compare=False)
     state_location: Annotated[Location, LocationOf("state")] = field(compare=False)
@@ -137,7 +135,7 @@ class Position:
         str,
         Key("position"),
         names_of("op"),
-        "In place of `identity`, `element` and `combine`: the result is the position at which the reduction of this "
+        "Instead of `identity`, `element` and `combine`: the result is the position at which the reduction of this "
         "name finds its element, by the word of the op's own name.",
     ]
 
@@ -149,7 +147,7 @@ class Prefixes:
     of: Annotated[
         str,
         names_of("op"),
-        "In place of `identity`, `element`, `combine` and the other keys of a reduction: the op of reduce.yaml that "
+        "Instead of `identity`, `element`, `combine` and the other keys of a reduction: the op of reduce.yaml that "
         "reduces the elements up to each.",
     ]
     accumulate: Annotated[

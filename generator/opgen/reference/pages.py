@@ -25,7 +25,7 @@ from opgen.gradient_ops import op_of_numbers, primitives_by_ops, saved_numbers, 
 from opgen.gradients import differentiable
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
-from opgen.matrix import Cell, cells, ways
+from opgen.matrix import Cell, cells, implementations
 from opgen.model.functors import Functor
 from opgen.model.methods import Method, Operand
 from opgen.model.reductions import Monoid, Position
@@ -218,8 +218,8 @@ class Reference:
             by_way: dict[tuple[int, int, int], list[int]] = {}
             for cell in own:
                 is_supported = cell.status == "supported"
-                way = texts.setdefault((cell.via if is_supported else cell.reason) or "", len(texts))
-                key = (backends.index(cell.backend), int(is_supported), way)
+                text = texts.setdefault((cell.via if is_supported else cell.reason) or "", len(texts))
+                key = (backends.index(cell.backend), int(is_supported), text)
                 by_way.setdefault(key, []).append(-1 if cell.dtype is None else dtypes.index(cell.dtype))
             ops.append(
                 {
@@ -303,7 +303,7 @@ def _table(name: str, own: Sequence[Cell]) -> View:
     supported = {(cell.dtype, cell.backend): cell.status == "supported" for cell in own}
     dtypes = [*dict.fromkeys(cell.dtype for cell in own)]
     rows = [(dtype or "any", ["yes" if supported[dtype, each] else "no" for each in backends]) for dtype in dtypes]
-    return View(name=name, backends=backends, rows=rows, ways=[row[1:] for row in ways(own)[1]])
+    return View(name=name, backends=backends, rows=rows, implementations=[row[1:] for row in implementations(own)[1]])
 
 
 def write_pages(pages: Mapping[PurePosixPath, str], output: Path) -> int:

@@ -1,4 +1,4 @@
-"""The views of templates: each template gets the view that is named after its file, made from the spec.
+"""The views of templates: each template gets the view that is named after its file, built from the spec.
 
 `kernels/blocks.hpp.j2` in the folder of the package sees what `kernels_blocks` of one of these modules makes,
 `setup.py.j2` what `setup` makes, and the package's own `__init__.py.j2` what `package` makes; without such a function a

@@ -21,7 +21,7 @@ def backends(spec: Spec) -> View:
         exports=list(map(quoted, exports)),
         devices=devices,
         storages=storages,
-        blocks=blocks,  # the storages of weights in blocks
+        blocks=blocks,  # the storages of block-quantized weights
     )
 
 

@@ -21,7 +21,7 @@ _MAX_REPEATED: Final = 5
 
 
 def storage_class(method: Method, backend: Backend, operand: str) -> str:
-    """The class of an operand on a backend: weights in blocks have one of their own."""
+    """The class of an operand on a backend: block-quantized weights have one of their own."""
     return f"{'Q' * (operand == 'self' and method.holds_blocks)}{backend.class_prefix}Storage"
 
 
@@ -78,9 +78,9 @@ def branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: li
         last = _last(method, backend, lowering, operands)
         for where in conditions.of(cases, is_all=len(done) == 1):
             for call in lowering.calls[:-1]:
-                asked = [*([where] if where else []), *["not is_deterministic()"] * call.any_order]
+                tests = [*([where] if where else []), *["not is_deterministic()"] * call.any_order]
                 expression = _expression(method, backend, call, operands)
-                condition, locations = " and ".join(asked), (call.location,)
+                condition, locations = " and ".join(tests), (call.location,)
                 attempts.append(View(made_from=locations, condition=condition, library=call.library, call=expression))
             if last != final:
                 locations = (lowering.location,)

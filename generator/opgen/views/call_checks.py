@@ -58,7 +58,7 @@ def coercions(method: Method) -> Iterable[str]:
         elif conversion.converter == "integers" and not conversion.is_optional:
             yield f"if type({name}) is not argument.Checked: {name} = {_converted(label, name, conversion)}"
         elif conversion.converter is not None:
-            # Where there are plans, one of too many bits is let through until they are asked.
+            # Where there are plans, one of too many bits is accepted until they are looked up.
             is_checked_later = conversion.converter != "integer" or has_plans(method)
             own = _OWN_CLASSES.get(conversion.converter) if is_checked_later and not conversion.is_optional else None
             prefix = f"None if {name} is None else " if conversion.is_optional else ""

@@ -27,7 +27,7 @@ def plan_numbers(spec: Spec, method: Method) -> list[str]:
     """Return the arguments that each run of a plan takes anew: numbers, except those that a library may refuse.
 
     It may refuse floats that say how something is computed, such as a scale. What computes a functor takes all numbers,
-    and elements, which may be integers too, are refused by none. Plans of weights in blocks keep theirs.
+    and elements, which may be integers too, are refused by none. Plans of block-quantized weights store theirs.
     """
     if method.holds_blocks:
         return []

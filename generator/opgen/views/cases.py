@@ -90,7 +90,7 @@ class Cases:
         self._numbers = {*numbers, *LITERALS, IMAGINARY}
         self._words = words
 
-    def apart(self, node: Node, case: _Case | None = None, *, is_steep: bool = False) -> Node:
+    def separate(self, node: Node, case: _Case | None = None, *, is_steep: bool = False) -> Node:
         """The formula in a case; `is_steep` says that the slope of what it is part of may be infinite."""
         case = case or _Case({}, {})
         if self._is_tensor(node):
@@ -99,7 +99,7 @@ class Cases:
             return node
         condition = node.arguments[0]
         if node.primitive == WHERE and condition in case.choices:
-            return self.apart(node.arguments[case.choices[condition]], case, is_steep=is_steep)
+            return self.separate(node.arguments[case.choices[condition]], case, is_steep=is_steep)
         steep = self._steep(node)
         arguments = []
         for index, argument in enumerate(node.arguments):
@@ -107,8 +107,8 @@ class Cases:
             if node.primitive == WHERE and index:
                 own = self._chosen(condition, index, argument, case)
             is_condition = node.primitive == WHERE and not index
-            apart = argument if is_condition else self.apart(argument, own, is_steep=is_steep or index in steep)
-            arguments.append(apart)
+            separated = argument if is_condition else self.separate(argument, own, is_steep=is_steep or index in steep)
+            arguments.append(separated)
         return replace(node, arguments=tuple(arguments))
 
     def _chosen(self, condition: Node, index: int, argument: Node, case: _Case) -> _Case:

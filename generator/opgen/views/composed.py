@@ -80,14 +80,14 @@ def tensor_call(spec: Spec, method: Method) -> str:
         names = ", ".join(["x", *same])
         lines += [
             "try:",
-            f"    made = {call}",
+            f"    output = {call}",
             "except DTYPE_ERRORS as error:",
             f"    {names} = promote_given(error, self, {', '.join(same)})",
             f"    again: Self = x.{front.name}({again})",
             "    return again",
         ]
     else:
-        lines.append(f"made = {call}")
+        lines.append(f"output = {call}")
     arguments_by_name = {"self": "self", **{name: name for name in method.signature.arguments}}
     shape, _ = typed_result(spec, method, results_of(method)[0], dims, arguments_by_name)
-    return "\n        ".join([*lines, f"return self._shaped(made, {shape.text})"])
+    return "\n        ".join([*lines, f"return self._shaped(output, {shape.text})"])

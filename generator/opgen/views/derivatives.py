@@ -230,7 +230,7 @@ def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
     reduction = functor.reduction
     if isinstance(reduction, Monoid):
         element = "x" if reduction.element is None else text_of(reduction.element.node)
-        texts = [f"`{element}`, joined by `{text_of(reduction.combine.node)}`"]
+        texts = [f"`{element}`, combined by `{text_of(reduction.combine.node)}`"]
         texts += [f"finished by `{text_of(reduction.finish.node)}`"] if reduction.finish is not None else []
         formula = ", ".join(texts)
     else:
@@ -335,9 +335,9 @@ def _operand(
     numbers = {*functor.parameters, COUNT}
     by_cases = Cases(numbers, words)
     if op is None:
-        parts, body = shared(simplified(by_cases.apart(node)))
+        parts, body = shared(simplified(by_cases.separate(node)))
     else:
-        parts, body = _shared_rows({name: simplified(by_cases.apart(row)) for name, row in rows.items()}), node
+        parts, body = _shared_rows({name: simplified(by_cases.separate(row)) for name, row in rows.items()}), node
     bodies = []
     for name, part in parts.items():
         if {*names(part)} <= numbers:

@@ -16,7 +16,7 @@ def mixin_name(family: Family) -> str:
 
 
 def backend_classes(spec: Spec, suffix: str, prefix: str = "") -> tuple[str, ...]:
-    """The storage or device classes of all backends; of those of weights in blocks the prefix is Q."""
+    """The storage or device classes of all backends; those of block-quantized weights have the prefix Q."""
     return tuple(f"{prefix}{backend.class_prefix}{suffix}" for backend in spec.backends)
 
 

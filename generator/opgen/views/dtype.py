@@ -23,7 +23,7 @@ def promotion(spec: Spec) -> View:
     dtypes = {each.name: each for each in spec.dtypes}
     rows = [
         View(made_from=(dtypes[name].location,), member=name.upper(),
-             others=[f"DType.{other.upper()}: DType.{joined.upper()}" for other, joined in others.items()])
+             others=[f"DType.{other.upper()}: DType.{promoted.upper()}" for other, promoted in others.items()])
         for name, others in promotions(spec)
     ]  # fmt: skip
     return View(rows=rows)
@@ -43,11 +43,11 @@ def _facts(each: DType) -> str:
     module, _, name = (each.numpy or "").rpartition(".")
     numpy = f"({quoted(module)}, {quoted(name)})" if module else "None"
     # Libraries of collectives have those short floats alone that matrix cores multiply.
-    joined = each.joined_as or (each.compute if each.is_short and each.multiplicand is None else None)
+    reduced_as = each.joined_as or (each.compute if each.is_short and each.multiplicand is None else None)
     it = each.format
     facts = {
         "real": _or_none(each.real),
-        "joined_as": _or_none(joined),
+        "joined_as": _or_none(reduced_as),
         "format": f"FloatFormat({it.exponent}, {it.fraction}, {it.bias}, {quoted(it.specials)})" if it else "None",
         "multiplicand": _or_none(each.multiplicand),
     }

@@ -91,9 +91,9 @@ def _rule(spec: Spec, method: Method, gradient: Gradient) -> View:
         statements.append("if g._layout.shape != shape: g = g.reshape(shape)")
     if every is not None:
         statements += [*_fetched(method, stored, every), f"yield from enumerate({every.text})"]
-    asked = [(index, operand) for index, operand in enumerate(operands) if operand.name in gradient.functions]
+    requested = [(index, operand) for index, operand in enumerate(operands) if operand.name in gradient.functions]
     # What may write to an operand comes last, since the others read it.
-    asked.sort(key=lambda it: HANDLE in gradient.functions[it[1].name].names)
+    requested.sort(key=lambda it: HANDLE in gradient.functions[it[1].name].names)
     parts = tuple(
         View(
             made_from=(gradient.functions[operand.name].location,),
@@ -103,7 +103,7 @@ def _rule(spec: Spec, method: Method, gradient: Gradient) -> View:
             operands=tuple(_fetched(method, stored, gradient.functions[operand.name])),
             gives=_gives(method, operand, index, gradient.functions[operand.name]),
         )
-        for index, operand in asked
+        for index, operand in requested
     )
     taken = "Parts" if takes_each else "Tensor"
     return View(made_from=(gradient.location,), name=method.name, taken=taken, statements=statements, parts=parts)
@@ -181,23 +181,27 @@ def _arguments(spec: Spec, method: Method, gradient: Gradient) -> list[str]:
 def _kept_result(method: Method, gradient: Gradient) -> str | None:
     """Return the expression of the saved result; None if it is never saved."""
     if gradient.all is not None:
-        return "made" if RESULT in gradient.all.names else None
-    asked = [name for name, it in gradient.functions.items() if RESULT in it.names]
+        return "output" if RESULT in gradient.all.names else None
+    requested = [name for name, it in gradient.functions.items() if RESULT in it.names]
     if len(_stored(method)) == 1:
-        return "made" if asked else None
-    return f"made if {' or '.join(f'{_variables(name)[1]} is not None' for name in asked)} else None" if asked else None
+        return "output" if requested else None
+    return (
+        f"output if {' or '.join(f'{_variables(name)[1]} is not None' for name in requested)} else None"
+        if requested
+        else None
+    )
 
 
 def _kept(method: Method, gradient: Gradient) -> dict[str, str]:
-    """The operands that gradients need, where they are asked for."""
+    """The operands that gradients need, where they are requested."""
     stored = {}
     for operand in _given(method):
         value = _variables(operand.name)[0]
-        asked = [name for name, expression in gradient.functions.items() if operand.name in expression.names]
+        requested = [name for name, expression in gradient.functions.items() if operand.name in expression.names]
         if gradient.all is not None and operand.name in gradient.all.names:
             stored[operand.name] = value
-        elif asked:
-            condition = " or ".join(f"{_variables(name)[1]} is not None" for name in asked)
+        elif requested:
+            condition = " or ".join(f"{_variables(name)[1]} is not None" for name in requested)
             stored[operand.name] = value if len(_stored(method)) == 1 else f"{value} if {condition} else None"
     return stored
 
@@ -233,20 +237,20 @@ def _computed(spec: Spec, method: Method) -> Iterator[str]:
     yield f"rule = {_op(method)}.rule"
     is_plain = "rule is None"
     if functor is not None and functor.result == ANY_RESULT:
-        is_plain += " or not made.inner.dtype.is_inexact"
-    yield f"if {is_plain}: return made"
+        is_plain += " or not output.inner.dtype.is_inexact"
+    yield f"if {is_plain}: return output"
     if len(stored) == 1:
         keeps, needs_site = ["rule.keeps_x", "rule.keeps_result"], "rule.needs_site"
     else:
         keeps, needs_site = [*(f"keeps_{it.name}" for it in stored), "keeps_result"], "needs_site"
         # A bool as an index takes longer than a number.
-        asked = "".join(f"[0 if {_variables(it.name)[1]} is None else 1]" for it in stored)
-        yield f"{', '.join([*keeps, needs_site])} = rule.saves{asked}"
+        requested = "".join(f"[0 if {_variables(it.name)[1]} is None else 1]" for it in stored)
+        yield f"{', '.join([*keeps, needs_site])} = rule.saves{requested}"
     saved = {it.name: f"{_variables(it.name)[0]} if {how} else None" for it, how in zip(stored, keeps, strict=False)}
     dims = ["dims"] if "dims" in signature.arguments else []
     parameters = f"{{{', '.join(f'{quoted(name)}: {name}' for name in names)}}}" if names else "NO_PARAMETERS"
     parts = _recorded_parts(method, saved, [*dims, parameters])
-    yield f"return record(made, rule, {', '.join(parts)}, made if {keeps[-1]} else None, {needs_site})"
+    yield f"return record(output, rule, {', '.join(parts)}, output if {keeps[-1]} else None, {needs_site})"
 
 
 def _ends(spec: Spec, method: Method) -> Iterator[str]:
@@ -267,9 +271,9 @@ def _ends(spec: Spec, method: Method) -> Iterator[str]:
         return
     # Only errors about overwritten values say where the op was called.
     ends = ["None", "False"] if result is None and not stored else [] if result is None else [result]
-    call = f"record({', '.join(['made', f'_{method.name}', *parts, *ends])})"
+    call = f"record({', '.join(['output', f'_{method.name}', *parts, *ends])})"
     if signature.returns == "tuple[Storage, ...]":
-        yield "made = results[0]"
+        yield "output = results[0]"
         yield f"first_result = {call}"
         functor = spec.functor(method, None)
         is_private = functor is not None and functor.per_row
@@ -279,7 +283,7 @@ def _ends(spec: Spec, method: Method) -> Iterator[str]:
         yield f"return (first_result, *{more}) if len(results) > 1 else (first_result,)"
     elif _gives_shape(method):
         # A user's op may make integers.
-        yield f"return ({call} if made.dtype.is_inexact else made), shape"
+        yield f"return ({call} if output.dtype.is_inexact else output), shape"
     else:
         yield f"return {call}"
 
@@ -337,8 +341,8 @@ def _made(method: Method) -> str:
     returns = method.signature.returns
     if returns == "None":
         return ""
-    several = {"tuple[Storage, ...]": "results = ", "tuple[Storage, Shape]": "made, shape = "}
-    return several.get(returns, "made = ") if _has_gradients(method) else "return "
+    several = {"tuple[Storage, ...]": "results = ", "tuple[Storage, Shape]": "output, shape = "}
+    return several.get(returns, "output = ") if _has_gradients(method) else "return "
 
 
 def _doc(method: Method) -> str:

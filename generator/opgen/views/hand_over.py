@@ -18,10 +18,10 @@ def hand_over(spec: Spec, method: Method) -> Iterator[str]:
         return
     names = written_elsewhere(method) if method.holds_blocks else []
     names += [it.name for it in method.operands if it.name not in ("self", *names) and not it.is_of_blocks]
-    asked = [*["self.is_wrapped"] * (not method.holds_blocks), *(_asks(method, name) for name in names)]
+    conditions = [*["self.is_wrapped"] * (not method.holds_blocks), *(_asks(method, name) for name in names)]
     call = f"self.recorded.{method.name}({', '.join(['self', *method.signature.arguments])})"
     statement = f"{call}; return" if method.signature.returns == "None" else f"return {call}"
-    yield f"if {' or '.join(asked)}: {statement}"
+    yield f"if {' or '.join(conditions)}: {statement}"
 
 
 def written_storage(method: Method) -> str | None:

@@ -258,7 +258,7 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
         else "",
         available=" + ".join(f"(Stage >= {value.stage})" if value.stage else "1" for value in stages.values),
         statements=statements(
-            {f"made[{index}]": node for index, node in enumerate(stages.nodes[-1])},
+            {f"outputs[{index}]": node for index, node in enumerate(stages.nodes[-1])},
             are_of_elements=not functor.per_row,
         ),
     )

@@ -65,7 +65,7 @@ def kernels_constants(spec: Spec) -> View:
         rows.append(View(made_from=made_from, name=name, python_name=name.upper(), doc=doc, comment=in_cpp,
                          value=value, by_bytes=by_bytes))  # fmt: skip
     every = [kind for kind in spec.functors.values() if kind.name not in (ROW, ROW_GRADIENT)]
-    most = max((kind.most_operands for kind in every), default=1) + max((kind.max_results for kind in every), default=1)
+    most = max((kind.max_operands for kind in every), default=1) + max((kind.max_results for kind in every), default=1)
     kinds = [
         kind
         for kind in spec.functors.values()
@@ -76,7 +76,7 @@ def kernels_constants(spec: Spec) -> View:
     reductions = [functor for functor in spec.reductions if of_rows and is_joined(functor)]
     return View(
         max_rank=spec.package.max_rank,
-        most_operands=most,
+        max_operands=most,
         constants=rows,
         structs={
             **{functor.name: camel(functor.name) for kind in kinds for functor in kind.functors},
@@ -135,8 +135,8 @@ def _group(group: FieldGroup, fields: Sequence[Field]) -> View:
 def _tuple(described: TupleType) -> View:
     rows = []
     for index, (name, (kind, _)) in enumerate(described.items.items()):
-        held = f"{camel(kind.strip('[]'))}Items"
-        cpp, read, python = ITEM_TYPES.get(kind, (f"List<{held}>", f"List<{held}>({{}})", f"tuple[{held}, ...]"))
+        record = f"{camel(kind.strip('[]'))}Items"
+        cpp, read, python = ITEM_TYPES.get(kind, (f"List<{record}>", f"List<{record}>({{}})", f"tuple[{record}, ...]"))
         item = read.format(f"PyTuple_GetItem(items, {index})")
         rows.append((f"{name}: {python}", f"{cpp} {name} = {item};"))
     doc = described.doc

@@ -188,10 +188,11 @@ def _rows(spec: Spec, kind: FunctorKind, functor: Functor, joining: Mapping[str,
         finish = f"lambda {', '.join(['x', *words, *functor.parameters])}: {text}"
     if other is not None:
         rows_of_other = _rows(spec, kind, other, joining)
-    accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, functor.result))
-    joined = joining[text_of(reduction.combine.node)]
+    dtypes = reduction.accumulate, functor.result
+    accumulate, result_dtype = (f"DType.{name.upper()}" if name else "None" for name in dtypes)
+    combine = joining[text_of(reduction.combine.node)]
     of_rows = f"{rows_of_other}, {reads_unit(reduction)}"
-    return f"Monoid({joined}, {identity}, {element}, {accumulate}, {kept}, {finish}, {of_rows})"
+    return f"Monoid({combine}, {identity}, {element}, {accumulate}, {result_dtype}, {finish}, {of_rows})"
 
 
 def _literal(operand: str) -> Callable[[str], str]:
@@ -247,8 +248,8 @@ def _along_dim(name: str, arguments: Sequence[str], *, is_widened: bool = False,
         *([] if is_pair else ["if live_autocasts: (self,) = extensions.widened(self)"]),
         *(["of = self._widened_integers()"] if is_widened else []),
         f"layout = {of}._layout",
-        f"{'values, positions' if is_pair else 'made'} = {of}._storage.{name}({call})",
-        f"return {of}._like(values), {of}._like(positions)" if is_pair else f"return {of}._like(made)",
+        f"{'values, positions' if is_pair else 'output'} = {of}._storage.{name}({call})",
+        f"return {of}._like(values), {of}._like(positions)" if is_pair else f"return {of}._like(output)",
     ]
     return "\n        ".join(lines)
 
@@ -261,8 +262,8 @@ def _number_of_row(name: str, arguments: Sequence[str]) -> str:
         "if live_autocasts: (self,) = extensions.widened(self)",
         "layout = self._layout",
         f"dim = layout.shape.dim({quoted(name)}, dim)",
-        f"made, *_ = self._storage.{name}({call})",
-        "return self._of_each_row(made, dim)",
+        f"output, *_ = self._storage.{name}({call})",
+        "return self._of_each_row(output, dim)",
     ]
     return "\n        ".join(lines)
 
@@ -308,9 +309,9 @@ def tensor_methods(spec: Spec) -> View:
         elif functor is not None and functor.is_of_rows and len(method.operands) == 1:
             body = _along_dim(method.name, [*functor.parameters])
         elif functor is not None and functor.is_of_rows:
-            given = ", ".join(["dim", "axis", *functor.parameters])
+            dim_parameters = ", ".join(["dim", "axis", *functor.parameters])
             operands = [f"{name}={name}" for name in functor.operands[1:]]
-            arguments = ", ".join([quoted(front.name), f"self._storage.{method.name}", given, *operands])
+            arguments = ", ".join([quoted(front.name), f"self._storage.{method.name}", dim_parameters, *operands])
             body = f"return self._of_rows({arguments})"
         elif method.body is not None:
             body = tensor_call(spec, method)

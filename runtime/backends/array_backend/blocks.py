@@ -1,4 +1,4 @@
-"""Weights in blocks on backends of array libraries."""
+"""Block-quantized weights on backends of array libraries."""
 
 from __future__ import annotations
 

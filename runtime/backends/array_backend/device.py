@@ -54,7 +54,7 @@ class ArrayDevice(LibraryDevice):
             return int(cls.library.device_count())
 
     @classmethod
-    def examine(cls) -> Iterator[Finding]:
+    def diagnose(cls) -> Iterator[Finding]:
         yield from modules(cls.modules, cls.requires)
         try:
             names = cls._names()

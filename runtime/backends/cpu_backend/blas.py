@@ -26,7 +26,7 @@ def threads() -> AbstractContextManager[Any]:
     return _controller().limit(limits=count) if count else nullcontext()
 
 
-def examine() -> Iterator[Finding]:
+def diagnose() -> Iterator[Finding]:
     """Yield the libraries that are loaded, with their versions."""
     for library in _libraries().info():
         text = " ".join(filter(None, [library["internal_api"], library.get("version"), library.get("architecture")]))

@@ -48,11 +48,11 @@ class CpuDevice(ArrayDevice, HostDevice):
     prompt_piece: ClassVar = 256
 
     @classmethod
-    def examine(cls) -> Iterator[Finding]:
-        yield from super().examine()
-        yield from blas.examine()
-        yield from host_libraries.examine()
-        yield from Onednn.examine()
+    def diagnose(cls) -> Iterator[Finding]:
+        yield from super().diagnose()
+        yield from blas.diagnose()
+        yield from host_libraries.diagnose()
+        yield from Onednn.diagnose()
 
     @cached_property
     def kernels(self) -> HostKernels | None:
@@ -96,8 +96,8 @@ class CpuDevice(ArrayDevice, HostDevice):
         with np.errstate(all="ignore"):
             return super().call(function, *arguments)
 
-    def beside(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:
-        return group.host.beside(call)
+    def run_async(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:
+        return group.host.run_async(call)
 
     def note(self, op: str, indexes: Array, is_wrong: Array, size: int) -> None:
         """Raise InvalidIndex for the first of the indexes that is wrong, if any is."""

@@ -81,8 +81,8 @@ class _OnlyCall(NamedTuple):
                 parameters.append(argument)
         call = KernelCall(device, launch, positions)
         results, scratch = program.buffers, program.released[-1]
-        made = [*map(_memory_of, results), *scratch]
-        if [*call.new] != made and (len(call.new) != len(made) or call.new.keys() != set(made)):
+        outputs = [*map(_memory_of, results), *scratch]
+        if [*call.new] != outputs and (len(call.new) != len(outputs) or call.new.keys() != set(outputs)):
             return None
         if len(scratch) > 1 or call.divided:
             return None
@@ -179,12 +179,12 @@ class _Compiler(HostCompiler):
                 self._storage_of(memory)
             call = KernelCall(self._device, step, {}, self._storages)
         scratch = [memory for memory in call.new if memory in released][:1]
-        made = [memory for memory in call.new if memory not in scratch]
-        plan = call.plan(list(map(self._buffer, made)), list(map(_scratch, scratch)), len(made) > 1)
+        outputs = [memory for memory in call.new if memory not in scratch]
+        plan = call.plan(list(map(self._buffer, outputs)), list(map(_scratch, scratch)), len(outputs) > 1)
         operands = [*(self._storages[memory] for memory in call.positions), *map(self._text, call.taken)]
         text = f"{self._constant(plan)}({', '.join(operands)})"
-        if made:
-            text = f"{', '.join(map(self._name, made))} = {text}"
+        if outputs:
+            text = f"{', '.join(map(self._name, outputs))} = {text}"
         self._lines.append(text)
 
     def _text(self, value: Any) -> str:

@@ -36,9 +36,9 @@ def find() -> dict[str, ctypes.CDLL] | None:
     # A package may have none.
     if get_threads() == 0 or not FAMILIES:
         return None
-    found = _shipped()
-    if found is not None:
-        return found[1]
+    shipped = _shipped()
+    if shipped is not None:
+        return shipped[1]
     try:
         libraries = _compiled()
         if libraries is not None:
@@ -74,8 +74,8 @@ def _compiled() -> dict[str, ctypes.CDLL] | None:
         missing = [family for family, code in codes.items() if code is None]
         return None if missing else load({family: code for family, code in codes.items() if code is not None})
     except OSError as error:
-        mend = "set TMPDIR to a folder that programs may run from"
-        raise CannotCompile(f"what was compiled does not load: {error}; {mend}") from error
+        fix = "set TMPDIR to a folder that programs may run from"
+        raise CannotCompile(f"what was compiled does not load: {error}; {fix}") from error
 
 
 def _in_cache(compiler: HostCompiler) -> tuple[str | None, dict[str, bytes | None]]:
@@ -83,7 +83,7 @@ def _in_cache(compiler: HostCompiler) -> tuple[str | None, dict[str, bytes | Non
     target = compiler.known_target()
     if target is None:
         return None, dict.fromkeys(FAMILIES)
-    return target, {family: current(target, family) or compiler.kept(family, target) for family in FAMILIES}
+    return target, {family: current(target, family) or compiler.cached(family, target) for family in FAMILIES}
 
 
 def _compile_in_background() -> str:
@@ -105,30 +105,30 @@ def _compiler_path() -> str | None:
     return next((compiler.path for target in TARGETS for compiler in compilers(target)), None)
 
 
-def examine() -> Iterator[Finding]:
+def diagnose() -> Iterator[Finding]:
     """Report which kernels there are, and what compiles those that are missing. Nothing is compiled."""
     if get_threads() == 0:
         yield Finding("kernels", None, "NumPy does everything, as TALLOW_THREADS=0 says")
         return
-    found = _shipped()
-    if found is not None:
-        yield Finding("kernels", True, f"built ahead for {found[0]}, {get_threads()} threads")
+    shipped = _shipped()
+    if shipped is not None:
+        yield Finding("kernels", True, f"built ahead for {shipped[0]}, {get_threads()} threads")
         return
     built = [target for target in TARGETS if code_object.path_of(target, POOL).is_file()]
     stale = [target for target in built if not all(current(target, family) for family in FAMILIES)]
     if stale:
-        mend = "they are compiled anew in the background; in a checkout run 'opgen compile --host'"
-        yield Finding("kernels built ahead", False, f"out of date for {', '.join(stale)}: sources have changed", mend)
+        fix = "they are compiled anew in the background; in a checkout run 'opgen compile --host'"
+        yield Finding("kernels built ahead", False, f"out of date for {', '.join(stale)}: sources have changed", fix)
     else:
         state = f"none for this machine, only for {', '.join(built)}" if built else "none in the package"
         yield Finding("kernels built ahead", None, state)
     try:
-        yield _examine_cache()
+        yield _diagnose_cache()
     except CannotCompile as error:
         yield Finding("kernels", False, f"NumPy computes: {error}")
 
 
-def _examine_cache() -> Finding:
+def _diagnose_cache() -> Finding:
     """Report the kernels that are compiled on this machine. Raises CannotCompile where none can be."""
     cache = background.open_cache()
     target, codes = _in_cache(HostCompiler(cache))
@@ -141,6 +141,6 @@ def _examine_cache() -> Finding:
         return Finding("kernels", None, f"{path} compiles them at this moment; programs that start later have them")
     reason = background.failure(cache)
     if reason is not None:
-        mend = "the next try is in a day, or when a compiler changes"
-        return Finding("kernels", False, f"NumPy computes: {reason}", mend)
+        fix = "the next try is in a day, or when a compiler changes"
+        return Finding("kernels", False, f"NumPy computes: {reason}", fix)
     return Finding("kernels", None, f"not compiled yet; {path} does it in the background as soon as a program computes")

@@ -64,7 +64,7 @@ class KernelCall:
             kind = type(value)
             if kind is int:
                 continue
-            fields[number], place = 0, offsets[number]
+            fields[number], offset = 0, offsets[number]
             if kind is Address or kind is Snapshot:
                 memory = value.memory
                 position = positions.get(memory)
@@ -73,25 +73,25 @@ class KernelCall:
                 if position is not None:
                     if kind is Snapshot:
                         self._unaliased += (_unaliased(value, len(self._sources), positions),)
-                    self._sources += (SourceItems(place, value.offset, position),)
+                    self._sources += (SourceItems(offset, value.offset, position),)
                 elif type(memory) is Constant:
                     self._tables += (memory.array,)
                     fields[number] = address_of_array(memory.array) + value.offset
                 else:
                     if value.offset or memory in new:
                         self.divided.append(memory)
-                    new[memory] = place
+                    new[memory] = offset
             elif kind is Threads:
-                self._threads = place
+                self._threads = offset
                 fields[number] = 1
             elif kind is Function:
                 fields[number] = kernels.address(value.family, value.name)
             elif kind is Size:
                 self._sizes += ((number, value),)
             elif kind is IndexRecord:
-                self._wrong += (WrongIndexItems(place, value.fail),)
+                self._wrong += (WrongIndexItems(offset, value.fail),)
             else:
-                self._number_items += (NumberItems(place),)
+                self._number_items += (NumberItems(offset),)
                 self.numbers.append(value)
         self._compute, self.taken = _as_taken(self.numbers) if self.numbers else (None, [])
         """The compute dtype of the numbers that the call takes, and these."""
@@ -110,13 +110,13 @@ class KernelCall:
         made = tuple([self._items(each, count) for each in results])
         plan: Plan = kernels.call(CallItems(
             shared=kernels.shared, kernel=kernels.address(launch.family, launch.kernel),
-            arguments=launch.arguments.struct.pack(*fields), threads_place=self._threads,
+            arguments=launch.arguments.struct.pack(*fields), threads_field_offset=self._threads,
             is_brief=max([sized_number(launch.work, count), *[each.length for each in made]]) <= BRIEF,
             makes_tuple=makes_tuple, device=self._device, compute=compute,
             compute_bytes=compute.itemsize if is_own and compute is not None else 0,
             results=made, scratch=tuple([self._items(each, count) for each in scratch]) if scratch else (),
             sources=self._sources, unaliased=self._unaliased, stored=len(self.positions),
-            numbers=self._number_items, wrong=self._wrong, kept=self._tables,
+            numbers=self._number_items, wrong=self._wrong, keep_alive=self._tables,
         ))  # fmt: skip
         return plan
 

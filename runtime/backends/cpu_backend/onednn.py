@@ -172,7 +172,7 @@ class Onednn:
         return cls(library)
 
     @classmethod
-    def examine(cls) -> Iterator[Finding]:
+    def diagnose(cls) -> Iterator[Finding]:
         """Whether the library is here; kernels and NumPy do its work where it is not."""
         if get_threads() == 0:
             return
@@ -180,8 +180,8 @@ class Onednn:
             text = "libdnnl.so.3, for products and convolutions of bf16, f16 and f32"
             yield Finding("oneDNN", True, text, files=library_files("dnnl"))
         else:
-            mend = "pip install onednn-cpu-gomp for quicker products and convolutions on x86-64"
-            yield Finding("oneDNN", None, "libdnnl.so.3 is not installed", mend)
+            advice = "pip install onednn-cpu-gomp for quicker products and convolutions on x86-64"
+            yield Finding("oneDNN", None, "libdnnl.so.3 is not installed", advice)
 
     @classmethod
     def _lose(cls) -> None:
@@ -194,17 +194,17 @@ class Onednn:
         Operands are source, weights, a bias if there is one, and those of posts. The function returns False in a
         forked process. None where oneDNN has no quick way to it.
         """
-        made = {get_threads(): self._compiled(problem)}
-        if made[get_threads()] is None:
+        by_threads = {get_threads(): self._compiled(problem)}
+        if by_threads[get_threads()] is None:
             return None
 
         def solve(*addresses: int) -> bool:
             if Onednn.is_forked:
                 return False
             threads = get_threads()
-            compiled = made.get(threads)
+            compiled = by_threads.get(threads)
             if compiled is None:
-                compiled = made[threads] = self._compiled(problem)
+                compiled = by_threads[threads] = self._compiled(problem)
                 assert compiled is not None, "what threads do not change"
             compiled.run(threads, addresses)
             return True
@@ -231,9 +231,9 @@ class Onednn:
 
     def make(self, name: str, *arguments: Any) -> ctypes.c_void_p:
         """Call a function and return the handle that it writes to its first argument."""
-        made = ctypes.c_void_p()
-        self.call(name, ctypes.byref(made), *arguments)
-        return made
+        handle = ctypes.c_void_p()
+        self.call(name, ctypes.byref(handle), *arguments)
+        return handle
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function that is not to fail."""
@@ -260,7 +260,7 @@ class _Compiled:
         self._steps: list[_Step] = []
         # The layouts of all memory, in the order of the addresses first.
         self._layouts: dict[str, ctypes.c_void_p] = {}
-        self._given: list[str] = []
+        self._arguments: list[str] = []
         # Threads of Python that call at once have memory of their own.
         self._free: list[_Workspace] = []
 
@@ -270,8 +270,8 @@ class _Compiled:
         for name, (memory, dtype) in there.items():
             what = "dnnl_memory_desc_create_with_strides"
             dims, strides = (_numbers(each) for each in memory)
-            self._layouts[name] = self._made("memory_desc", what, len(memory.dims), dims, _DTYPES[dtype], strides)
-        self._given = list(there)
+            self._layouts[name] = self._create("memory_desc", what, len(memory.dims), dims, _DTYPES[dtype], strides)
+        self._arguments = list(there)
         described = self._chosen(problem, there, self._attributes(problem))
         if described is None:
             return False
@@ -292,11 +292,11 @@ class _Compiled:
         return True
 
     def _attributes(self, problem: Problem | None = None) -> ctypes.c_void_p:
-        attributes = self._made("primitive_attr", "dnnl_primitive_attr_create")
+        attributes = self._create("primitive_attr", "dnnl_primitive_attr_create")
         self._onednn.call("dnnl_primitive_attr_set_fpmath_mode", attributes, _STRICT)
         self._onednn.call("dnnl_primitive_attr_set_scratchpad_mode", attributes, _OWN_SCRATCHPAD)
         if problem is not None and problem.posts:
-            chain = self._made("post_ops", "dnnl_post_ops_create")
+            chain = self._create("post_ops", "dnnl_post_ops_create")
             for index, (op, memory, dtype) in enumerate(problem.posts):
                 # oneDNN reads what has all elements in its own layout of the result.
                 is_free = problem.window is not None and memory.dims == problem.result.dims
@@ -333,24 +333,24 @@ class _Compiled:
         engine = self._onednn.engine
         if problem.window is None:
             layouts = [self._layouts.get(name) for name in ("source", "weights", "bias", "result")]
-            return self._made("primitive_desc", "dnnl_matmul_primitive_desc_create", engine, *layouts, attributes)
+            return self._create("primitive_desc", "dnnl_matmul_primitive_desc_create", engine, *layouts, attributes)
         source, weights, result = (self._any(*there[name]) for name in ("source", "weights", "result"))
         stride, dilation, before, after = problem.window
         steps = [_numbers(each) for each in (stride, [size - 1 for size in dilation], before, after)]
         algorithm = _ALGORITHMS[problem.name]
         if problem.name == _OF_WEIGHT:
-            return self._made(
+            return self._create(
                 "primitive_desc", "dnnl_convolution_backward_weights_primitive_desc_create",
                 engine, algorithm, source, result, None, weights, *steps, None, attributes,
             )  # fmt: skip
-        return self._made(
+        return self._create(
             "primitive_desc", f"dnnl_{problem.name}_forward_primitive_desc_create",
             engine, kind, algorithm, source, weights, None, result, *steps, attributes,
         )  # fmt: skip
 
     def _any(self, memory: Memory, dtype: DType) -> ctypes.c_void_p:
         what = "dnnl_memory_desc_create_with_tag"
-        return self._made("memory_desc", what, len(memory.dims), _numbers(memory.dims), _DTYPES[dtype], _ANY_LAYOUT)
+        return self._create("memory_desc", what, len(memory.dims), _numbers(memory.dims), _DTYPES[dtype], _ANY_LAYOUT)
 
     def _implementation(self, described: ctypes.c_void_p) -> str:
         name = ctypes.c_char_p()
@@ -362,7 +362,7 @@ class _Compiled:
 
     def _reorder(self, source: str, target: str) -> None:
         engine, attributes = self._onednn.engine, self._attributes()
-        described = self._made(
+        described = self._create(
             "primitive_desc", "dnnl_reorder_primitive_desc_create",
             self._layouts[source], engine, self._layouts[target], engine, attributes,
         )  # fmt: skip
@@ -371,20 +371,20 @@ class _Compiled:
     def _add(self, name: str, described: ctypes.c_void_p, arguments: list[tuple[int, str]]) -> None:
         scratchpad = f"scratchpad of {name}"
         self._layouts[scratchpad] = self._queried(described, _SCRATCHPAD_LAYOUT)
-        primitive = self._made("primitive", "dnnl_primitive_create", described)
+        primitive = self._create("primitive", "dnnl_primitive_create", described)
         self._steps.append(_Step(primitive, (*arguments, (_SCRATCHPAD, scratchpad))))
 
-    def _made(self, kind: str, function: str, *arguments: Any) -> ctypes.c_void_p:
-        made = self._onednn.make(function, *arguments)
-        self._owned.append((kind, made))
-        return made
+    def _create(self, kind: str, function: str, *arguments: Any) -> ctypes.c_void_p:
+        handle = self._onednn.make(function, *arguments)
+        self._owned.append((kind, handle))
+        return handle
 
     def run(self, threads: int, addresses: Sequence[int]) -> None:
         """Solve the problem for operands at the addresses."""
         try:
             workspace = self._free.pop()
         except IndexError:
-            workspace = _Workspace(self._onednn, self._steps, self._layouts, self._given)
+            workspace = _Workspace(self._onednn, self._steps, self._layouts, self._arguments)
         # Most often OpenMP has them already.
         if self._library.omp_get_max_threads() == threads:
             workspace.run(addresses)
@@ -394,40 +394,40 @@ class _Compiled:
         self._free.append(workspace)
 
     def __del__(self) -> None:
-        for kind, made in reversed(self._owned):
-            getattr(self._library, f"dnnl_{kind}_destroy")(made)
+        for kind, handle in reversed(self._owned):
+            getattr(self._library, f"dnnl_{kind}_destroy")(handle)
 
 
 class _Workspace:
     """The workspace of one call at a time: its own memory, and a stream."""
 
     def __init__(
-        self, onednn: Onednn, steps: Sequence[_Step], layouts: dict[str, ctypes.c_void_p], given: Sequence[str]
+        self, onednn: Onednn, steps: Sequence[_Step], layouts: dict[str, ctypes.c_void_p], arguments: Sequence[str]
     ) -> None:
         self._library = onednn.library
         self._stream = onednn.make("dnnl_stream_create", onednn.engine, _IN_ORDER)
-        self._kept: list[Array] = []
+        self._buffers: list[Array] = []
         self._memories: dict[str, ctypes.c_void_p] = {}
         for name, layout in layouts.items():
-            address = 0 if name in given else self._room(self._library.dnnl_memory_desc_get_size(layout))
+            address = 0 if name in arguments else self._allocate(self._library.dnnl_memory_desc_get_size(layout))
             self._memories[name] = onednn.make("dnnl_memory_create", layout, onednn.engine, address)
-        self._given = [self._memories[name] for name in given]
+        self._arguments = [self._memories[name] for name in arguments]
         self._calls = []
         for step in steps:
             listed = [_Argument(argument, self._memories[name]) for argument, name in step.arguments]
             self._calls.append((step.primitive, self._stream, len(listed), (_Argument * len(listed))(*listed)))
 
-    def _room(self, nbytes: int) -> int:
-        room = np.empty(nbytes + _ALIGNMENT, np.uint8)
-        self._kept.append(room)
-        address: int = room.__array_interface__["data"][0]
+    def _allocate(self, nbytes: int) -> int:
+        buffer = np.empty(nbytes + _ALIGNMENT, np.uint8)
+        self._buffers.append(buffer)
+        address: int = buffer.__array_interface__["data"][0]
         return -(-address // _ALIGNMENT) * _ALIGNMENT
 
     def run(self, addresses: Sequence[int]) -> None:
         """Execute all steps."""
-        place = self._library.dnnl_memory_set_data_handle
-        for memory, address in zip(self._given, addresses, strict=True):
-            place(memory, address)
+        set_data = self._library.dnnl_memory_set_data_handle
+        for memory, address in zip(self._arguments, addresses, strict=True):
+            set_data(memory, address)
         execute = self._library.dnnl_primitive_execute
         for call in self._calls:
             if status := execute(*call):

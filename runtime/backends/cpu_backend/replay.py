@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Replay:
     """A recording of a thread's calls with storages of the CPU in a `with` block, replayed with the same storages.
 
-    The block is left with what it made, and a replay writes what it makes then to the same storages. A block is `whole`
+    The block returns its results, and a replay overwrites the same storages. A block is `complete`
     if all of its calls are like earlier ones: else some were made without a plan.
     """
 
@@ -27,14 +27,14 @@ class Replay:
         self._runs: list[tuple[Plan, tuple[Any, ...], Any]] = []
         self._calls: list[tuple[Key, OpCall]] = []
         self._observation = ExitStack()
-        self.whole = False
+        self.complete = False
 
     def __enter__(self) -> None:
-        self.whole, self._thread = True, threading.get_ident()
+        self.complete, self._thread = True, threading.get_ident()
         self._observation.enter_context(self._device.plans.observed_by(self))
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self.whole &= kind is None
+        self.complete &= kind is None
         self._thread = 0
         self._observation.close()
 
@@ -47,7 +47,7 @@ class Replay:
             result = plan(*operands)
             if threading.get_ident() == self._thread:
                 # None is of a call that leaves its work to another one.
-                self.whole &= own is not None and result is not None
+                self.complete &= own is not None and result is not None
                 self._runs.append((own or plan, operands, result))
                 self._calls.append((key, call))
             return result

@@ -1,1 +1,1 @@
-"""What is of CUDA alone: its driver, its compiler and its libraries."""
+"""The CUDA backend: its driver, its compiler and its libraries."""

@@ -37,7 +37,7 @@ def let_kernels_begin_early(
 
 
 def _newest(binding: Any, name: str) -> Any:
-    """The function that knows data of edges: cuda-python 12 has it beside an older one, 13 in its place."""
+    """The function that knows data of edges: cuda-python 12 has it next to an older one, 13 instead of that."""
     return getattr(binding, f"{name}_v2", None) or getattr(binding, name)
 
 

@@ -55,10 +55,10 @@ class GpuDevice(GpuBase):
         return super().open(ordinal)
 
     @classmethod
-    def examine(cls) -> Iterator[Finding]:
-        from .examination import examine
+    def diagnose(cls) -> Iterator[Finding]:
+        from .examination import diagnose
 
-        return examine(cls)
+        return diagnose(cls)
 
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)
@@ -121,7 +121,7 @@ class GpuDevice(GpuBase):
             capture.refuse(self.driver, what, advice)
 
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[GpuStorage]:
-        # When this returns nothing is read any more, and what the device is given from now on finds the elements there.
+        # When this returns, all reads are done, and work that is enqueued from now on sees the elements.
         from .driver.loader import Upload
 
         self.refuse_in_capture("loading", "load the tensors before the capture")
@@ -197,12 +197,12 @@ class GpuDevice(GpuBase):
         """
         return self._runtime.user_kernels.get(self, name, module, source, options, signature)
 
-    def beside(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:
+    def run_async(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:
         from .libraries.collectives import Collectives
 
         kinds = self.library_classes().items()
         library = next((getattr(self, name) for name, kind in kinds if issubclass(kind, Collectives)), None)
-        return super().beside(group, call) if library is None else library.beside(call)
+        return super().run_async(group, call) if library is None else library.run_async(call)
 
     def library(self, open_library: Callable[[GpuDriver, CachingAllocator], Opened | None]) -> Opened | None:
         return self._runtime.library(open_library)

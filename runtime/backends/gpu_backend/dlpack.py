@@ -42,8 +42,8 @@ class _Lent:
 def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) -> object:
     """A capsule with the elements that `layout` reaches, or a copy of them; it keeps them until its taker is done.
 
-    What `stream`, a handle of the vendor's, is given from now on waits for what is enqueued here; None is the default
-    stream, and -1 leaves the order of things to the taker.
+    Work that is enqueued in `stream`, a handle of the vendor's, from now on waits for what is enqueued here; None is
+    the default stream, and -1 leaves the order of things to the taker.
     """
     if copy:
         storage, layout = storage.device.run(fresh, Operand(storage, layout)), Layout.contiguous(layout.shape)
@@ -64,12 +64,12 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
         else:
             driver.synchronize_device()
 
-    # NumPy's capsules are taken apart in C, at any time and by any thread; a function of Python could not be, least of
+    # NumPy's capsules are freed in C, at any time and by any thread; a function of Python could not be, least of
     # all while an exception is under way. NumPy never looks at the elements, so they may as well be on the device.
     capsule = np.asarray(_Lent(storage, layout, give_back)).__dlpack__()
     storage.share()
     tensor = said_by(capsule)
-    assert tensor is not None, "nobody has taken it"
+    assert tensor is not None, "the capsule is unused"
     tensor.device = DeviceOf(storage.device.dlpack, storage.device.ordinal)
     tensor.dtype = DataType(*facts, 1)
     return capsule
@@ -112,7 +112,7 @@ def take(device: GpuBase, source: Any) -> tuple[GpuStorage, Layout]:
     count = reach if math.prod(shape) else 0
     begin = (tensor.data or 0) + tensor.byte_offset
     _require_memory(device, tensor.device, begin, count)
-    # From here on the capsule does nothing at its end, and what it held is ours to give back.
+    # From here on the capsule does nothing at its end, and its memory is ours to release.
     rename(capsule, TAKEN)
 
     def give_back() -> None:
@@ -127,20 +127,20 @@ def take(device: GpuBase, source: Any) -> tuple[GpuStorage, Layout]:
     return device.storage_class(device, dtype, count, memory), layout
 
 
-def _require_memory(device: GpuBase, told: DeviceOf, address: int, count: int) -> None:
+def _require_memory(device: GpuBase, stated: DeviceOf, address: int, count: int) -> None:
     """Refuse what the capsule says is elsewhere, and what is elsewhere whatever it says: kernels would fault."""
-    place, own = (told.type, told.ordinal), (device.dlpack, device.ordinal)
-    if place != own:
-        raise InvalidArgument("from_dlpack", f"the capsule is of device {place} of DLPack, and its source of {own}")
+    expected, own = (stated.type, stated.ordinal), (device.dlpack, device.ordinal)
+    if expected != own:
+        raise InvalidArgument("from_dlpack", f"the capsule is of device {expected} of DLPack, and its source of {own}")
     if count and not device.driver.holds(address):
         reason = f"the capsule's memory, at {address:#x}, is not that of {device.driver.label}, whose it says it is"
         raise InvalidArgument("from_dlpack", f"{reason}; copy the tensor to the device first")
 
 
-def _dtype_of(given: DataType) -> DType:
-    found = given.dtype
-    if found is None:
-        reason = f"no dtype for DLPack's code {given.code} with {given.bits} bits and {given.lanes} lanes"
-        known = ", ".join(dtype.value for dtype in DType)
+def _dtype_of(data_type: DataType) -> DType:
+    dtype = data_type.dtype
+    if dtype is None:
+        reason = f"no dtype for DLPack's code {data_type.code} with {data_type.bits} bits and {data_type.lanes} lanes"
+        known = ", ".join(each.value for each in DType)
         raise InvalidArgument("from_dlpack", f"{reason}; convert the tensor to one of {known}")
-    return found
+    return dtype

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .gpu_base import GpuBase
 
 
-def examine(device_class: type[GpuBase]) -> Iterator[Finding]:
+def diagnose(device_class: type[GpuBase]) -> Iterator[Finding]:
     """Yield modules, runtime, devices, what the driver says of the first, compiler, kernels, cache and libraries."""
     yield from modules(device_class.modules, device_class.requires)
     runtime = _attempt("runtime", device_class.runtime_version)
@@ -32,7 +32,7 @@ def examine(device_class: type[GpuBase]) -> Iterator[Finding]:
     driver = device.driver
     yield runtime._replace(files=library_files(*driver.runtime_libraries))
     yield Finding("devices", True, f"{device_class.device_count()}, the first one {device.description}")
-    yield from driver.examine()
+    yield from driver.diagnose()
     compiler = _attempt("compiler", lambda: driver.compiler_version)
     compiler = compiler._replace(files=library_files(driver.compiler.calls.LIBRARY))
     families = [family for family in FAMILIES if device.kernels.has(family)]
@@ -46,7 +46,7 @@ def examine(device_class: type[GpuBase]) -> Iterator[Finding]:
         yield compiler
         state = f"{built} of {len(families)} families are built ahead for {driver.target}; the others are compiled"
         yield Finding("kernels", None if compiler.is_present else False, f"{state} at their first use")
-    yield Finding("cache", trouble is None, trouble or f"kernels that were compiled are kept in {cache_folder()}")
+    yield Finding("cache", trouble is None, trouble or f"kernels that were compiled are cached in {cache_folder()}")
     for name, library in device_class.library_classes().items():
         try:
             is_present = getattr(device, name) is not None
@@ -61,7 +61,7 @@ def examine(device_class: type[GpuBase]) -> Iterator[Finding]:
 
 
 def _attempt(part: str, look: Callable[[], str]) -> Finding:
-    """What a look gives, or why it fails."""
+    """Return the result of a check, or why it fails."""
     try:
         return Finding(part, True, look())
     except TallowError as error:

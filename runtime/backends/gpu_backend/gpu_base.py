@@ -1,4 +1,4 @@
-"""A GPU as its storages, programs and graphs see it; `device.GpuDevice` is the rest of it."""
+"""The interface of a GPU that its storages, programs and graphs use; `device.GpuDevice` is the full class."""
 
 from __future__ import annotations
 

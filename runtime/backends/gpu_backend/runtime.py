@@ -95,13 +95,13 @@ _opening = threading.Lock()
 
 
 def runtime_of(device_class: type[GpuBase], ordinal: int) -> Runtime:
-    """The runtime of a device, made at the first use; BackendUnavailable or InvalidArgument where there is none."""
+    """The runtime of a device, created at the first use; BackendUnavailable or InvalidArgument where there is none."""
     fork.require_own()
     key = device_class, ordinal
-    found = _runtimes.get(key)
-    if found is None:
+    runtime = _runtimes.get(key)
+    if runtime is None:
         with _opening:
-            found = _runtimes.get(key)
-            if found is None:
-                found = _runtimes[key] = Runtime(device_class.open_driver(ordinal))
-    return found
+            runtime = _runtimes.get(key)
+            if runtime is None:
+                runtime = _runtimes[key] = Runtime(device_class.open_driver(ordinal))
+    return runtime

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .driver.gpu_driver import GpuDriver
     from .gpu_base import GpuBase
 
-_MEND: Final = "mend the source or the options"
+_FIX: Final = "fix the source or the options"
 # Name, module, source, options and signature.
 _Key: TypeAlias = tuple[str, str, str, tuple[str, ...], str | None]
 # So many bytes of parameters every device takes.
@@ -45,25 +45,25 @@ def pack(buffer, arguments):
 """
 _CONVERT_TENSOR: Final = """
     try:
-        storage, layout = a{place}._storage.inner, a{place}._layout
+        storage, layout = a{position}._storage.inner, a{position}._layout
     except AttributeError:
-        a{place} = convert{place}(a{place})
+        a{position} = convert{position}(a{position})
     else:
         if (
             type(storage) is storage_class
-            and storage.dtype is dtype{place}
+            and storage.dtype is dtype{position}
             and storage.device.driver is driver
             and layout._is_contiguous
             and not layout.start_offset
         ):
-            a{place} = storage.memory.address
+            a{position} = storage.memory.address
         else:
-            a{place} = convert{place}(a{place})"""
+            a{position} = convert{position}(a{position})"""
 _CONVERT_FLOAT: Final = """
-    if type(a{place}) is not float:
-        a{place} = convert{place}(a{place})"""
+    if type(a{position}) is not float:
+        a{position} = convert{position}(a{position})"""
 _CONVERT: Final = """
-    a{place} = convert{place}(a{place})"""
+    a{position} = convert{position}(a{position})"""
 
 
 class UserKernels:
@@ -91,11 +91,11 @@ class UserKernels:
         fork.require_own()
         with self._lock:
             files = files_of(source, key[3], headers())
-            # Without files it is found by its key alone from now on; with some that nobody knows, never again.
-            kept: object = key if files == () else (key, files) if files else object()
-            kernel = self._kernels.get(kept)
+            # Without files it is cached by its key alone; with unknown files it never matches again.
+            cache_key: object = key if files == () else (key, files) if files else object()
+            kernel = self._kernels.get(cache_key)
             if kernel is None:
-                kernel = self._kernels[kept] = self._found(device, files, *key)
+                kernel = self._kernels[cache_key] = self._found(device, files, *key)
         return kernel
 
     def _checked(self, name: str, module: str, source: str, options: Sequence[str], signature: str | None) -> _Key:
@@ -120,10 +120,10 @@ class UserKernels:
         signature: str | None,
     ) -> GpuKernel:
         declared = None if signature is None else parameters("compile", signature)
-        kept: object = object() if files is None else (module, source, options, files)
-        loaded = self._modules.get(kept)
+        cache_key: object = object() if files is None else (module, source, options, files)
+        loaded = self._modules.get(cache_key)
         if loaded is None:
-            loaded = self._modules[kept] = self._loaded(module, source, options, files)
+            loaded = self._modules[cache_key] = self._loaded(module, source, options, files)
         try:
             launcher = loaded.launcher(name, self._driver.queue)
         except InvalidKernel:
@@ -138,7 +138,7 @@ class UserKernels:
         try:
             return compiled(self._cache, self._driver, source, module, load, options, files)
         except CompilationFailed as error:
-            raise CompilationFailed(error.kernel, error.target, error.compiler, error.log, _MEND) from None
+            raise CompilationFailed(error.kernel, error.target, error.compiler, error.log, _FIX) from None
 
 
 class _Packed:
@@ -279,27 +279,28 @@ class GpuKernel(Kernel):
             "pack_into": self._packer.pack_into,
         }
         lines = []
-        for place, convert in enumerate(self._conversions):
-            names[f"convert{place}"] = convert
-            usual = None if self._declared is None else _usual(self._declared[place])
+        for position, convert in enumerate(self._conversions):
+            names[f"convert{position}"] = convert
+            usual = None if self._declared is None else _usual(self._declared[position])
             if isinstance(usual, DType):
-                names[f"dtype{place}"] = usual
-                lines.append(_CONVERT_TENSOR.format(place=place))
+                names[f"dtype{position}"] = usual
+                lines.append(_CONVERT_TENSOR.format(position=position))
             elif usual is not None:
-                lines.append(_CONVERT_FLOAT.format(place=place))
+                lines.append(_CONVERT_FLOAT.format(position=position))
             elif convert is not None:
-                lines.append(_CONVERT.format(place=place))
+                lines.append(_CONVERT.format(position=position))
         exec(
-            _PACK.format(arguments="".join(f"a{place}, " for place in range(self._count)), lines="".join(lines)), names
+            _PACK.format(arguments="".join(f"a{position}, " for position in range(self._count)), lines="".join(lines)),
+            names,
         )
         packing: Callable[[Any, Any], None] = names["pack"]
         return packing
 
-    def _conversion(self, place: int, parameter: Parameter) -> Callable[[Any], Any] | None:
-        """What makes an argument the number that `struct` packs for a parameter; None where that is the argument."""
-        op, name = self._op, self._named(place)
+    def _conversion(self, position: int, parameter: Parameter) -> Callable[[Any], Any] | None:
+        """The function that converts an argument for `struct`; None if none is needed."""
+        op, name = self._op, self._named(position)
         if parameter.is_pointer or parameter.type is None:
-            return self._address_conversion(place, parameter)
+            return self._address_conversion(position, parameter)
         code, dtype = parameter.type
         if dtype is not None and dtype.is_float:
             if code in "efd":
@@ -308,8 +309,8 @@ class GpuKernel(Kernel):
         # Of integers, `struct` takes what is one and the type holds.
         return (lambda value: argument.boolean(op, name, value)) if code == "?" else None
 
-    def _address_conversion(self, place: int, parameter: Parameter) -> Callable[[Any], int]:
-        op, name, driver, storage_class = self._op, self._named(place), self._driver, self._storage_class
+    def _address_conversion(self, position: int, parameter: Parameter) -> Callable[[Any], int]:
+        op, name, driver, storage_class = self._op, self._named(position), self._driver, self._storage_class
         expected = f"a Tensor, a Storage or an address, for {parameter.takes}"
         own = None if parameter.type is None else parameter.type.dtype
 
@@ -376,10 +377,10 @@ class GpuKernel(Kernel):
         x, y, z = (*given, 1, 1)[:3]
         return x, y, z
 
-    def _named(self, place: int) -> str:
+    def _named(self, position: int) -> str:
         """The name of the argument for a parameter in errors."""
-        declared = "" if self._declared is None else f" ({self._declared[place].text})"
-        return f"argument {place + 1}{declared}"
+        declared = "" if self._declared is None else f" ({self._declared[position].text})"
+        return f"argument {position + 1}{declared}"
 
     def _miscounted(self, arguments: Sequence[Any]) -> InvalidArgument:
         expected = "one struct, packed to bytes" if self._declared is None else f"({self.signature})"
@@ -387,9 +388,9 @@ class GpuKernel(Kernel):
 
     def _refusal(self, arguments: Sequence[Any]) -> InvalidArgument:
         """Which of the arguments `struct` cannot pack, and why."""
-        for place, parameter in enumerate(self._declared or ()):
-            name, code, convert = self._named(place), parameter.code, self._conversions[place]
-            value = arguments[place] if convert is None else convert(arguments[place])
+        for position, parameter in enumerate(self._declared or ()):
+            name, code, convert = self._named(position), parameter.code, self._conversions[position]
+            value = arguments[position] if convert is None else convert(arguments[position])
             try:
                 struct.pack(f"={code}", value)
             except OverflowError:

@@ -24,7 +24,7 @@ _AMD: Final = "0x1002"
 _GPU_CLASSES: Final = ("0x03", "0x12")
 
 
-def examine(target: str, root: Path = ROOT) -> Iterator[Finding]:
+def diagnose(target: str, root: Path = ROOT) -> Iterator[Finding]:
     """Yield the version of ROCm, and whether its libraries may lack kernels for a target."""
     version = rocm_version(root)
     if version is not None:
@@ -51,7 +51,7 @@ def rocm_version(root: Path = ROOT) -> str | None:
 
 
 def no_gpu(root: Path = ROOT) -> str:
-    """Return why the runtime finds no GPU, as far as files tell, and what to do."""
+    """Return why the runtime finds no GPU, as far as files show, and what to do."""
     if not sys.platform.startswith("linux"):
         return "ROCm's GPUs are used on Linux; check that rocminfo lists one"
     kfd, dri = root / "dev/kfd", root / "dev/dri"

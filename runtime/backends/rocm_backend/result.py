@@ -9,14 +9,14 @@ from ..gpu_backend.driver.error import LibraryError
 
 
 def value_of(call: str, result: tuple[Any, ...], advice: str) -> Any:
-    """The value, or values, that a call gives beside its status; LibraryError for a status that is an error."""
+    """The value, or values, that a call returns with its status; LibraryError for a status that is an error."""
     status, *values = result
     if status:
         raise LibraryError(call, status.name, advice)
     return tuple(values) if len(values) > 1 else values[0] if values else None
 
 
-def found(package: str, name: str, required: Iterable[str]) -> Any | None:
+def load_optional(package: str, name: str, required: Iterable[str]) -> Any | None:
     """The binding of a library; None where it, the library or a function of that is missing."""
     try:
         library = getattr(__import__(package, fromlist=[name]), name)
@@ -26,7 +26,7 @@ def found(package: str, name: str, required: Iterable[str]) -> Any | None:
 
 
 class Functions(NamedTuple):
-    """The functions of a library, by what their names have behind a prefix."""
+    """The functions of a library, by their names without a prefix."""
 
     prefix: str
     library: Any

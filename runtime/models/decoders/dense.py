@@ -1,11 +1,11 @@
-"""What dense decoders have in common: their tensors, and a layer or its second half."""
+"""Parts that dense decoders share: their tensors, and a layer or its second half."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, attention, gated_linear, joined_linear, normed_products, plus, rotated_heads, split
+from ..steps import LayerContext, attention, gated_linear, joined_linear, normed_products, plus, rotated_heads, split
 
 # The tensors around the layers, and those of a layer, by the names that steps have for them.
 TENSORS: Final = {
@@ -66,24 +66,28 @@ def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
 
 
 def layer(
-    rope: Callable[[Place, Tensor], Tensor], at: Place, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None
+    rope: Callable[[LayerContext, Tensor], Tensor],
+    at: LayerContext,
+    weights: Mapping[Any, Any],
+    x: Tensor,
+    added: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """A layer of the sum of two (n, width), or of x alone, makes two whose sum it is: the next norm adds them.
 
     Every product may have a bias.
     """
-    joined = weights["query", "key", "value"]
-    products, x = normed_products(at, x, added, weights["attention_norm"], joined)
+    fused = weights["query", "key", "value"]
+    products, x = normed_products(at, x, added, weights["attention_norm"], fused)
     biases = [weights["query_bias"], weights["key_bias"], weights["value_bias"]]
-    queries, keys, values = rotated_heads(at, products, joined, biases, rope)
+    queries, keys, values = rotated_heads(at, products, fused, biases, rope)
     attended = joined_linear(at, attention(at, queries, keys, values), weights["output"], weights["output_bias"])
     return feed_forward(at, weights, x, attended)
 
 
-def feed_forward(at: Place, weights: Mapping[Any, Any], x: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
+def feed_forward(at: LayerContext, weights: Mapping[Any, Any], x: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
     """The second half of a layer, of (n, width) and what attention adds to it: their sum, and what is added to that."""
-    joined = weights["gate", "up"]
-    products, x = normed_products(at, x, attended, weights["feed_forward_norm"], joined)
+    fused = weights["gate", "up"]
+    products, x = normed_products(at, x, attended, weights["feed_forward_norm"], fused)
     biases = weights["gate_bias"], weights["up_bias"]
-    gate, up = (plus(at, *each) for each in zip(split(products, joined), biases, strict=True))
+    gate, up = (plus(at, *each) for each in zip(split(products, fused), biases, strict=True))
     return x, gated_linear(at, gate, up, weights["down"], weights["down_bias"])

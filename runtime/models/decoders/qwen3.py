@@ -6,7 +6,7 @@ from typing import Any, Final
 from ...tensor import Tensor
 from ..config import ModelConfig
 from ..steps import (
-    Place,
+    LayerContext,
     attention,
     heads,
     joined_linear,
@@ -32,12 +32,12 @@ def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
     return {**dense.shapes(config, vocabulary), **own}
 
 
-def layer(at: Place, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
+def layer(at: LayerContext, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
     """A layer of the sum of two (n, width), or of x alone, makes two whose sum it is: the next norm adds them."""
-    joined = weights["query", "key", "value"]
-    products, x = normed_products(at, x, added, weights["attention_norm"], joined)
+    fused = weights["query", "key", "value"]
+    products, x = normed_products(at, x, added, weights["attention_norm"], fused)
     biases = weights["query_bias"], weights["key_bias"], weights["value_bias"]
-    query, key, value = (plus(at, *each) for each in zip(split(products, joined), biases, strict=True))
+    query, key, value = (plus(at, *each) for each in zip(split(products, fused), biases, strict=True))
     queries = rope_halves(at, rms_norm(at, heads(at, query), weights["query_norm"]))
     keys = rope_halves(at, rms_norm(at, key_heads(at, key), weights["key_norm"]))
     values = key_heads(at, value)

@@ -1,7 +1,7 @@
 """The rules by which a change of the spec breaks callers, each in the module of its subject.
 
 A rule is a function of a match, decorated with its triggers: it returns how the difference breaks callers, or None.
-docs/rules.md is made of their docstrings.
+docs/rules.md consists of their docstrings.
 """
 
 from opgen.comparison.rule import Rule

@@ -29,10 +29,10 @@ def parameter_inserted(match: Match) -> str | None:
     Calls by position pass their arguments to the wrong parameters. Add the parameter at the end.
     """
     old, new = (list(_functor(spec, match.name).parameters) for spec in (match.comparison.old, match.comparison.new))
-    behind = [name for name in new[new.index(match.last) :] if name in old]
-    if match.new is None or not behind:
+    following = [name for name in new[new.index(match.last) :] if name in old]
+    if match.new is None or not following:
         return None
-    return f"parameter '{match.last}' of {match.subject} stands in front of '{behind[0]}', which was there"
+    return f"parameter '{match.last}' of {match.subject} stands in front of '{following[0]}', which was there"
 
 
 @rule(("op", REMOVED, "parameters.*"), ("storage method", REMOVED, "tensor.types.*"))

@@ -96,7 +96,7 @@ def row_arguments(
     """Return the arguments of row ops, with no residual."""
     facts = ROWS[op.value]
     views = [
-        operand.relaid(operand.shape[dim : dim + 1], operand.strides[dim : dim + 1])
+        operand.as_strided(operand.shape[dim : dim + 1], operand.strides[dim : dim + 1])
         if operand is not None and facts.vectors >> k & 1
         else operand
         for k, operand in enumerate(operands)
@@ -127,7 +127,7 @@ def _row_numbers(x: Operand, dim: int) -> tuple[list[int], list[int]]:
 
 def _without_row(x: Operand, dim: int) -> Operand:
     """Numbers of rows, of what all elements of a row share, in the shape without the dim of the row."""
-    return x.relaid([*x.shape[:dim], *x.shape[dim + 1 :]], [*x.strides[:dim], *x.strides[dim + 1 :]])
+    return x.as_strided([*x.shape[:dim], *x.shape[dim + 1 :]], [*x.strides[:dim], *x.strides[dim + 1 :]])
 
 
 def _ratio_of_sums(number: int, x: Operand, divisor: Operand) -> Any:
@@ -191,9 +191,9 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *argume
             buffers |= zip(step.names, outputs, strict=True)
         elif isinstance(step.op, IndexOp):
             x, indexes = map(operand, step.operands, step.layouts)
-            indexes = indexes.relaid(*_row_numbers(indexes, step.dim))
+            indexes = indexes.as_strided(*_row_numbers(indexes, step.dim))
             if step.op is IndexOp.SCATTER:
-                x = x.relaid(*_row_numbers(x, step.dim))
+                x = x.as_strided(*_row_numbers(x, step.dim))
             buffers[step.name] = ops.indexed(build, step.op, x, indexes, step.dim, step.shape[step.dim])
         elif step.is_reduction:
             x = operand(step.operands[0], step.layouts[0])

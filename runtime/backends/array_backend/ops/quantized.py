@@ -1,4 +1,4 @@
-"""Weights in blocks on array libraries: NumPy decodes them, and the library multiplies."""
+"""Block-quantized weights on array libraries: NumPy decodes them, and the library multiplies."""
 
 from __future__ import annotations
 

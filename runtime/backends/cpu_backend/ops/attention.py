@@ -56,14 +56,14 @@ def scaled_dot_product_attention_with_logsumexp(
         for first in range(0, queries, rows):
             part = slice(first, first + rows)
             # How many keys each query of the part sees.
-            places = np.arange(first, min(first + rows, queries))[:, None]
-            seen = places + (count - queries + 1) if is_causal else np.full_like(places, count)
+            positions = np.arange(first, min(first + rows, queries))[:, None]
+            seen = positions + (count - queries + 1) if is_causal else np.full_like(positions, count)
             end = max(int(seen[-1, 0]), 0)
             lines = cast.widen(query.array[batch, :, part], query.dtype).reshape(*result.shape[1:3], -1, size)
             added = None if mask is None or masks is None else cast.widen(masks[batch, :, :, part, :end], mask.dtype)
             keys_and_values = wide[0][..., :end, :], wide[1][..., :end, :]
-            found = _attend(lines, *keys_and_values, added, seen, scale)
-            result[batch, :, :, part], logsumexp[batch, :, :, part] = found
+            attended = _attend(lines, *keys_and_values, added, seen, scale)
+            result[batch, :, :, part], logsumexp[batch, :, :, part] = attended
     return query.result(cast.narrow(result, query.dtype)), query.result(logsumexp, compute)
 
 

@@ -245,8 +245,8 @@ def gradient_weight(
     result = _convolve(build, onednn, name, x, gradient, memories, images, otherwise, few)
     if result is not None and params.is_padded:
         inside = _first_inside(params, params.kernel, params.dilation, params.result_sizes, params.stride)
-        made = Operand(result, layout_of(params.kernel_dims, params.channels_last))
-        _check_padding(build, made, 1, inside, gradient, otherwise)
+        output = Operand(result, layout_of(params.kernel_dims, params.channels_last))
+        _check_padding(build, output, 1, inside, gradient, otherwise)
     return result
 
 
@@ -312,7 +312,7 @@ def _first_inside(
 ) -> list[int] | None:
     """Along each dim, the first window of `counts` that meets no padding; None if some dim has none.
 
-    Windows are `steps` apart and have `lengths` elements of the input, which are `spacings` apart.
+    The stride of windows is `steps`; they have `lengths` elements of the input, with strides `spacings`.
     """
     first = [-(-padding // step) for padding, step in zip(params.padding, steps, strict=True)]
     ends = [
@@ -385,11 +385,11 @@ def without_onednn(
 def _memory(layout: Layout, outer: int = 0) -> Memory | None:
     """The layout in oneDNN's terms; None if it repeats elements, except along the `outer` outermost dims."""
     dims = list(layout.shape)
-    for place, stride in enumerate(layout.strides):
-        if stride == 0 and dims[place] > 1:
-            if place >= outer:
+    for dim, stride in enumerate(layout.strides):
+        if stride == 0 and dims[dim] > 1:
+            if dim >= outer:
                 return None
-            dims[place] = 1
+            dims[dim] = 1
     # Of one element, any stride is right.
     dense = Memory.dense(dims).strides
     strides = (ours if size > 1 else usual for size, ours, usual in zip(dims, layout.strides, dense, strict=True))

@@ -143,10 +143,10 @@ def _parts(x: Array, params: ParamsConvolution) -> Iterator[tuple[slice, slice, 
     windows = np.lib.stride_tricks.as_strided(x, shape, (*outer, *taps, *steps), writeable=False)
     axis = 2 + len(params.kernel)
     row_bytes = math.prod(shape[1:axis]) * math.prod(shape[axis + 1 :]) * _LARGEST_ITEM
-    most_rows = min(max(_PART_BYTES // row_bytes, 1), shape[axis])
+    max_rows = min(max(_PART_BYTES // row_bytes, 1), shape[axis])
     max_images = max(_PART_BYTES // (row_bytes * shape[axis]), 1)
-    for image, row in itertools.product(range(0, len(x), max_images), range(0, shape[axis], most_rows)):
-        images, rows = slice(image, image + max_images), slice(row, row + most_rows)
+    for image, row in itertools.product(range(0, len(x), max_images), range(0, shape[axis], max_rows)):
+        images, rows = slice(image, image + max_images), slice(row, row + max_rows)
         part = windows[images, *[slice(None)] * (axis - 1), rows]
         yield images, rows, part.reshape(len(part), params.groups, params.channels[0] * params.taps, -1)
 

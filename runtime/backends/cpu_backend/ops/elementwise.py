@@ -32,7 +32,7 @@ def elementwise(
     """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
 
     The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`
-    where that is given.
+    unless that is None.
     """
     function = _quick(build.facts.library, op, x, *others, result=result)
     if function is None:
@@ -59,20 +59,20 @@ def _quick(
     if op.moves or not (is_kept and is_short and any(is_whole) and all(map(or_, is_whole, is_one))):
         return None
     kind = kind_of(target, count)
-    parts = [slice(None) if whole else slice(1) for whole in is_whole]
+    parts = [slice(None) if full else slice(1) for full in is_whole]
 
     def run(*storages: CpuStorage) -> CpuStorage:
         arrays = [storage.data[part] for storage, part in zip(storages, parts, strict=True)]
-        found = compute(*arrays)
-        made = object.__new__(CpuStorage)
-        made.device = storages[0].device
-        made.dtype = target
-        made.length = count
-        made.kind = kind
+        array = compute(*arrays)
+        wrapped = object.__new__(CpuStorage)
+        wrapped.device = storages[0].device
+        wrapped.dtype = target
+        wrapped.length = count
+        wrapped.kind = kind
         # Not by the constructor: it checks what comes from outside.
-        made._memory = (found.copy() if found.base is not None or found is arrays[0] else found).view(target.numpy)
-        made._address = None
-        return made
+        wrapped._memory = (array.copy() if array.base is not None or array is arrays[0] else array).view(target.numpy)
+        wrapped._address = None
+        return wrapped
 
     return run
 
@@ -95,19 +95,19 @@ def computed(op: ElementwiseOp, x: Operand, *others: Operand | float, result: DT
     def rounded(*parts: Array) -> Any:
         if op.moves:
             return compute(*map(bits, parts))
-        found = compute(*(cast.widen(part, source) for part in parts), *numbers)
+        array = compute(*(cast.widen(part, source) for part in parts), *numbers)
         if source.is_float and target.is_float:
-            found = cast.narrow(found, target)
-        elif source is not target and found.dtype != np.bool_:
-            found = cast.convert(found, source.compute, target)
-        return found.copy() if found is parts[0] else found  # the floor of an integer, for one
+            array = cast.narrow(array, target)
+        elif source is not target and array.dtype != np.bool_:
+            array = cast.convert(array, source.compute, target)
+        return array.copy() if array is parts[0] else array  # the floor of an integer, for one
 
     if function.is_one_step and source.compute is source:
-        found = rounded(*values).view(target.numpy)
+        array = rounded(*values).view(target.numpy)
     else:
         # Intermediate results of several steps stay in the cache.
-        found = in_parts(rounded, target.numpy, *values)
-    return x.result(_repeated(found, arrays[0]), target)
+        array = in_parts(rounded, target.numpy, *values)
+    return x.result(_repeated(array, arrays[0]), target)
 
 
 def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:

@@ -28,8 +28,8 @@ class HostOps(FusedOps):
         self, build: ProgramBuilder, op: ElementwiseOp, *parts: Any, result: DType | None
     ) -> Buffer | HostCall:
         kernels = self._kernels
-        made = None if kernels is None else native.elementwise(build, kernels, op, *parts, result=result)
-        return elementwise.elementwise(build, op, *parts, result=result) if made is None else made
+        outputs = None if kernels is None else native.elementwise(build, kernels, op, *parts, result=result)
+        return elementwise.elementwise(build, op, *parts, result=result) if outputs is None else outputs
 
     def row(
         self,
@@ -38,43 +38,43 @@ class HostOps(FusedOps):
         operands: Sequence[Any],
         dim: int,
         numbers: Sequence[Any],
-        asked: Sequence[bool],
+        requested: Sequence[bool],
     ) -> tuple[Buffer, ...]:
-        kernels, arguments = self._kernels, row_arguments(op, operands, dim, numbers, asked)
-        made = None if kernels is None else native_row.row(build, kernels, op, *arguments)
-        if made is None:
-            return super().row(build, op, operands, dim, numbers, asked)
-        return (made,) if isinstance(made, Buffer) else made
+        kernels, arguments = self._kernels, row_arguments(op, operands, dim, numbers, requested)
+        outputs = None if kernels is None else native_row.row(build, kernels, op, *arguments)
+        if outputs is None:
+            return super().row(build, op, operands, dim, numbers, requested)
+        return (outputs,) if isinstance(outputs, Buffer) else outputs
 
     def row_numbers(
         self, build: ProgramBuilder, op: Any, operands: Sequence[Any], others: Sequence[Any]
     ) -> tuple[Buffer, ...]:
-        kernels, made = self._kernels, None
+        kernels, outputs = self._kernels, None
         if kernels is not None:
-            made = native_row.row(build, kernels, op, *operands, *others)
-        if made is None:
+            outputs = native_row.row(build, kernels, op, *operands, *others)
+        if outputs is None:
             return super().row_numbers(build, op, operands, others)
-        return (made,) if isinstance(made, Buffer) else made
+        return (outputs,) if isinstance(outputs, Buffer) else outputs
 
     def ratio_of_sums(self, build: ProgramBuilder, x: Any, divisor: Any) -> tuple[Buffer, ...]:
         kernels = self._kernels
-        made = None if kernels is None else native_reduce.ratio_of_sums(build, kernels, x, divisor)
-        return super().ratio_of_sums(build, x, divisor) if made is None else made
+        outputs = None if kernels is None else native_reduce.ratio_of_sums(build, kernels, x, divisor)
+        return super().ratio_of_sums(build, x, divisor) if outputs is None else outputs
 
     def reduce(
         self, build: ProgramBuilder, op: Any, x: Any, dims: tuple[int, ...], numbers: Sequence[Any] = ()
     ) -> Buffer | HostCall:
         kernels = self._kernels
-        made = None if kernels is None else native_reduce.reduce(build, kernels, op, x, dims, *numbers)
-        return super().reduce(build, op, x, dims, numbers) if made is None else made
+        outputs = None if kernels is None else native_reduce.reduce(build, kernels, op, x, dims, *numbers)
+        return super().reduce(build, op, x, dims, numbers) if outputs is None else outputs
 
     def indexed(self, build: ProgramBuilder, op: IndexOp, x: Any, indexes: Any, dim: int, size: int) -> Buffer:
-        kernels, made = self._kernels, None
+        kernels, outputs = self._kernels, None
         if kernels is not None and op is IndexOp.GATHER:
-            made = native_index.gather(build, kernels, x, indexes, dim)
-        return super().indexed(build, op, x, indexes, dim, size) if made is None else made
+            outputs = native_index.gather(build, kernels, x, indexes, dim)
+        return super().indexed(build, op, x, indexes, dim, size) if outputs is None else outputs
 
     def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
-        made, kernels = build.empty(dtype, 1), self._kernels
-        is_filled = kernels is not None and native_copy.fill(build, kernels, dense(made, (1,)), number) is not None
-        return made if is_filled else super().element(build, like, number, dtype)
+        outputs, kernels = build.empty(dtype, 1), self._kernels
+        is_filled = kernels is not None and native_copy.fill(build, kernels, dense(outputs, (1,)), number) is not None
+        return outputs if is_filled else super().element(build, like, number, dtype)

@@ -28,7 +28,7 @@ def gather(x: Operand, indexes: Operand, dim: int) -> Any:
     rows, marked = _checked("gather", indexes, layout.shape[dim])
     if layout.shape[dim] == 0:
         return x.result(np.zeros(rows.shape, data.dtype))
-    result = bits(data).take(_places(layout, rows, dim))
+    result = bits(data).take(_positions(layout, rows, dim))
     if marked is not None:
         result[marked] = 0
     return x.result(result.view(data.dtype))
@@ -57,11 +57,11 @@ def select_rows(op: str, operand: Operand, indexes: Operand, dim: int) -> Any:
 
 def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
-    places, values = _scattered("scatter_set", x, indexes, source, dim)
-    if places.size == 0:
+    positions, values = _scattered("scatter_set", x, indexes, source, dim)
+    if positions.size == 0:
         return
-    order = np.arange(places.size)
-    from_0 = places - places.min()
+    order = np.arange(positions.size)
+    from_0 = positions - positions.min()
     last = np.empty(from_0.max() + 1, np.intp)
     last[from_0] = order
     winners = last[from_0]
@@ -69,24 +69,24 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     if (winners < order).any():
         np.maximum.at(last, from_0, order)
         winners = last[from_0]
-    bits(x.storage.data)[places] = bits(values)[winners]
+    bits(x.storage.data)[positions] = bits(values)[winners]
 
 
 def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Add each element of `source` to its index along `dim`, in row-major order, in the compute dtype."""
-    places, values = _scattered("scatter_add", x, indexes, source, dim)
-    if places.size == 0:
+    positions, values = _scattered("scatter_add", x, indexes, source, dim)
+    if positions.size == 0:
         return
     data, dtype = x.storage.data, x.dtype
     if dtype is dtype.compute:
         if np.may_share_memory(data, values):
             values = values.copy()
-        _add_at(data, places, values)
+        _add_at(data, positions, values)
     else:
-        first = places.min()
-        sums = cast.widen(data[first : places.max() + 1], dtype)
-        _add_at(sums, places - first, cast.widen(values, dtype))
-        data[places] = cast.narrow(sums[places - first], dtype)
+        first = positions.min()
+        sums = cast.widen(data[first : positions.max() + 1], dtype)
+        _add_at(sums, positions - first, cast.widen(values, dtype))
+        data[positions] = cast.narrow(sums[positions - first], dtype)
 
 
 def index_add(operand: Operand, indexes: Operand, terms: Operand, dim: int) -> Any:
@@ -106,8 +106,8 @@ def index_add(operand: Operand, indexes: Operand, terms: Operand, dim: int) -> A
                 target[row] += term
     else:
         along = rows.reshape([-1 if axis == dim else 1 for axis in range(x.ndim)])
-        places = _places(Layout.contiguous(x.shape), np.broadcast_to(along, added.shape), dim)
-        _add_at(sums.reshape(-1), places.reshape(-1), contiguous(added).reshape(-1))
+        positions = _positions(Layout.contiguous(x.shape), np.broadcast_to(along, added.shape), dim)
+        _add_at(sums.reshape(-1), positions.reshape(-1), contiguous(added).reshape(-1))
     return operand.result(cast.narrow(sums, dtype) if dtype.is_float else sums)
 
 
@@ -125,7 +125,7 @@ def _checked(op: str, indexes: Operand, size: int) -> tuple[Array, Array | None]
     return rows, marked
 
 
-def _places(layout: Layout, rows: Array, dim: int) -> Array:
+def _positions(layout: Layout, rows: Array, dim: int) -> Array:
     """Where in the storage of `layout` the elements are whose position along `dim` is in `rows`.
 
     Their positions along the other dims are those in `rows`.
@@ -135,23 +135,23 @@ def _places(layout: Layout, rows: Array, dim: int) -> Array:
         if axis != dim:
             steps = np.arange(count) * stride
             other = other + steps.reshape([-1 if position == axis else 1 for position in range(rows.ndim)])
-    places: Array = rows * layout.strides[dim]
-    places += other
-    return places
+    positions: Array = rows * layout.strides[dim]
+    positions += other
+    return positions
 
 
 def _scattered(op: str, x: Operand, indexes: Operand, source: Operand, dim: int) -> tuple[Array, Array]:
     """Return flat arrays of the offsets to write to and of the elements for them, without those at a mark."""
     rows, marked = _checked(op, indexes, x.layout.shape[dim])
-    places = _places(x.layout, rows, dim).reshape(-1)
+    positions = _positions(x.layout, rows, dim).reshape(-1)
     values = contiguous(source.array).reshape(-1)
     if marked is not None:
-        kept = ~marked.reshape(-1)
-        return places[kept], bits(values)[kept].view(values.dtype)
-    return places, values
+        is_in_range = ~marked.reshape(-1)
+        return positions[is_in_range], bits(values)[is_in_range].view(values.dtype)
+    return positions, values
 
 
-def _add_at(sums: Array, places: Array, values: Array) -> None:
+def _add_at(sums: Array, positions: Array, values: Array) -> None:
     """Add each value at its offset, one after the other."""
     with np.errstate(over="ignore", invalid="ignore"):
-        np.add.at(sums, places, values)
+        np.add.at(sums, positions, values)

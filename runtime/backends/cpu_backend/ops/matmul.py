@@ -68,7 +68,7 @@ def _multiply_integers(lhs: Array, rhs: Array) -> Array:
 def _digits(x: Array) -> list[Array]:
     """The digits to base 2**16 of integers modulo 2**n, as f64, the lowest first."""
     pattern = bits(x).astype(np.uint64)
-    return [(pattern >> place & 0xFFFF).astype(np.float64) for place in range(0, 8 * x.itemsize, 16)]
+    return [(pattern >> shift & 0xFFFF).astype(np.float64) for shift in range(0, 8 * x.itemsize, 16)]
 
 
 def _matrices(x: Array, dtype: DType) -> Array:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
 from .....kernels import host_arguments
-from .....kernels.constants import MOST_OPERANDS
+from .....kernels.constants import MAX_OPERANDS
 from .....limits import MAX_RANK
 from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
 from ....core.layout import collapse
@@ -52,9 +52,9 @@ def elementwise(
     if shape.elem_count == 0:
         return None
     count = build.count(shape.elem_count)
-    made = build.empty(result or op.result_of(source), count)
-    launch_map(build, kernel, [dense(made, shape)], operands, numbers, count=count)
-    return made
+    output = build.empty(result or op.result_of(source), count)
+    launch_map(build, kernel, [dense(output, shape)], operands, numbers, count=count)
+    return output
 
 
 @dynamic
@@ -118,9 +118,9 @@ def launch_map(
         addresses[-1] = source
     packed = host_arguments.map_operands(
         kernel=NULL if kernel is MOVE else Function("span", kernel),
-        addresses=filled(addresses, MOST_OPERANDS, NULL), threads=THREADS, operands=len(every),
-        results=len(targets), rank=len(dims), itemsizes=filled(itemsizes, MOST_OPERANDS, 0), count=count,
-        dims=filled(dims, MAX_RANK, 0), strides=filled(strides, MOST_OPERANDS * MAX_RANK, 0),
+        addresses=filled(addresses, MAX_OPERANDS, NULL), threads=THREADS, operands=len(every),
+        results=len(targets), rank=len(dims), itemsizes=filled(itemsizes, MAX_OPERANDS, 0), count=count,
+        dims=filled(dims, MAX_RANK, 0), strides=filled(strides, MAX_OPERANDS * MAX_RANK, 0),
         parameters=filled([number_bits(number, compute) for number in numbers], _PARAMETERS, 0),
     )  # fmt: skip
     build.launch("span", "map_operands", 1, packed, work=count)

@@ -1,4 +1,4 @@
-"""Weights in blocks by the kernels for the host."""
+"""Block-quantized weights by the kernels for the host."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def forward(
     result = build.empty(DType.F32, rows * outputs)
     if by_weight:
         packed = host_arguments.few_rows(
-            result=result.address, x=x.address, matrix=blocks.address, bias=NULL, held=NULL,
+            result=result.address, x=x.address, matrix=blocks.address, bias=NULL, x_floats=NULL,
             run_parts=RUN_PARTS, rows=rows, outputs=outputs, length=length, step=length * blocks.dtype.type_size,
             threads=THREADS,
         )  # fmt: skip
@@ -87,10 +87,10 @@ def _multiply(kernels: HostKernels, blocks: Any, x: Any, result: CpuStorage, out
     products = result.data.reshape(shape) if x.dtype is DType.F32 else np.empty(shape, np.float32)
     step = max(_DECODED * get_threads() // length, 1)
     every = blocks.bytes.reshape(outputs, -1)
-    held = np.empty((min(step, outputs), length), np.float32)
+    decoded = np.empty((min(step, outputs), length), np.float32)
     for begin in range(0, outputs, step):
         part = every[begin : begin + step]
-        weights = held[: len(part)]
+        weights = decoded[: len(part)]
         _decode(kernels, blocks, part, weights)
         products[:, begin : begin + step] = multiply(wide, weights.T)
     if x.dtype is not DType.F32:

@@ -1,6 +1,6 @@
 """Convolutions by the kernels for the host, as products of weights and what lies under them.
 
-A 1-d convolution is a 2-d one of height 1. A transposed one of a stride is so many convolutions for each dim, of which
+A 1-d convolution is a 2-d one of height 1. A transposed one of a stride is `stride` convolutions for each dim, of which
 each makes every so-manieth element of the result by some of the weights.
 """
 
@@ -59,13 +59,13 @@ class _Axis(NamedTuple):
     @property
     def reach(self) -> int:
         """The largest offset of a weight from the first element of its line."""
-        return max(place for _, place in self.weights)
+        return max(offset for _, offset in self.weights)
 
 
 class _Phase(NamedTuple):
     """Every `stride`-th element of a dim of a transposed result, and the weights that make it.
 
-    `taps` says which these are: the first one, their number, and how far they are apart.
+    `taps` says which these are: the first one, their number, and their stride.
     """
 
     first: int
@@ -103,7 +103,7 @@ def convolve(
         return None
     weights = contiguous(build, kernel)
     shape = Shape(_of_groups(params))
-    weights = weights.relaid(shape, shape.contiguous_strides())
+    weights = weights.as_strided(shape, shape.contiguous_strides())
     result = build.empty(x.dtype, math.prod(params.out_dims))
     is_done = _launch_convolution(build, kernels, "convolve", x, weights, result.address, params)
     return _stored(build, result, params.out_dims, params) if is_done else None
@@ -220,7 +220,7 @@ def convolve_transposed(
 ) -> Buffer | None:
     """As `conv.convolve_transposed`; None where NumPy does it."""
     fallback = partial(by_numpy, function=conv.convolve_transposed, arguments=(x, kernel, params))
-    given = params = params.general
+    general = params = params.general
     if params.is_empty or len(params.sizes) > 2:
         return None
     params, x, kernel = params.as_images, x.as_rank(4), kernel.as_rank(4)
@@ -232,9 +232,10 @@ def convolve_transposed(
     result = build.empty(x.dtype, math.prod(params.input_dims))
     if [sum(phase.axis.size for phase in phases) for phases in (down, across)] != [height, width]:
         build.zero(result)
-    (inner, outer), (kernel_outer, *rest) = params.channels, kernel.strides
-    grouped = kernel.relaid(
-        (params.groups, inner, outer, *params.kernel), (outer * kernel_outer, rest[0], kernel_outer, *rest[1:])
+    (inner, outer), (kernel_outer, *kernel_strides) = params.channels, kernel.strides
+    grouped = kernel.as_strided(
+        (params.groups, inner, outer, *params.kernel),
+        (outer * kernel_outer, kernel_strides[0], kernel_outer, *kernel_strides[1:]),
     )
     by_taps = Operand(grouped.storage, grouped.layout.permute((0, 3, 4, 1, 2)))
     # Copies that exchange channels and taps move vectors; one that exchanges channels moves elements.
@@ -248,12 +249,12 @@ def convolve_transposed(
             if has_matrices:
                 part = contiguous(build, part)
                 shape = Shape((params.groups, rows.taps[1] * columns.taps[1], 1, inner, outer))
-                part = part.relaid(shape, shape.contiguous_strides())
+                part = part.as_strided(shape, shape.contiguous_strides())
             part = contiguous(build, Operand(part.storage, part.layout.permute((0, 3, 4, 1, 2))))
             begin = result.address + (rows.first * width + columns.first) * x.itemsize
             if not _launch(build, kernels, "convolve", x, part, begin, rows.axis, columns.axis, (1, 1), strides):
                 return None
-    return _stored(build, result, given.input_dims, given)
+    return _stored(build, result, general.input_dims, general)
 
 
 def _phases(size: int, taps: int, padding: int, stride: int, dilation: int) -> Iterator[_Phase]:
@@ -262,7 +263,7 @@ def _phases(size: int, taps: int, padding: int, stride: int, dilation: int) -> I
         chosen = [tap for tap in range(taps) if (first + padding - tap * dilation) % stride == 0]
         if chosen:
             positions = [(first + padding - tap * dilation) // stride for tap in chosen]
-            weights = tuple((0, place - min(positions)) for place in positions)
+            weights = tuple((0, position - min(positions)) for position in positions)
             axis = _Axis((size - first + stride - 1) // stride, (min(positions),), weights)
             between = chosen[1] - chosen[0] if len(chosen) > 1 else 1
             yield _Phase(first, (chosen[0], len(chosen), between), axis)
@@ -290,16 +291,16 @@ def _launch(
     lines, taps = len(rows.begins) * len(columns.begins), len(rows.weights) * len(columns.weights)
     together = max(min(sources, constants.TILE_TERMS // taps, constants.TILE_NUMBERS // (lines * tile.length)), 1)
     positions = [
-        (line * len(columns.begins) + part) * tile.length + place * line_width + behind
-        for line, place in rows.weights
-        for part, behind in columns.weights
+        (line * len(columns.begins) + part) * tile.length + row_offset * line_width + column_offset
+        for line, row_offset in rows.weights
+        for part, column_offset in columns.weights
     ]
     line_rows = np.repeat(np.array(rows.begins, np.int64), len(columns.begins))
     line_columns = np.tile(np.array(columns.begins, np.int64), len(rows.begins))
     packed = host_arguments.convolve(
         result=result, source=x.address, kernel=weights.address, run_parts=RUN_PARTS, threads=THREADS,
         line_rows=Constant(line_rows).address, line_columns=Constant(line_columns).address,
-        weight_places=Constant(np.array(positions, np.int64)).address,
+        weight_offsets=Constant(np.array(positions, np.int64)).address,
         batches=batches, groups=groups, result_channels=channels, channels=sources, channels_together=together,
         weights=taps, lines=lines, line_length=tile.length, line_width=line_width, height=sizes[0], width=sizes[1],
         result_height=rows.size, result_width=columns.size, tile_height=tile.height, tile_width=tile.width,
@@ -329,8 +330,8 @@ class _Tile(NamedTuple):
             line_width = width + columns.reach
             height = _evenly(rows.size, max((most - width) // line_width + 1, 1))
             while True:
-                made = (height - 1) * line_width + width
-                length = -(-made // _STRIP) * _STRIP + rows.reach * line_width + columns.reach
+                outputs = (height - 1) * line_width + width
+                length = -(-outputs // _STRIP) * _STRIP + rows.reach * line_width + columns.reach
                 if lines * length <= constants.TILE_NUMBERS:
                     return cls(height, width, length)
                 if height == 1:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Written: TypeAlias = tuple[()] | None
 
 # Of an element that the kernel which pads moves.
-_MOST_BYTES: Final = 8
+_MAX_BYTES: Final = 8
 
 
 @dynamic
@@ -105,12 +105,12 @@ def _write(build: ProgramBuilder, kernel: str | None, target: Operand, source: O
 
 def cat(build: ProgramBuilder, _kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Buffer | None:
     """As `copy.cat`; None where NumPy does it."""
-    joined = results.cat(first, others, dim)
-    if math.prod(joined.shape) == 0:
+    concatenated = results.cat(first, others, dim)
+    if math.prod(concatenated.shape) == 0:
         return None
-    result = build.output(joined)
-    strides = Layout.contiguous(joined.shape).strides
-    row_stride = math.prod(joined.shape[dim:]) * first.itemsize
+    result = build.output(concatenated)
+    strides = Layout.contiguous(concatenated.shape).strides
+    row_stride = math.prod(concatenated.shape[dim:]) * first.itemsize
     # Adjacent operands that one launch joins, and where they begin along the dim.
     group: list[_Source] = []
     begin = end = 0
@@ -133,7 +133,7 @@ def cat(build: ProgramBuilder, _kernels: HostKernels, first: Operand, dim: int, 
 
 
 class _Source(NamedTuple):
-    """An operand of `join_rows`: its rows, and the numbers of its JoinedSource."""
+    """An operand of `join_rows`: its rows, and the numbers of its ConcatenatedSource."""
 
     operand: Operand
     rows: int
@@ -173,7 +173,7 @@ def pad(
 ) -> Buffer | None:
     """As `copy.pad`; None where NumPy does it."""
     padded = results.pad(x, before, after)
-    if x.itemsize > _MOST_BYTES or math.prod(padded.shape) == 0:
+    if x.itemsize > _MAX_BYTES or math.prod(padded.shape) == 0:
         return None
     dims = padded_dims(x.shape, x.strides, border, before, after)[::-1]
     if dims[0].stride != 1:

@@ -41,9 +41,9 @@ def supports(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | 
 def multiply(build: ProgramBuilder, x: Operand, weight: Operand, bias: Operand | None, result: Address) -> None:
     """Write the product of x (rows, length) and the transposed weight (outputs, length), plus a bias, to an address."""
     (rows, length), outputs, strides, dtype = x.shape, weight.shape[0], weight.strides, x.dtype
-    held = NULL if dtype.compute is dtype else build.empty(DType.F32, rows * length).address
+    x_floats = NULL if dtype.compute is dtype else build.empty(DType.F32, rows * length).address
     packed = host_arguments.few_rows(
-        result=result, x=x.address, matrix=weight.address, bias=address_of(bias), held=held,
+        result=result, x=x.address, matrix=weight.address, bias=address_of(bias), x_floats=x_floats,
         run_parts=RUN_PARTS, rows=rows, outputs=outputs, length=length,
         step=strides[0 if strides[1] == 1 else 1] * dtype.itemsize, threads=THREADS,
     )  # fmt: skip
@@ -61,4 +61,6 @@ def matmul(
     batches, m, n, k = bmnk
     if batches != 1:
         return None
-    return linear(build, kernels, lhs.relaid((m, k), lhs.strides[-2:]), rhs.relaid((n, k), rhs.strides[:-3:-1]), None)
+    return linear(
+        build, kernels, lhs.as_strided((m, k), lhs.strides[-2:]), rhs.as_strided((n, k), rhs.strides[:-3:-1]), None
+    )

@@ -26,7 +26,7 @@ def linear(
 ) -> Buffer | None:
     """As `matmul.linear`; None where BLAS does it."""
     (m, k), n = x.shape, weight.shape[0]
-    return matmul(build, kernels, x, weight.relaid((k, n), weight.strides[::-1]), (1, m, n, k), bias)
+    return matmul(build, kernels, x, weight.as_strided((k, n), weight.strides[::-1]), (1, m, n, k), bias)
 
 
 def matmul(

@@ -31,11 +31,11 @@ def sgd_step(
     velocities: StorageOrBuffer,
     numbers: StorageOrBuffer,
     is_nesterov: bool,
-    *rest: Operand,
+    *others: Operand,
 ) -> Written:
     """As `optim.sgd_step`; None where NumPy does it."""
     rule = "momentum" if velocities.length else "sgd"
-    return _step(build, kernels, rule, first, velocities, numbers, is_nesterov, rest)
+    return _step(build, kernels, rule, first, velocities, numbers, is_nesterov, others)
 
 
 def adam_step(
@@ -45,10 +45,10 @@ def adam_step(
     moments: StorageOrBuffer,
     numbers: StorageOrBuffer,
     is_decoupled: bool,
-    *rest: Operand,
+    *others: Operand,
 ) -> Written:
     """As `optim.adam_step`; None where NumPy does it."""
-    return _step(build, kernels, "adam", first, moments, numbers, is_decoupled, rest)
+    return _step(build, kernels, "adam", first, moments, numbers, is_decoupled, others)
 
 
 def _step(
@@ -59,22 +59,23 @@ def _step(
     state: Buffer,
     numbers: Buffer,
     choice: bool,
-    rest: Sequence[Operand],
+    others: Sequence[Operand],
 ) -> Written:
     name = f"{rule}_{first.dtype.value}"
     if not kernels.has("host_optim", name):
         return None
-    parameters, gradients = paired(first, rest)
+    parameters, gradients = paired(first, others)
     count = len(parameters)
     sizes = [parameter.layout.elem_count for parameter in parameters]
-    places = parts_of(sizes)
+    starts = parts_of(sizes)
     *begins, parts = itertools.accumulate((-(-size // OPTIM_LENGTH) for size in sizes), initial=0)
-    tables = [np.array(each, np.uint64) for each in (sizes, places[:-1], begins)]
+    tables = [np.array(each, np.uint64) for each in (sizes, starts[:-1], begins)]
     counts, offsets, first_parts = map(address_of_array, tables)
     # fmt: off
     pack = partial(
         host_arguments.optim_step, counts=counts, offsets=offsets, first_parts=first_parts,
-        run_parts=kernels.address("span", "run_parts"), apart=places[-1], parts=parts, tensors=count, choice=choice,
+        run_parts=kernels.address("span", "run_parts"), state_stride=starts[-1], parts=parts,
+        tensors=count, choice=choice,
     )
     # fmt: on
     kernel = kernels.kernel("host_optim", name)

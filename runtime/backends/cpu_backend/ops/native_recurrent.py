@@ -85,12 +85,12 @@ def _sequence(
     states = build.empty(dtype, kind.states * steps * rows * units)
     products = build.empty(dtype, work if keep_products else work // steps)
     gates = shared.contiguous_rows(own, gates)
-    held = NULL if dtype.compute is dtype or has_tiles else build.empty(DType.F32, rows * units).address
+    x_floats = NULL if dtype.compute is dtype or has_tiles else build.empty(DType.F32, rows * units).address
     tiles = _tiles(rows, units) + kind.gates * _tiles(units, units)
     packed = host_arguments.recurrent_sequence(
         states=states.address, products=products.address, gates=gates.address, weight=own.contiguous(weight).address,
         bias=address_of(shared.optional_contiguous(own, bias)), initial=own.contiguous(initial).address,
-        lengths=address_of(shared.optional_contiguous(own, lengths)), held=held,
+        lengths=address_of(shared.optional_contiguous(own, lengths)), x_floats=x_floats,
         packed=build.empty(DType.U32, tiles * _TILE_PAIRS).address if has_tiles else NULL, run_parts=RUN_PARTS,
         gates_step=gates.strides[0], gates_stride=gates.strides[1],
         product_bytes=work // steps * gates.itemsize if keep_products else 0, steps=steps, rows=rows, length=units,
@@ -124,12 +124,12 @@ class _Kernels:
         if rows > FEW_ROWS:
             return self.contiguous(matrix)
         k, n = matrix.shape
-        columns = self.contiguous(matrix.relaid((n, k), matrix.strides[::-1]))
-        return columns.relaid((k, n), columns.strides[::-1])
+        columns = self.contiguous(matrix.as_strided((n, k), matrix.strides[::-1]))
+        return columns.as_strided((k, n), columns.strides[::-1])
 
     def multiply(self, lhs: Operand, rhs: Operand, result: Address) -> None:
         (m, k), n = lhs.shape, rhs.shape[1]
-        columns = rhs.relaid((n, k), rhs.strides[::-1])
+        columns = rhs.as_strided((n, k), rhs.strides[::-1])
         if native_few_rows.supports(self._kernels, lhs, columns, None):
             native_few_rows.multiply(self._build, lhs, columns, None, result)
         else:

@@ -25,7 +25,7 @@ _PLACED_BYTES: Final = 16
 _PARTS: Final = 128
 _MIN_ELEMENTS: Final = 1 << 16
 # Rows of columns are added one after the other, which for more of them would make sums inaccurate.
-_MOST_ROWS: Final = 1 << 11
+_MAX_ROWS: Final = 1 << 11
 
 
 def reduce(
@@ -42,7 +42,7 @@ def reduce(
         return None
     order = [*(dim for dim in range(len(x.shape)) if dim not in dims), *sorted(dims)]
     shape, strides = x.shape, x.strides
-    x = x.relaid([shape[dim] for dim in order], [strides[dim] for dim in order])
+    x = x.as_strided([shape[dim] for dim in order], [strides[dim] for dim in order])
     rank = len(order) - len(dims)
     rows = _rows(x, rank)
     if rows is None:
@@ -54,7 +54,7 @@ def reduce(
         parts, pack = -(-length // FOLD_LENGTH), host_arguments.fold_rows
     else:
         columns = outputs // rows.inner * -(-rows.inner // FOLD_COLUMNS)
-        split_length = min(-(-length // max(min(_PARTS // columns, count // _MIN_ELEMENTS), 1)), _MOST_ROWS)
+        split_length = min(-(-length // max(min(_PARTS // columns, count // _MIN_ELEMENTS), 1)), _MAX_ROWS)
         parts = -(-length // split_length)
         pack = partial(host_arguments.fold_columns, inner=rows.inner, split=split_length)
     states = build.allocate(outputs * parts * max(_PLACED_BYTES, _NUMBER_BYTES * op.numbers)) if parts > 1 else None
@@ -94,8 +94,8 @@ def _rows(x: Operand, rank: int) -> _Rows | None:
         counts, strides = counts[:-1], strides[:-1]
     if runs is None or len(counts) > 2:
         return None
-    *rest, last = [0, *[stride * itemsize for stride in strides]]
-    return _Rows(runs, (counts[-1] if counts else 1, sum(rest), last), inner)
+    *outer, last = [0, *[stride * itemsize for stride in strides]]
+    return _Rows(runs, (counts[-1] if counts else 1, sum(outer), last), inner)
 
 
 def ratio_of_sums(

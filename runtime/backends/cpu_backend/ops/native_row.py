@@ -51,24 +51,24 @@ class _Strides(NamedTuple):
 
 
 def row(
-    build: ProgramBuilder, kernels: HostKernels, op: MethodOp, *given: Operand | float | Parameter | None
+    build: ProgramBuilder, kernels: HostKernels, op: MethodOp, *positional: Operand | float | Parameter | None
 ) -> Buffer | tuple[Buffer, ...] | None:
     """As `row.row`; None where NumPy does it."""
-    variant, arguments = variant_for(op.value, given)
+    variant, arguments = variant_for(op.value, positional)
     facts = ROWS[variant]
     if facts.has_numbers:
         return _with_numbers(build, kernels, op, variant, arguments)
     x, *others = arguments[: len(facts.absent) + facts.adds_residual]
-    rest: list[Any] = [*arguments[len(others) + 1 :]]
+    remaining: list[Any] = [*arguments[len(others) + 1 :]]
     assert isinstance(x, Operand)
-    dim = len(x.shape) - 1 if facts.last_dim else rest.pop(0)
-    asked, parameters = rest[: facts.totals], rest[facts.totals :]
+    dim = len(x.shape) - 1 if facts.last_dim else remaining.pop(0)
+    requested, parameters = remaining[: facts.totals], remaining[facts.totals :]
     kernel = f"{variant}_{x.dtype.value}"
-    is_empty = any(asked) and x.layout.elem_count == 0
+    is_empty = any(requested) and x.layout.elem_count == 0
     if not isinstance(dim, int) or is_empty or not kernels.has(_FAMILY, kernel):
         return None
     operands: list[Any] = [x, *others]
-    outputs = along(build, RowKernel(_FAMILY, kernel, facts), dim, operands, parameters, asked)
+    outputs = along(build, RowKernel(_FAMILY, kernel, facts), dim, operands, parameters, requested)
     return outputs if facts.outputs > 1 else outputs[0]
 
 
@@ -79,20 +79,20 @@ def _with_numbers(
     facts = ROWS[variant]
     count = len(facts.absent)
     operands, others = arguments[:count], arguments[count : count + facts.numbers]
-    rest = [*arguments[count + facts.numbers :]]
+    remaining = [*arguments[count + facts.numbers :]]
     x = operands[0]
-    index = rest.pop(0) if facts.has_index else None
-    dim = len(x.shape) - 1 if facts.last_dim else rest.pop(0)
-    ignored = rest.pop(0) if facts.has_index else 0
-    parameters = rest[facts.numbers > 0 :]
+    index = remaining.pop(0) if facts.has_index else None
+    dim = len(x.shape) - 1 if facts.last_dim else remaining.pop(0)
+    ignored = remaining.pop(0) if facts.has_index else 0
+    parameters = remaining[facts.numbers > 0 :]
     kernel, length = f"{variant}_{x.dtype.value}", x.shape[dim]
     # Positions are floats of the compute dtype.
     is_exact = index is None or x.dtype is DType.F64 or length <= _MAX_POSITION
     rows = math.prod(x.shape[:dim]) * math.prod(x.shape[dim + 1 :])
     if not is_exact or not kernels.has(_FAMILY, kernel) or rows == 0:
         return None
-    made = facts.number_results
-    results = [build.empty(x.dtype.compute, rows) for _ in range(made)]
+    result_count = facts.number_results
+    results = [build.empty(x.dtype.compute, rows) for _ in range(result_count)]
     elements = [build.empty(x.dtype, rows * length) for _ in range(facts.results)]
     numbers: list[Operand] = [_evenly_spaced(build, each) for each in others]
     index = index and _evenly_spaced(build, index)
@@ -107,7 +107,7 @@ def _with_numbers(
         numbers=filled([*map(address_of, numbers), *map(address_of, results)], _NUMBERS, NULL),
         number_strides=filled([each.strides[0] for each in numbers], _NUMBERS, 0), **fields,
     )  # fmt: skip
-    if made:
+    if result_count:
         return tuple(results)
     return elements[0]
 
@@ -117,7 +117,7 @@ def _evenly_spaced(build: ProgramBuilder, x: Operand) -> Operand:
     step = _collapsed(x.shape, x.strides)
     if step is None:
         x, step = copied(build, x), 1
-    return x.relaid((x.layout.elem_count,), (step,))
+    return x.as_strided((x.layout.elem_count,), (step,))
 
 
 class RowKernel(NamedTuple):
@@ -134,9 +134,9 @@ def along(
     dim: int,
     operands: Sequence[Operand | None],
     parameters: Sequence[float | Parameter] = (),
-    asked: Sequence[bool] = (),
+    requested: Sequence[bool] = (),
 ) -> tuple[Buffer, ...]:
-    """Return the results of a row formula along a dim, contiguous, with the sums over rows that are `asked` for.
+    """Return the results of a row formula along a dim, contiguous, with the sums over rows that are `requested`.
 
     The operands have one dtype, and the shape of the first one, in which one that lacks a dim has stride 0, or they are
     vectors along the row; those that are left out are None.
@@ -149,11 +149,11 @@ def along(
     sums = [build.empty(x.dtype, count) for _ in (residual,) if residual is not None]
     if count == 0:
         return (*elements, *sums)
-    totals = [build.empty(x.dtype, length) if is_asked else None for is_asked in asked]
+    totals = [build.empty(x.dtype, length) if is_asked else None for is_asked in requested]
     # As many parts as threads may share, whatever their number.
     rows = count // length
     together = _up_to_group(max(-(-rows // _MAX_PARTS), _PART_LENGTH // length + 1))
-    has_totals = any(asked)
+    has_totals = any(requested)
     nbytes = -(-rows // together) * facts.totals * _up_to_group(length) * compute.itemsize
     scratch = build.allocate(nbytes) if has_totals else None
     if residual is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_POSITIONS: Final = 1 << 32
 # Memory for these elements ends at an aligned offset for any of their dtypes.
-_ROOM: Final = 8
+_ALIGNMENT: Final = 8
 
 
 def argsort(build: ProgramBuilder, kernels: HostKernels, x: Operand, descending: bool, count: int) -> Buffer | None:
@@ -30,17 +30,17 @@ def argsort(build: ProgramBuilder, kernels: HostKernels, x: Operand, descending:
     # NumPy's positions have 64 bits.
     if not kernels.has("host_sort", kernel) or elements * count == 0 or length >= _MAX_POSITIONS:
         return None
-    lines, room = elements // length, -(-length // _ROOM) * _ROOM
+    lines, capacity = elements // length, -(-length // _ALIGNMENT) * _ALIGNMENT
     sorted_count = count if count <= SELECTED_COUNT else length
     scratch: Pointer = NULL
     if sorted_count == length > COUNTED_LENGTH[x.itemsize]:
-        nbytes = min(lines, SORTED_LINES) * room * (2 * x.itemsize + DType.U32.itemsize)
+        nbytes = min(lines, SORTED_LINES) * capacity * (2 * x.itemsize + DType.U32.itemsize)
         scratch = build.allocate(nbytes).address
     x = contiguous(build, x)
     result = build.empty(DType.U32, lines * sorted_count)
     packed = host_arguments.argsort_lines(
         result=result.address, source=x.address, scratch=scratch, run_parts=RUN_PARTS, lines=lines, length=length,
-        count=sorted_count, room=room, descending=descending, threads=THREADS,
+        count=sorted_count, line_capacity=capacity, descending=descending, threads=THREADS,
     )  # fmt: skip
     build.launch("host_sort", kernel, 1, packed, work=elements)
     if sorted_count == count:

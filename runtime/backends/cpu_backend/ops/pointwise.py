@@ -33,15 +33,15 @@ class Product(NamedTuple):
         batches, positions = params.out_dims[0], math.prod(params.result_sizes)
         (inner, outer), (first, second, *steps) = params.channels, x.strides
         strides = [step * stride for step, stride in zip(params.stride, steps, strict=True)]
-        seen = x.relaid((batches, inner, *params.result_sizes), (first, second, *strides))
+        seen = x.as_strided((batches, inner, *params.result_sizes), (first, second, *strides))
         (by_outer, by_inner), batch = kernel.strides[:2], (batches, outer, positions, inner)
         if params.channels_last or positions == 1:
             last = Operand(seen.storage, seen.layout.permute(channels_last_order(len(x.shape))))
             rows = _reshaped(build, last, (batches * positions, inner))
             return cls(
-                rows, kernel.relaid((inner, outer), (by_inner, by_outer)), (1, batches * positions, outer, inner)
+                rows, kernel.as_strided((inner, outer), (by_inner, by_outer)), (1, batches * positions, outer, inner)
             )
-        weights = kernel.relaid((batches, outer, inner), (0, by_outer, by_inner))
+        weights = kernel.as_strided((batches, outer, inner), (0, by_outer, by_inner))
         return cls(weights, _reshaped(build, seen, (batches, inner, positions)), batch)
 
     @property

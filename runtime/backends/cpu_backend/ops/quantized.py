@@ -1,4 +1,4 @@
-"""Weights in blocks on the CPU: what they are decoded to, and products with them."""
+"""Block-quantized weights on the CPU: decoding them, and products with them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ...gpu_backend.driver.error import LibraryError
 
 
-def found(package: str, name: str, probe: str, *arguments: int) -> Any | None:
+def load_optional(package: str, name: str, probe: str, *arguments: int) -> Any | None:
     """A module of a package, a function of which can be called; None where the package or the library is missing."""
     try:
         module = getattr(__import__(package, fromlist=[name]), name)
@@ -34,5 +34,5 @@ class Binding(NamedTuple):
             raise self.refused(function, error) from error
 
     def refused(self, function: str, error: Exception) -> LibraryError:
-        """The error to raise in the place of a function's."""
+        """The error to raise instead of a function's."""
         return LibraryError(f"{self.name} {function}", str(error), self.advice)

@@ -9,7 +9,7 @@ from ...gpu_backend.driver.device import Device, destroy_handle
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
 from ...gpu_backend.memory.allocator import Slice
-from .binding import Binding, found
+from .binding import Binding, load_optional
 
 if TYPE_CHECKING:
     from ...gpu_backend.driver.gpu_driver import GpuDriver
@@ -34,7 +34,7 @@ class CuBlas(GemmLibrary):
     @classmethod
     def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """CuBLAS on the stream of a driver; None where nvmath-python or the library is missing."""
-        library = found("nvmath.bindings", "cublas", "get_cudart_version")
+        library = load_optional("nvmath.bindings", "cublas", "get_cudart_version")
         return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
     def __init__(self, library: Any, device: Device, stream: Stream, allocator: CachingAllocator) -> None:
@@ -54,7 +54,7 @@ class CuBlas(GemmLibrary):
             handle = self._handle = self._binding.call("create")
             release_with(self, destroy_handle, library.destroy, device, handle)
             self._set_stream(stream.handle)
-            # f32 is multiplied as f32, and no sum is rounded to a narrower dtype on its way.
+            # f32 is multiplied as f32, and no sum is rounded to a narrower dtype in between.
             modes = library.Math
             self._binding.call("set_math_mode", handle, modes.DEFAULT_MATH | modes.DISALLOW_REDUCED_PRECISION_REDUCTION)
             # The same bits on every run.

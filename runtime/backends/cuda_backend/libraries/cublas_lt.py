@@ -16,7 +16,7 @@ from ...gpu_backend.driver.device import Device, destroy_handle
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.library import StreamLibrary
 from ...gpu_backend.memory.allocator import Slice
-from .binding import Binding, found
+from .binding import Binding, load_optional
 from .cublas import ADVICE, KINDS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _MAX_PLANS: Final = 1024
 
 
 class _Plan:
-    """How cuBLASLt multiplies matrices of some sizes: the objects that say so, which are given back with it."""
+    """A plan of cuBLASLt for matrices of some sizes: its descriptors, which are destroyed with it."""
 
     def __init__(self, library: Any, blas: Any, dtype: DType) -> None:
         types, sums = blas.ComputeType, DType.F64 if dtype is DType.F64 else DType.F32
@@ -50,8 +50,8 @@ class _Plan:
         self.product: int = library.matmul_desc_create(compute, KINDS[sums])
         release_with(self, _destroy_plan, library, self.product, self.layouts)
 
-    def found(self) -> Self:
-        """The plan, once cuBLASLt has found its algorithm."""
+    def with_algorithm(self) -> Self:
+        """The plan, once cuBLASLt has chosen its algorithm."""
         self.nbytes = int(self._algorithm.workspace_size)
         return self
 
@@ -64,8 +64,8 @@ class CuBlasLt(StreamLibrary):
     @classmethod
     def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """CuBLASLt on the stream of a driver; None where nvmath-python or the library is missing."""
-        library = found("nvmath.bindings", "cublasLt", "get_version")
-        blas = found("nvmath.bindings", "cublas", "get_cudart_version")
+        library = load_optional("nvmath.bindings", "cublasLt", "get_version")
+        blas = load_optional("nvmath.bindings", "cublas", "get_cudart_version")
         if library is None or blas is None:
             return None
         return cls(library, blas, driver.device, driver.queue, allocator)
@@ -147,7 +147,7 @@ class CuBlasLt(StreamLibrary):
         try:
             wanted = {
                 "MAX_WORKSPACE_BYTES": ctypes.c_uint64(_WORKSPACE_BYTES),
-                # No sum is rounded to a narrower dtype on its way.
+                # No sum is rounded to a narrower dtype in between.
                 "REDUCTION_SCHEME_MASK": ctypes.c_uint32(lt.ReductionScheme.COMPUTE_TYPE),
                 **{f"MIN_ALIGNMENT_{name}_BYTES": ctypes.c_uint32(ACCESS_BYTES) for name in "ABCD"},
             }
@@ -163,7 +163,7 @@ class CuBlasLt(StreamLibrary):
                 lt.matmul_algo_get_heuristic(*operands, 1, plan.algorithm, count.ctypes.data)
             except lt.cuBLASLtError:
                 return None
-            return plan.found() if count[0] else None
+            return plan.with_algorithm() if count[0] else None
         finally:
             lt.matmul_preference_destroy(preference)
 

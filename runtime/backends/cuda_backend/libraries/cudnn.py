@@ -75,7 +75,7 @@ class CuDnn(StreamLibrary):
         super().__init__(device, stream)
         self._library = library
         self._allocator = allocator
-        # None of those that cuDNN does not take, or only in a way that is refused.
+        # None of those that cuDNN does not take, or only with an algorithm that is refused.
         self._plans: dict[tuple[str | ConvolutionKind, DType, Params], Plan | None] = {}
         with device.activated():
             handle = self._handle = self._call("create_handle", library.create_handle)
@@ -103,7 +103,7 @@ class CuDnn(StreamLibrary):
     def attention_with_logsumexp(
         self, dtype: DType, params: AttentionParams, *addresses: Address
     ) -> LibraryCall | None:
-        """The same, which also gives the logarithms of the sums of what weights are made of."""
+        """The attention, and the logarithms of the sums that weights are divided by."""
         return self._library_call("attention_with_logsumexp", dtype, params, *addresses)
 
     def attention_gradient(
@@ -139,8 +139,8 @@ class CuDnn(StreamLibrary):
         except OutOfMemory:
             return False
         with self._lock, self._device.activated():
-            given = "execute", plan.enqueue, addresses, 0 if workspace is None else workspace.address
-            capture.enqueue(self._queue, self._set_stream, self._call, *given)
+            call = "execute", plan.enqueue, addresses, 0 if workspace is None else workspace.address
+            capture.enqueue(self._queue, self._set_stream, self._call, *call)
         return True
 
     def _enqueue_apart(self, plan: Plan, *addresses: int) -> bool:

@@ -1,4 +1,4 @@
-"""What cuDNN is asked for, through nvidia-cudnn-frontend, and the plans that it makes of that."""
+"""Graphs of ops for cuDNN, through nvidia-cudnn-frontend, and the plans that it builds of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionP
 # cuDNN's names of the dtypes.
 _NAMES: Final = DType.known({"bf16": "BFLOAT16", "f16": "HALF", "f32": "FLOAT"})
 # What marks an algorithm whose result is none of ours: it spreads an infinity to where none is, or it rounds what it is
-# given or adds up; or its bits vary from run to run.
+# passed or adds up; or its bits vary from run to run.
 _REFUSED_IN_ANY_ORDER: Final = ("WINOGRAD", "FFT", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
 _REFUSED: Final = ("NONDETERMINISTIC", *_REFUSED_IN_ANY_ORDER)
 # Tensor cores multiply an f32 as a TF32.
@@ -86,7 +86,8 @@ def convolution(
 def _is_slow_in_order(kind: ConvolutionKind, params: ParamsConvolution) -> bool:
     """Whether cuDNN is slow at a gradient of f32 whose bits do not vary.
 
-    On an H200 it takes 2 to 12 times the time of our kernels for inputs of few channels, and for kernels of one place.
+    On an H200 it takes 2 to 12 times the time of our kernels for inputs of few channels, and for kernels of one
+    element.
     """
     is_weight = kind is ConvolutionKind.WEIGHT
     return kind is not ConvolutionKind.FORWARD and (
@@ -148,7 +149,7 @@ def attention(library: Any, handle: Any, dtype: DType, params: AttentionParams) 
 
 
 def attention_with_logsumexp(library: Any, handle: Any, dtype: DType, params: AttentionParams) -> Plan | None:
-    """The same, and log(sum(exp(query keys^T * scale))) of each query."""
+    """The attention, and log(sum(exp(query keys^T * scale))) of each query."""
     return _attention(library, handle, dtype, params, has_logsumexp=True)
 
 
@@ -172,18 +173,18 @@ def attention_gradient(library: Any, handle: Any, dtype: DType, params: Attentio
     query, keys, values, result, gradient = [graph.operand(*form) for form in forms]
     dims = (*of.query[0][:3], 1)
     logsumexp = graph.operand(dims, _contiguous(dims), library.data_type.FLOAT)
-    made = graph.frontend.sdpa_backward(
+    gradients = graph.frontend.sdpa_backward(
         q=query, k=keys, v=values, o=result, dO=gradient, stats=logsumexp, attn_scale=of.scale,
         use_deterministic_algorithm=not params.any_order, **_hidden(library, of),
     )  # fmt: skip
-    for each, form in zip(made, forms, strict=False):
+    for each, form in zip(gradients, forms, strict=False):
         graph.give(each, form[0])
     graph.propose(_REFUSED_IN_ANY_ORDER if params.any_order else _REFUSED)
     return graph.build()
 
 
 def _hidden(library: Any, params: AttentionParams) -> dict[str, Any]:
-    """What says which keys a query does not see: the last one sees all."""
+    """The arguments that hide keys from queries: the last one sees all."""
     if not params.is_causal:
         return {}
     return {"diagonal_alignment": library.diagonal_alignment.BOTTOM_RIGHT, "diagonal_band_right_bound": 0}
@@ -216,7 +217,7 @@ class _Graph:
     def give(
         self, result: Any, dims: tuple[int, ...], kind: Any = None, *, strides: tuple[int, ...] | None = None
     ) -> None:
-        """Say what is the next result, which is contiguous unless it has strides; they come behind all operands."""
+        """Declare the next result, which is contiguous unless it has strides; they come after all operands."""
         result.set_output(True).set_data_type(kind or self._kind).set_uid(self._number())
         result.set_dim([*dims]).set_stride([*(strides or _contiguous(dims))])
 
@@ -260,7 +261,7 @@ class _Graph:
             graph.execute(dict(enumerate(map(int, addresses), 1)), workspace, handle)
 
         try:
-            # What that comes to. On its way it describes every tensor again, which takes longer than all the rest.
+            # The call that this comes to. The full one describes every tensor again, which takes most of the time.
             pointed, plan = graph._lowered_graph._execute_with_raw_ptrs, graph._plans[graph._plan_index].cpp_index
             address = handle.backend_handle
         except AttributeError:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ...gpu_backend.libraries.fft import FftLibrary
-from .binding import Binding, found
+from .binding import Binding, load_optional
 
 if TYPE_CHECKING:
     from ...gpu_backend.driver.device import Device
@@ -25,7 +25,7 @@ class CuFft(FftLibrary):
     @classmethod
     def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """CuFFT on the stream of a driver; None where nvmath-python or the library is missing."""
-        library = found("nvmath.bindings", "cufft", "get_version")
+        library = load_optional("nvmath.bindings", "cufft", "get_version")
         return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
     def __init__(self, library: Any, device: Device, stream: Stream, allocator: CachingAllocator) -> None:

@@ -8,7 +8,7 @@ from .....dtype import DType
 from ...gpu_backend.driver.device import destroy_handle
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.solver import SolverLibrary
-from .binding import Binding, found
+from .binding import Binding, load_optional
 from .cublas import KINDS
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class CuSolver(SolverLibrary):
     @classmethod
     def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """CuSOLVER on the stream of a driver; None where nvmath-python or the library is missing."""
-        cusolver = found("nvmath.bindings", "cusolver", "get_property", 0)
-        blas = found("nvmath.bindings", "cublas", "get_cudart_version")
+        cusolver = load_optional("nvmath.bindings", "cusolver", "get_property", 0)
+        blas = load_optional("nvmath.bindings", "cublas", "get_cudart_version")
         if cusolver is None or blas is None:
             return None
         from nvmath.bindings import cusolverDn

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ...gpu_backend.libraries.collectives import Collectives, Functions
-from .binding import Binding, found
+from .binding import Binding, load_optional
 
 if TYPE_CHECKING:
     from ...gpu_backend.driver.gpu_driver import GpuDriver
@@ -23,7 +23,7 @@ class Nccl(Collectives):
     @classmethod
     def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
         """NCCL on the stream of a driver; None where nccl4py or the library is missing."""
-        library = found("nccl.bindings", "nccl", "get_version")
+        library = load_optional("nccl.bindings", "nccl", "get_version")
         return None if library is None else cls(library, driver)
 
     def __init__(self, library: Any, driver: GpuDriver) -> None:

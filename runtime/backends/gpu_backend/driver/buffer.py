@@ -226,7 +226,7 @@ class DeviceBuffer(_Memory):
         """Copy all bytes of a C-contiguous buffer, NumPy array or `HostBuffer` to `offset`.
 
         Returns when they are there. With `wait=False` the copy is enqueued and the event after it returned; until that
-        has passed, the source is kept alive and must not change. Only a copy from pinned memory runs concurrently with
+        has passed, the source stays alive and must not change. Only a copy from pinned memory runs concurrently with
         the host: other memory the driver stages first, so that the call takes about as long as reading it.
         """
         operation = self._name("copy_from_host")
@@ -241,7 +241,7 @@ class DeviceBuffer(_Memory):
         """Fill a writable C-contiguous buffer, NumPy array or `HostBuffer` with what is at `offset`.
 
         Returns when it is full. With `wait=False` the copy is enqueued and the event after it returned; until that has
-        passed, the destination is kept alive and has no defined content. A copy to memory that is not pinned may be
+        passed, the destination stays alive and has no defined content. A copy to memory that is not pinned may be
         done only when the call returns.
         """
         operation = self._name("copy_to_host")

@@ -1,6 +1,6 @@
 """Captures of graphs: what a thread gives a device meanwhile is recorded, and not done.
 
-It goes into a stream of the capture's own, so that other threads go on as ever: where the device's stream is asked for
+It goes into a stream of the capture's own, so that other threads go on as ever: where the device's stream is requested
 its handle, a thread that captures gets that of the capture. `slow_path.required` says that there is a capture at all.
 """
 

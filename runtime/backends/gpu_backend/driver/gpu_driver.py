@@ -70,10 +70,10 @@ class GpuDriver:
         self.runtime_libraries: tuple[str, ...] = calls.RUNTIME_LIBRARIES
         """The names of the libraries that make up the vendor's runtime, without lib and ending."""
 
-    def examine(self) -> Iterator[Finding]:
+    def diagnose(self) -> Iterator[Finding]:
         """Yield what the vendor's system says of the device, for `tallow.doctor`."""
-        examine = self.device.calls.examine
-        return iter(()) if examine is None else iter(examine(self.target))
+        diagnose = self.device.calls.diagnose
+        return iter(()) if diagnose is None else iter(diagnose(self.target))
 
     @property
     def stream(self) -> int:
@@ -261,7 +261,7 @@ class GpuDriver:
 
         `state` is memory for what kernels read and write at each replay.
 
-        Other threads that capture wait for the lock. Where the call that ends it was not made, all is discarded.
+        Other threads that capture wait for the lock. Without the call that ends it, the capture is discarded.
         """
         try:
             with self.capturing:

@@ -58,7 +58,7 @@ class LaunchLimits(NamedTuple):
 
 
 class Launcher(NamedTuple):
-    """What is needed to launch a kernel of any parameters: a driver call, alike for all vendors, and its arguments.
+    """The data of launches of a kernel with any parameters: a driver call, alike for all vendors, and its arguments.
 
     That is `function`, the blocks along each axis, the threads of a block, the bytes of shared memory, `stream`, the
     parameters and `extra`. It gives a tuple of its status. Nothing but the driver checks it.

@@ -222,7 +222,7 @@ class AsyncLoader(Closing):
     def _stage(
         self, chunks: list[list[_Piece]], streams: Sequence[int], progress: Callable[[int], object] | None
     ) -> None:
-        """Read all chunks, and enqueue their copies in the streams in turn."""
+        """Read all chunks, and enqueue their copies in the streams, round robin."""
         left = deque((chunk, streams[number % len(streams)]) for number, chunk in enumerate(chunks))
         if len(chunks) < 2:
             for chunk, stream in left:

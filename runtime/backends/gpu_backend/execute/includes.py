@@ -61,7 +61,7 @@ def files_of(source: str, options: Sequence[str], headers: Mapping[str, str]) ->
             content = _content(path)
             if content is None:
                 continue
-            # Files that include each other by way of "../" are met under few names so. Files next to a link stay there.
+            # Files that include each other through "../" have few names like this. Files next to a link stay there.
             inside = path.parent.resolve()
             if inside / path.name not in files:
                 files[inside / path.name] = hashlib.sha256(content).hexdigest()

@@ -101,7 +101,7 @@ class GpuPlan:
         if self._function is None:
             self._function = self._compile()
             if self._key is not None:
-                self.device.plans.remember(self._key, self._function)
+                self.device.plans.store(self._key, self._function)
         result: Results = self._function(*operands)
         return result
 

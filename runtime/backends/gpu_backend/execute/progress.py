@@ -69,7 +69,7 @@ def _is_terminal() -> bool:
 
 
 def _write(text: str) -> None:
-    with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+    with suppress(OSError, ValueError):  # no one reads it, or it is closed
         print(text, file=sys.stderr, flush=True)
 
 

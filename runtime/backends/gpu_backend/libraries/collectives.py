@@ -46,7 +46,7 @@ class Collectives(Library):
     Runs of programs call its methods, with addresses of device memory.
     """
 
-    without = "MPI moves elements of several processes by way of the host"
+    without = "MPI moves elements of several processes through the host"
 
     def __init__(
         self, driver: GpuDriver, functions: Functions, dtype: Callable[[int], Any], reduction: Callable[[int], Any]
@@ -58,23 +58,23 @@ class Collectives(Library):
         self._reductions = {known: reduction(number) for known, number in _REDUCTIONS.items()}
         self._communicators: dict[str, Any] = {}
         self.peers = Peers(driver, self._of)
-        # Of calls that go on beside the device's stream, which has yet to wait for it, and what they work with.
+        # The stream of asynchronous calls, which the device's stream has yet to wait for, and their operands.
         self._side: Stream | None = None
         self._under_way: list[object] = []
 
     def all_reduce(self, group: Group, dtype: DType, reduction: str, source: int, result: int, count: int) -> None:
         """Join `count` elements of every rank."""
-        joined = self._joined(dtype, reduction, count)
-        self._functions.all_reduce(source, result, *joined, self._of(group), self._stream(group))
+        operation = self._joined(dtype, reduction, count)
+        self._functions.all_reduce(source, result, *operation, self._of(group), self._stream(group))
 
     def all_gather(self, group: Group, source: int, result: int, nbytes: int) -> None:
-        """Put the bytes of all ranks one behind the other, `nbytes` of each."""
+        """Concatenate the bytes of all ranks, `nbytes` of each."""
         self._functions.all_gather(source, result, nbytes, self._byte, self._of(group), self._stream(group))
 
     def reduce_scatter(self, group: Group, dtype: DType, reduction: str, source: int, result: int, count: int) -> None:
         """Join the elements of every rank, of which each has `count` in the end."""
-        joined = self._joined(dtype, reduction, count)
-        self._functions.reduce_scatter(source, result, *joined, self._of(group), self._stream(group))
+        operation = self._joined(dtype, reduction, count)
+        self._functions.reduce_scatter(source, result, *operation, self._of(group), self._stream(group))
 
     def broadcast(self, group: Group, root: int, source: int, result: int, nbytes: int) -> None:
         """Copy the bytes of a rank to all."""
@@ -84,8 +84,8 @@ class Collectives(Library):
         self, group: Group, dtype: DType, reduction: str, root: int, source: int, result: int, count: int
     ) -> None:
         """Join `count` elements of every rank on one of them."""
-        joined = self._joined(dtype, reduction, count)
-        self._functions.reduce(source, result, *joined, root, self._of(group), self._stream(group))
+        operation = self._joined(dtype, reduction, count)
+        self._functions.reduce(source, result, *operation, root, self._of(group), self._stream(group))
 
     def all_to_all(self, group: Group, source: int, result: int, nbytes: int) -> None:
         """Give each rank its part of the bytes, `nbytes` to each."""
@@ -104,16 +104,16 @@ class Collectives(Library):
         """Take bytes from a rank."""
         self._functions.recv(result, nbytes, self._byte, source, self._of(group), self._stream(group))
 
-    def beside(self, call: Callable[[], Result]) -> Callable[[], Result]:
-        """Make a call of a group that is beside another: see `BackendDevice.beside`."""
-        made = call()
-        self._under_way.append((call, made))
+    def run_async(self, call: Callable[[], Result]) -> Callable[[], Result]:
+        """Run a call of an asynchronous group: see `BackendDevice.run_async`."""
+        result = call()
+        self._under_way.append((call, result))
 
         def finished() -> Result:
             if self._under_way and self._side is not None:
                 self._driver.order(self._side, self._driver.queue)
             self._under_way.clear()
-            return made
+            return result
 
         return finished
 
@@ -123,8 +123,8 @@ class Collectives(Library):
         return count * dtype.itemsize // own.itemsize, self._dtypes[own], self._reductions[reduction]
 
     def _stream(self, group: Group) -> int:
-        """The stream of a group's calls: the device's, or one beside it that waits for what is enqueued there."""
-        if not group.is_beside:
+        """The stream of a group's calls: the device's, or a side stream that waits for what is enqueued there."""
+        if not group.is_async:
             return self._driver.stream
         if self._side is None:
             self._side = self._driver.new_stream()
@@ -133,8 +133,8 @@ class Collectives(Library):
 
     def _of(self, group: Group) -> Any:
         """The communicator of a group, which its ranks join at their first call."""
-        found = self._communicators.get(group.name)
-        if found is None:
+        known = self._communicators.get(group.name)
+        if known is None:
             if slow_path.required:
                 advice = "make a call of the group before the capture"
                 capture.refuse(self._driver, "how ranks join", advice)
@@ -142,13 +142,13 @@ class Collectives(Library):
             if not self._communicators:
                 group.release_at_loss(self._abort, self._finish)
             with self._driver.device.activated():
-                found = self._communicators[group.name] = self._join(group.size, bytes.fromhex(shared), group.rank)
+                known = self._communicators[group.name] = self._join(group.size, bytes.fromhex(shared), group.rank)
             self.peers.join(group)
-        return found
+        return known
 
     @abstractmethod
     def _new_id(self) -> bytes:
-        """What ranks that join have to share."""
+        """Return the id that all ranks need to join."""
 
     @abstractmethod
     def _join(self, size: int, shared: bytes, rank: int) -> Any:

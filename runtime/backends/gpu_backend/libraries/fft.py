@@ -42,7 +42,7 @@ DIRECTIONS: Final = {Transform.FORWARD: (-1,), Transform.INVERSE: (1,)}
 _MAX_PLANS: Final = 64
 
 Key = tuple[str, int, int]
-"""What a plan is for: the kind, the points of a line and the number of lines."""
+"""The key of a plan: the kind, the points of a line and the number of lines."""
 
 
 class FftLibrary(StreamLibrary, ABC):
@@ -77,23 +77,23 @@ class FftLibrary(StreamLibrary, ABC):
             capture.enqueue(self._queue, set_stream, self._execute, plan, key[0], source, result, *direction)
 
     def _plan(self, key: Key) -> tuple[Any, int]:
-        found = self._plans.get(key)
-        if found is None:
+        planned = self._plans.get(key)
+        if planned is None:
             while len(self._plans) >= _MAX_PLANS:
                 _, (plan, _) = self._plans.popitem(last=False)
                 self._destroy(plan)
-            found = plan, nbytes = self._make(*key)
+            planned = plan, nbytes = self._make(*key)
             try:
                 self._set_stream(plan, self._queue.own_handle)
                 if not nbytes:
-                    # It is asked for all the same.
+                    # Set even if it needs no memory.
                     self._set_work_area(plan, Slice(self._allocator, 0).address)
             except LibraryError:
                 self._destroy(plan)
                 raise
-            self._plans[key] = found
+            self._plans[key] = planned
         self._plans.move_to_end(key)
-        return found
+        return planned
 
     def _make(self, kind: str, count: int, lines: int) -> tuple[Any, int]:
         plan = self._create()

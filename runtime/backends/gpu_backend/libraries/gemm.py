@@ -25,7 +25,7 @@ _FACTORS: Final[Mapping[DType, tuple[Any, Any]]] = {
 
 
 class GemmConstants(NamedTuple):
-    """The numbers by which a library knows what it is asked for."""
+    """A library's constants of operations and types."""
 
     kinds: Mapping[DType, Any]
     """Of element types."""

@@ -1,4 +1,4 @@
-"""What the vendors' libraries do for a GPU backend, each where it is there."""
+"""Interfaces of the vendors' libraries that a GPU backend calls if they are installed."""
 
 import threading
 from enum import Enum
@@ -22,9 +22,9 @@ class Library:
     """
 
     needs: ClassVar[str]
-    """What has to be installed for it."""
+    """The package to install for it."""
     without: ClassVar[str] = "tallow's own kernels do its work"
-    """What becomes of its work where it is not there."""
+    """The consequence if it is missing."""
     parts: ClassVar[tuple[str, ...]] = ()
     """The names of libraries that it loads besides and hands its work to."""
 
@@ -81,9 +81,9 @@ class BiasedBlas(Protocol):
 
 
 class ConvolutionKind(Enum):
-    """What is made of a convolution: its result, or the gradient of its input or its kernel.
+    """The result of a convolution op: that of a convolution, or the gradient of its input or its kernel.
 
-    Each is made of the two others of input, kernel and result, in this order.
+    Each is computed from the two others of input, kernel and result, in this order.
     """
 
     FORWARD = "forward"
@@ -91,7 +91,7 @@ class ConvolutionKind(Enum):
     WEIGHT = "weight"
 
     def result_dims(self, params: ParamsConvolution) -> Dims:
-        """The shape of what is made."""
+        """The shape of the result."""
         match self:
             case ConvolutionKind.FORWARD:
                 return params.out_dims
@@ -122,7 +122,7 @@ class Convolution(Protocol):
 
 
 class EpilogueParams(NamedTuple):
-    """What follows a convolution: activation(x * scale + bias + residual), each where it is there."""
+    """The epilogue of a convolution: activation(x * scale + bias + residual), each of which may be absent."""
 
     scale: DType | None
     """The dtype of the scale; None without one."""
@@ -185,7 +185,7 @@ class Attention(Protocol):
         result: Address,
         logsumexp: Address,
     ) -> LibraryCall | None:
-        """The same, and log(sum(exp(query keys^T * scale))), an f32 for each query of each head."""
+        """The attention, and log(sum(exp(query keys^T * scale))), an f32 for each query of each head."""
 
     def attention_gradient(
         self,
@@ -226,7 +226,7 @@ class Transform(Enum):
     FORWARD = "forward"
     INVERSE = "inverse"
     REAL = "real"
-    """Of real numbers, of which the first half is given."""
+    """Of real numbers; the first half of the results is computed."""
     INVERSE_REAL = "inverse real"
 
 

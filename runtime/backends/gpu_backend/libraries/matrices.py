@@ -13,8 +13,8 @@ LARGEST_COUNT: Final = (1 << 31) - 1
 class Matrices(NamedTuple):
     """A batch of matrices as a library that lays out columns first sees them: each one is transposed there already.
 
-    Rows follow each other `leading` elements apart; where `transposed`, columns do. Matrices follow each other `step`
-    elements apart, 0 where all are one.
+    Consecutive rows are `leading` elements from each other; if `transposed`, columns are. Consecutive matrices are
+    `step` elements from each other, 0 if all are one.
     """
 
     address: Address
@@ -28,8 +28,8 @@ def matrices(address: Address, layout: Layout, itemsize: int) -> Matrices | None
 
     None where no library can step like this; a contiguous copy can be taken unless it is too large for all of them.
     """
-    found = _arranged(layout.shape, layout.strides)
-    return None if found is None else Matrices(address + layout.start_offset * itemsize, *found)
+    arrangement = _arranged(layout.shape, layout.strides)
+    return None if arrangement is None else Matrices(address + layout.start_offset * itemsize, *arrangement)
 
 
 @lru_cache(maxsize=4096)

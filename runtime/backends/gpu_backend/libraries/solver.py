@@ -51,8 +51,8 @@ def are_few_columns(count: int, size: int) -> bool:
 class SolverLibrary(Library, ABC):
     """A handle of a library, of one device and stream, which decomposes matrices.
 
-    Runs of programs call its methods, since only then the library can say how much memory it needs. Each is given
-    `count` matrices, columns first, one behind the other, which are overwritten. Where one call is to work on all of
+    Runs of programs call its methods, since only then the library can report how much memory it needs. Each takes
+    `count` consecutive matrices in column-major order, which are overwritten. Where one call is to work on all of
     them, `pointers` is the address of their addresses, elsewhere 0. What may find no result waits for the device, and
     raises InvalidArgument. Raises LibraryError.
     """
@@ -130,7 +130,7 @@ class SolverLibrary(Library, ABC):
         pointers: int,
         value_pointers: int,
     ) -> None:
-        """Find the columns of which the transposed matrices make `values`, in their place."""
+        """Replace `values` by the columns X for which transposed matrix times X is `values`."""
         if pointers:
             factor_all = self._all_factored(dtype, size, count, pivots, pointers)
             refused = np.empty(1, np.int32)  # says whether an argument is invalid, as the status does too
@@ -148,10 +148,10 @@ class SolverLibrary(Library, ABC):
         def solve(number: int, work: int, length: int, info: int) -> None:
             factor(number, work, length, info)
             matrix, own_pivots = matrices + number * rows, pivots + number * size * DType.I32.itemsize
-            place = values + number * step
-            # It always succeeds; behind the others there is room for what it says.
+            target = values + number * step
+            # It always succeeds; after the others there is space for its status.
             said = info + (count - number) * _INFO_BYTES
-            arguments = (self.transposed, size, columns, matrix, size, own_pivots, place, size, said)
+            arguments = (self.transposed, size, columns, matrix, size, own_pivots, target, size, said)
             self._call(LETTERS[dtype], "getrs", *arguments)
 
         self._each("solve", _SINGULAR, dtype, needed, count, solve)
@@ -168,7 +168,7 @@ class SolverLibrary(Library, ABC):
         pointers: int,
         factor_pointers: int,
     ) -> None:
-        """Enqueue decompositions of matrices that begin `step` bytes apart: upper triangles, and reflectors."""
+        """Enqueue decompositions of matrices, `step` bytes from one to the next: upper triangles, and reflectors."""
         if pointers:
             refused = np.empty(1, np.int32)
             operands = (pointers, rows, factor_pointers, refused.ctypes.data, count)
@@ -181,9 +181,9 @@ class SolverLibrary(Library, ABC):
         of_factors = min(rows, columns) * dtype.itemsize
 
         def factor(number: int, work: int, length: int, info: int) -> None:
-            place = factors + number * of_factors
+            scales = factors + number * of_factors
             matrix = matrices + number * step
-            self._call(LETTERS[dtype], "geqrf", rows, columns, matrix, rows, place, work, length, info)
+            self._call(LETTERS[dtype], "geqrf", rows, columns, matrix, rows, scales, work, length, info)
 
         needed = self._needed(dtype, "geqrf", rows, columns, matrices, rows)
         self._each("qr", None, dtype, needed, count, factor)
@@ -196,14 +196,14 @@ class SolverLibrary(Library, ABC):
         sizes = (rows, columns, reflectors)
 
         def make(number: int, work: int, length: int, info: int) -> None:
-            matrix, place = matrices + number * step, factors + number * reflectors * dtype.itemsize
-            self._call(LETTERS[dtype], function, *sizes, matrix, rows, place, work, length, info)
+            matrix, scales = matrices + number * step, factors + number * reflectors * dtype.itemsize
+            self._call(LETTERS[dtype], function, *sizes, matrix, rows, scales, work, length, info)
 
         needed = self._needed(dtype, function, *sizes, matrices, rows, factors)
         self._each("qr", None, dtype, needed, count, make)
 
     def eigh(self, dtype: DType, size: int, count: int, has_vectors: bool, matrices: int, values: int) -> None:
-        """Find eigenvalues of Hermitian matrices by their lower triangles, and eigenvectors in the matrices' place."""
+        """Compute eigenvalues of Hermitian matrices from their lower triangles, and replace these by eigenvectors."""
         kind = (self.vectors[has_vectors], self.lower, size)
         reason = "Eigenvalues did not converge"
         if are_many(count, size) and self.finds_many:
@@ -223,8 +223,8 @@ class SolverLibrary(Library, ABC):
         step, of_values = size * size * dtype.itemsize, size * dtype.real.itemsize
 
         def find(number: int, work: int, length: int, info: int) -> None:
-            matrix, place = matrices + number * step, values + number * of_values
-            self._call(LETTERS[dtype], function, *kind, matrix, size, place, work, length, info)
+            matrix, eigenvalues = matrices + number * step, values + number * of_values
+            self._call(LETTERS[dtype], function, *kind, matrix, size, eigenvalues, work, length, info)
 
         needed = self._needed(dtype, function, *kind, matrices, size, values)
         self._each("eigh", reason, dtype, needed, count, find)
@@ -243,8 +243,8 @@ class SolverLibrary(Library, ABC):
     ) -> None:
         """Enqueue singular values of matrices with no fewer rows than columns: `sizes` are both, and the left vectors.
 
-        Both kinds of vectors are columns, for which there is room even where they are not asked for. An i32 of `infos`
-        is not 0 where the values of a matrix were not found.
+        Both kinds of vectors are columns, whose memory is needed even if they are not requested. An i32 of `infos`
+        is not 0 if the values of a matrix were not found.
         """
         rows, columns, of_left = sizes
         kind, vectors = self.vectors[has_vectors], (matrices, rows, values, left, rows, right, columns)
@@ -264,7 +264,7 @@ class SolverLibrary(Library, ABC):
 
         def find(number: int, work: int, length: int, info: int) -> None:
             matrix, s, u, v = (
-                place + number * step for place, step in zip((matrices, values, left, right), steps, strict=True)
+                address + number * step for address, step in zip((matrices, values, left, right), steps, strict=True)
             )
             operands = (matrix, rows, s, u, rows, v, columns)
             self._call(LETTERS[dtype], "gesvdj", *begin, *operands, work, length, info, self._jacobi)
@@ -278,8 +278,8 @@ class SolverLibrary(Library, ABC):
         step, of_pivots = size * size * dtype.itemsize, size * DType.I32.itemsize
 
         def factor(number: int, work: int, length: int, info: int) -> None:  # noqa: ARG001 - the library knows the length
-            matrix, place = matrices + number * step, pivots + number * of_pivots
-            self._call(LETTERS[dtype], "getrf", size, size, matrix, size, work, place, info)
+            matrix, pivot = matrices + number * step, pivots + number * of_pivots
+            self._call(LETTERS[dtype], "getrf", size, size, matrix, size, work, pivot, info)
 
         return self._needed(dtype, "getrf", size, size, matrices, size), count, factor
 
@@ -304,7 +304,7 @@ class SolverLibrary(Library, ABC):
         work_on: Callable[[int, int, int, int], None],
     ) -> None:
         """Work on one of `count` matrices after the other: see `_at_once`."""
-        # There is room for one more of what is said of matrices.
+        # There is space for the status of one more matrix.
         work_on_all = self._one_by_one(needed, count, work_on)
         self._at_once(op, reason, self._work_bytes(dtype, needed), count, work_on_all)
 
@@ -322,9 +322,9 @@ class SolverLibrary(Library, ABC):
         infos = Slice(self._allocator, (count + 1) * _INFO_BYTES)
         self._work_on(nbytes, infos.address, work_on_all)
         if reason is not None:
-            found = np.empty(count, np.int32)
-            self._driver.copy_to_host(found, infos.address)
-            if found.any():
+            failures = np.empty(count, np.int32)
+            self._driver.copy_to_host(failures, infos.address)
+            if failures.any():
                 raise no_result(op, reason)
 
     def _work_on(self, nbytes: int, infos: int, work_on_all: WorkOnAll) -> None:

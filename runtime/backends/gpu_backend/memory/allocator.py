@@ -30,14 +30,14 @@ class Memory(Protocol):
         """The address of `nbytes` of new memory; OutOfMemory where there is not enough."""
 
     def free(self, address: int) -> None:
-        """Give memory back, once the device has done what it was given. DriverError where it stays allocated."""
+        """Free memory, once the device has done its work so far. DriverError if it stays allocated."""
 
     def memory_info(self) -> tuple[int, int]:
         """Bytes free and bytes in all."""
 
 
 class AllocatorStatistics(NamedTuple):
-    """Bytes of one device that storages and graphs hold, that the cache holds, and the most that were held at once."""
+    """Bytes of one device that storages and graphs own, that the cache holds, and the maximum of the former."""
 
     allocated: int
     cached: int
@@ -73,7 +73,7 @@ class Pool(ABC):
 
     def __init__(self) -> None:
         self.by_request: BoundedCache[int, Blocks] = BoundedCache(_MAX_KNOWN)
-        """By the bytes that are asked for, as many as were met lately."""
+        """By the requested bytes, for recent requests."""
         self.allocated = 0
         """The bytes of blocks that slices have."""
         self.peak = 0
@@ -160,8 +160,8 @@ class CachingAllocator(Pool):
 
     A block that was released is handed out again at once: whatever still reads or writes it was enqueued earlier in
     the same stream. The cache holds at most `limit` bytes; what is released beyond that goes back to the driver when
-    the next block is asked for, and stays in the cache where the driver refuses it. With a limit of 0 nothing is kept,
-    and so every allocation has the exact size that was asked for.
+    the next block is requested, and stays in the cache where the driver refuses it. With a limit of 0 nothing is
+    cached, and so every allocation has exactly the requested size.
     """
 
     def __init__(self, memory: Memory, limit: int | None = None) -> None:
@@ -258,7 +258,7 @@ class CachingAllocator(Pool):
                     self._memory.free(address)
                 except DriverError as refusal:
                     # Whoever asks for memory meanwhile has nothing to do with it.
-                    # Without the frames, which would hold the slice that is being made.
+                    # Without the frames, which would keep the slice alive.
                     first = first or refusal.with_traceback(None)
                     refused.append(address)
                 else:

@@ -22,35 +22,35 @@ if TYPE_CHECKING:
 _WORD: Final = 8
 
 
-class Room(NamedTuple):
+class PeerBuffers(NamedTuple):
     """Addresses that the kernels of `collective` take: see there."""
 
-    places: int
+    addresses: int
     turns: int
     stop: int
 
 
 class Peers:
-    """The rooms of groups whose ranks are on one host and reach each other's memory."""
+    """The buffers of groups whose ranks are on one host and reach each other's memory."""
 
     def __init__(self, driver: GpuDriver, join: Callable[[Group], object]) -> None:
         self._driver = driver
         self._join = join
-        self._rooms: dict[str, Room | None] = {}
-        # What is here of the memory of other ranks.
+        self._buffers: dict[str, PeerBuffers | None] = {}
+        # Mapped memory of other ranks.
         self._opened: list[int] = []
         # 8 bytes that a lost rank sets, which kernels that wait look at.
         self._stop: HostBuffer | None = None
 
-    def of(self, group: Group) -> Room | None:
-        """The room of a group, whose ranks join at their first call; None where they do not reach each other."""
-        if group.name not in self._rooms:
+    def of(self, group: Group) -> PeerBuffers | None:
+        """The buffers of a group, whose ranks join at their first call; None if they cannot reach each other's."""
+        if group.name not in self._buffers:
             self._join(group)
-        return self._rooms[group.name]
+        return self._buffers[group.name]
 
     def join(self, group: Group) -> None:
-        """Find whether the ranks of a group reach each other, which all of them do at once."""
-        self._rooms[group.name] = self._joined(group) if 1 < group.size <= REDUCED_RANKS else None
+        """Check whether the ranks of a group reach each other's memory; all of them call this together."""
+        self._buffers[group.name] = self._joined(group) if 1 < group.size <= REDUCED_RANKS else None
 
     def release(self) -> None:
         """End the kernels that wait for a rank."""
@@ -58,11 +58,11 @@ class Peers:
             self._stop.array(np.uint64)[0] = 1
 
     def leave(self) -> None:
-        """Let go of the memory of other ranks, none of which ends before: drivers crash where one does."""
+        """Unmap the memory of other ranks, none of which ends before: drivers crash where one does."""
         while self._opened:
             self._driver.close_shared(self._opened.pop())
 
-    def _joined(self, group: Group) -> Room | None:
+    def _joined(self, group: Group) -> PeerBuffers | None:
         driver = self._driver
         words = 2 * group.size * REDUCED_WORDS
         turns = ceil_divide(REDUCED_WORDS, BLOCK_SIZE)
@@ -74,21 +74,21 @@ class Peers:
         except DriverError:
             offer = None
         offers = group.exchange("peers", offer)
-        places: list[int] = []
+        addresses: list[int] = []
         if all(offer is not None and offer[0] == _host() for offer in offers):
             with contextlib.suppress(DriverError):
                 for rank, (_, handle) in enumerate(offers):
-                    places.append(own if rank == group.rank else self._open(bytes.fromhex(handle)))
-        if not all(group.exchange("reached", len(places) == group.size)):
+                    addresses.append(own if rank == group.rank else self._open(bytes.fromhex(handle)))
+        if not all(group.exchange("reached", len(addresses) == group.size)):
             return None
         if self._stop is None:
             self._stop = driver.host_buffer(_WORD)
             self._stop.array(np.uint64)[0] = 0
-        table = driver.allocate(len(places) * _WORD)
-        driver.copy_to_device(table, np.array(places, np.uint64))
+        table = driver.allocate(len(addresses) * _WORD)
+        driver.copy_to_device(table, np.array(addresses, np.uint64))
         counted = driver.allocate(4 * turns)
         driver.zero(counted, 4 * turns)
-        return Room(table, counted, self._stop.address)
+        return PeerBuffers(table, counted, self._stop.address)
 
     def _open(self, handle: bytes) -> int:
         self._opened.append(self._driver.open_shared(handle))

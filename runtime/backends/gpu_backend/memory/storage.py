@@ -45,11 +45,11 @@ class GpuStorage(BackendStorage):
     number: int | None = None
     """The bits of the one element of a storage that has no memory so far: kernels can take it along."""
     bits: int
-    """What the number was, also when it is in memory: another thread may just be running a plan for numbers."""
+    """The bits of the number, also when it is in memory: another thread may be running a plan for numbers."""
     _captured: Capture | None = None
-    """The capture that a number was made in."""
+    """The capture during which a number was created."""
     _is_shared = False
-    """Whether somebody else has the storage or its memory; a number is then one for calls in captures and of none."""
+    """Whether another object has the storage or its memory; a number is then in memory, for captures too."""
 
     def __init__(self, device: GpuBase, dtype: DType, length: int, memory: Memory) -> None:
         """Hold `memory`, whose first `length` elements of `dtype` are those of the storage."""
@@ -62,7 +62,7 @@ class GpuStorage(BackendStorage):
 
     @classmethod
     def of_number(cls, device: GpuBase, dtype: DType, number: int) -> Self:
-        """A storage of one element, given by its bits, which is written to memory where something asks for that."""
+        """A storage of one element, from its bits, which is written to memory where something asks for that."""
         storage = cls.__new__(cls)
         storage.device = device
         storage.dtype = dtype
@@ -95,10 +95,10 @@ class GpuStorage(BackendStorage):
             return Buffer(dtype, 1, values.Memory(dtype.itemsize, position), values.Scalar(position))
         memory = self.memory
         if isinstance(memory, Slice):
-            given = values.Memory(memory.nbytes, position)
+            described = values.Memory(memory.nbytes, position)
         else:
-            given = values.Memory(memory.nbytes, position, skew=memory.address % ACCESS_BYTES, is_foreign=True)
-        return Buffer(dtype, self.length, given)
+            described = values.Memory(memory.nbytes, position, skew=memory.address % ACCESS_BYTES, is_foreign=True)
+        return Buffer(dtype, self.length, described)
 
     def owns_memory(self) -> bool:
         memory = self.__dict__.get("memory")

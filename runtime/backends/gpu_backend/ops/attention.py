@@ -21,8 +21,8 @@ _SIZES: Final = (64, 128, 256)
 _ROWS: Final = (1, 4, 8)
 # Fewer rows of a key head than these are not worth matrix cores.
 _MIN_ROWS: Final = 5
-# The keys of a few rows are split so that each multiprocessor has a block, with so many keys at least, or as many as it
-# runs at once where these have many keys.
+# The keys of a few rows are split so that each multiprocessor has a block, with this many keys at least, or as many
+# blocks runs at once where these have many keys.
 _BUSY_BLOCKS: Final = {"few": 1}
 _MAX_BUSY_BLOCKS: Final = 2
 _MIN_KEYS: Final = 64
@@ -187,7 +187,7 @@ def _max_splits(rows: int, keys: int) -> int:
     return math.isqrt(keys // rows)
 
 
-def whole(build: ProgramBuilder, operand: Operand) -> Operand:
+def aligned(build: ProgramBuilder, operand: Operand) -> Operand:
     """Return an operand whose heads are read in aligned accesses: itself if possible, else a copy."""
     if _is_whole(operand):
         return operand
@@ -199,7 +199,7 @@ def whole(build: ProgramBuilder, operand: Operand) -> Operand:
     storage = build.empty(operand.dtype, math.prod(outer) * padded)
     build.zero(storage)
     strides: Dims = copy.row_major((*outer, padded))
-    target = dense(storage, (*outer, padded)).relaid((*outer, size), strides)
+    target = dense(storage, (*outer, padded)).as_strided((*outer, size), strides)
     copy.copy(build, operand, target)
     return target
 

@@ -89,7 +89,7 @@ def attention_gradient(
     """
     operands = query, key, value, result, gradient
     is_plain = mask is None and lengths is None and not of_mask
-    # cuDNN adds up gradients of such queries in another order in each call, whatever it is asked for.
+    # cuDNN adds up gradients of such queries in another order in each call, whatever the flags.
     is_uneven = is_causal and query.shape[2] != key.shape[2] and not any_order
     if not is_plain or is_uneven or not suits_libraries(operands, is_causal, scale):
         return None

@@ -143,8 +143,8 @@ def _scored(
         positions = dense(memory.arange(build, 0, 1, Shape((keys,)), DType.I64), (keys,))
         counts = dense(elementwise.cast(build, MethodOp.TO_DTYPE, lengths, result=DType.I64), lengths.shape)
         step = 1 if lengths.layout.elem_count > 1 else 0
-        ends = counts.relaid(key.shape, (step, 0, 0, 0))
-        is_present = applied(build, CmpOp.LT, positions.relaid(key.shape, (0, 0, 1, 0)), ends)
+        ends = counts.as_strided(key.shape, (step, 0, 0, 0))
+        is_present = applied(build, CmpOp.LT, positions.as_strided(key.shape, (0, 0, 1, 0)), ends)
         nothing = copy.repeated_number(build, key, 0, key.shape)
         key, value = (applied(build, MethodOp.WHERE_COND, is_present, each, nothing) for each in (key, value))
     lines = copy.reshaped(build, query, (heads_of_keys, rows, size))
@@ -158,11 +158,11 @@ def _scored(
         # Before how many keys fewer than there are a query sees none.
         first = (1 - queries if is_causal else 0) + (keys if lengths is None else 0)
         ends = dense(memory.arange(build, first, int(is_causal), Shape((queries,)), DType.I64), (queries,))
-        ends = ends.relaid((batches, queries), (0, 1))
+        ends = ends.as_strided((batches, queries), (0, 1))
         if lengths is not None:
-            ends = applied(build, BinaryOp.ADD, ends, counts.relaid(ends.shape, (step, 0)))
-        of_query = ends.relaid(scores.shape, (ends.strides[0], 0, ends.strides[1], 0))
-        is_seen = applied(build, CmpOp.LT, positions.relaid(scores.shape, (0, 0, 0, 1)), of_query)
+            ends = applied(build, BinaryOp.ADD, ends, counts.as_strided(ends.shape, (step, 0)))
+        of_query = ends.as_strided(scores.shape, (ends.strides[0], 0, ends.strides[1], 0))
+        is_seen = applied(build, CmpOp.LT, positions.as_strided(scores.shape, (0, 0, 0, 1)), of_query)
         lowest = copy.repeated_number(build, scores, -math.inf, scores.shape)
         scores = applied(build, MethodOp.WHERE_COND, is_seen, scores, lowest)
     return _Parts(dense(scores.storage, (heads_of_keys, rows, keys)), lines, key_lines, value_lines)
@@ -170,9 +170,9 @@ def _scored(
 
 def _columns(x: Operand, like: Operand) -> Operand:
     """A number for each row of matrices, as elements of the rows."""
-    return x.relaid(like.shape, (like.shape[1], 1, 0))
+    return x.as_strided(like.shape, (like.shape[1], 1, 0))
 
 
 def _transposed(x: Operand) -> Operand:
     (batches, rows, columns), (step, row, column) = x.shape, x.strides
-    return x.relaid((batches, columns, rows), (step, column, row))
+    return x.as_strided((batches, columns, rows), (step, column, row))

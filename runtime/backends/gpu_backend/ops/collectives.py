@@ -33,7 +33,7 @@ def all_reduce_by_peers(
     words = ceil_divide(count * dtype.itemsize, _WORD)
     # 8 bits travel as f32, with which a library has to do.
     has_kernel = dtype.kind == "float" and dtype.joined_as is dtype and dtype.itemsize <= _WORD
-    if not has_kernel or reduction not in ("sum", "mean") or group.is_beside or not 0 < words <= REDUCED_WORDS:
+    if not has_kernel or reduction not in ("sum", "mean") or group.is_async or not 0 < words <= REDUCED_WORDS:
         return None
     peers = library.peers.of(group)
     if peers is None:
@@ -43,8 +43,8 @@ def all_reduce_by_peers(
     packed = arguments.all_reduce(
         result=result.address,
         source=source.address,
-        places=peers.places,
-        turns=peers.turns,
+        buffers=peers.addresses,
+        calls=peers.turns,
         stop=peers.stop,
         count=count,
         rank=group.rank,
@@ -59,7 +59,7 @@ def all_reduce_by_library(
     build: ProgramBuilder, library: Collectives, source: Operand, reduction: str, group: Group
 ) -> Buffer:
     """Reduce the elements of all ranks."""
-    operand, count = _joinable(build, source), source.layout.elem_count
+    operand, count = _reducible(build, source), source.layout.elem_count
     result = build.empty(operand.dtype, count)
     if count:
         build.call(library.all_reduce, group, operand.dtype, reduction, operand.address, result.address, count)
@@ -79,7 +79,7 @@ def reduce_scatter_by_library(
     build: ProgramBuilder, library: Collectives, source: Operand, reduction: str, group: Group
 ) -> Buffer:
     """Reduce the elements of all ranks, and return the part of this rank."""
-    operand, count = _joinable(build, source), source.layout.elem_count // group.size
+    operand, count = _reducible(build, source), source.layout.elem_count // group.size
     result = build.empty(operand.dtype, count)
     if count:
         build.call(library.reduce_scatter, group, operand.dtype, reduction, operand.address, result.address, count)
@@ -101,7 +101,7 @@ def reduce_by_library(
     build: ProgramBuilder, library: Collectives, source: Operand, reduction: str, root: int, group: Group
 ) -> Buffer:
     """Reduce the elements of all ranks on one of them; return zeros on the others."""
-    operand, count = _joinable(build, source), source.layout.elem_count
+    operand, count = _reducible(build, source), source.layout.elem_count
     result = build.empty(operand.dtype, count)
     if count:
         build.call(library.reduce, group, operand.dtype, reduction, root, operand.address, result.address, count)
@@ -195,11 +195,11 @@ def recv(build: ProgramBuilder, like: Operand, source: int, group: Group) -> Buf
 
 def _on_host(build: ProgramBuilder, source: Operand, compute: Callable[[Array], Array], result: TensorType) -> Buffer:
     """Call all ranks with a flat array of the elements, through the host."""
-    flat = copy.contiguous(build, source).relaid((source.layout.elem_count,), (1,))
+    flat = copy.contiguous(build, source).as_strided((source.layout.elem_count,), (1,))
     return on_host.computed(build, lambda array: (compute(array),), (flat,), result)[0]
 
 
-def _joinable(build: ProgramBuilder, source: Operand) -> Operand:
+def _reducible(build: ProgramBuilder, source: Operand) -> Operand:
     """The elements in row-major order, in a dtype that has the bits of one that libraries join."""
     reduced = source.dtype.joined_as
     if reduced is source.dtype or reduced.kind != source.dtype.kind:

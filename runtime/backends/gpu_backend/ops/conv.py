@@ -297,7 +297,7 @@ def _transposed(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, par
         return _stored(build, depthwise.convolve_transposed(build, op, x, kernel, params), params.input_dims, params)
     if params.channels[0] < _MIN_CHANNELS:
         return _directly(build, op, x.as_rank(_RANK), kernel.as_rank(_RANK), params.as_volumes, transposed=True)
-    # Elements that a block computes lie a stride apart: whole accesses write them where channels are last.
+    # Elements that a block computes have a stride: aligned accesses write them where channels are last.
     is_spread = x.itemsize == 2 and {*params.stride} != {1}
     written = params._replace(channels_last=params.channels_last or is_spread)
     volumes = x.as_rank(_RANK), kernel.as_rank(_RANK), written.as_volumes

@@ -89,7 +89,7 @@ def contiguous(build: ProgramBuilder, source: Operand) -> Operand:
     return source if source.layout.is_contiguous else copied(build, source)
 
 
-def apart(build: ProgramBuilder, target: Operand, operand: Operand) -> Operand:
+def copy_if_aliasing(build: ProgramBuilder, target: Operand, operand: Operand) -> Operand:
     """An operand that a kernel which writes to `target` may read: copied where they share elements."""
     return copied(build, operand) if build.shares_memory(target, operand) else operand
 
@@ -159,7 +159,7 @@ def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int
 def widened(
     dims: Dims, moved: Sequence[Dims], still: Sequence[Dims], itemsize: int, alignment: int, widest: int
 ) -> tuple[int, Dims, tuple[Dims, ...]]:
-    """The widest element, in bytes, of which runs of elements can be made, and the dims and strides in such elements.
+    """The widest element, in bytes, to which runs of elements can be combined, and the dims and strides in it.
 
     The operands that are `moved` begin at multiples of `alignment` bytes. Those that stand `still` in the innermost dim
     are counted in elements of their own.
@@ -322,7 +322,7 @@ def repeated_number(build: ProgramBuilder, like: Operand, value: complex, shape:
     """A number of an operand's dtype, once in memory, as elements of a shape."""
     number = dense(build.empty(like.dtype, 1), (1,))
     const_set(build, number, value)
-    return number.relaid(shape, (0,) * len(shape))
+    return number.as_strided(shape, (0,) * len(shape))
 
 
 @dynamic

@@ -24,7 +24,7 @@ _MIN_LENGTH: Final = 16
 # Those that kernels with an epilogue compute, as they number them.
 ACTIVATIONS: Final = None, "relu", "relu6", "hardswish", "silu"
 # The fewest subgroups of a block that each sum the gradients of all its taps, with channels last.
-_TEAMS: Final = 4
+_SUBGROUPS: Final = 4
 
 
 def is_depthwise(params: ParamsConvolution) -> bool:
@@ -179,7 +179,7 @@ def _has_kernel(dtype: DType, epilogue: Epilogue) -> bool:
 def _packs_of_a_block(params: ParamsConvolution, threads: int, *operands: Operand) -> int:
     """Return the adjacent packs of channels of a block, with `threads` for each, the channels split evenly.
 
-    0 where operands do not have as many channels, of floats, in whole accesses, or the block is too small for one.
+    0 where operands do not have as many channels, of floats, in aligned accesses, or the block is too small for one.
     """
     length, most = ACCESS_BYTES // operands[0].itemsize, BLOCK_SIZE // threads
     if params.channels != (1, 1) or params.groups % length or operands[0].dtype in INTEGER or not most:
@@ -205,7 +205,7 @@ def gradient_weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, para
         return None
     lines = params.kernel[0] * ceil_divide(params.kernel[1], DEPTHWISE_TAPS)
     # Blocks take several subgroups at least, which share what they read.
-    packs = _packs_of_a_block(params, _TEAMS * lines, x, g)
+    packs = _packs_of_a_block(params, _SUBGROUPS * lines, x, g)
     if packs:
         blocks, together = ceil_divide(channels, packs * (ACCESS_BYTES // x.itemsize)), BLOCK_SIZE // (packs * lines)
     else:

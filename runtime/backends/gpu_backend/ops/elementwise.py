@@ -137,7 +137,7 @@ def binary_assign(build: ProgramBuilder, op: BinaryOp, target: Operand, source: 
         copy.assign(build, target, dense(binary(build, op, target, source), target.shape))
         return
     if source.storage.number is None and not build.are_same(source, target):
-        source = copy.apart(build, target, source)
+        source = copy.copy_if_aliasing(build, target, source)
     name = op.kernel(target.dtype)
     _map(build, _BINARY, name, (target, source), target.dtype, NO_PARAMETERS["binary"], target)
 
@@ -245,7 +245,7 @@ def _map(
 ) -> Buffer:
     """A new storage with the kernel's function of every element of the operands, which have one shape.
 
-    Where there is a `target` it is written instead: contiguous elements, whose address is that of a whole access.
+    Where there is a `target` it is written instead: contiguous elements, at an aligned address.
     """
     result = build.empty(dtype, build.count(operands[0].layout.elem_count)) if target is None else target.storage
     to = result.address if target is None else target.address

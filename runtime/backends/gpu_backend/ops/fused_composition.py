@@ -81,14 +81,14 @@ class _Composition:
         self._first_at_index = len(operands_of_rows)
         known = self._first_at_index + len(self._at_index)
         for step in kernel.steps:
-            given = given_operands(step)
-            if given:
-                count = len(given) + step.facts.begun
+            inputs = given_operands(step)
+            if inputs:
+                count = len(inputs) + step.facts.begun
                 self._given[step.name] = [*range(known, known + count)]
                 known += count
         known = self._place_numbers(-1, known, divisors)
-        self._known |= {name: [*given] for name, given in self._given.items()}
-        self._given_after = {step.name: self._when_given(step) for step in kernel.steps if step.name in self._given}
+        self._known |= {name: [*inputs] for name, inputs in self._given.items()}
+        self._given_after = {step.name: self._when_known(step) for step in kernel.steps if step.name in self._given}
         self._begin = known
         for each, joins in zip(self._passes, self._joins, strict=True):
             self._joined.append(known)
@@ -106,7 +106,7 @@ class _Composition:
         self._known_count = known
 
     def _place_numbers(self, after: int, known: int, divisors: Collection[str]) -> int:
-        """Place the numbers that follow from a pass, or that precede the first one, behind so many known numbers."""
+        """Number the values that follow from a pass, or that precede the first one, after `known` known numbers."""
         for name in [name for step in self._kernel.steps for name in step.names if self._after.get(name) == after]:
             self._of_row[name] = known
             known += 1
@@ -128,12 +128,12 @@ class _Composition:
                 last_pass |= dict.fromkeys(step.names, after)
         return last_pass
 
-    def _when_given(self, step: Step) -> int | None:
-        """The pass after which the numbers are known that an op is given; None where elements have them."""
-        given = given_operands(step)
-        if not all(is_gathered or name in {*self._after, *self._kernel.numbers} for name, is_gathered in given):
+    def _when_known(self, step: Step) -> int | None:
+        """The pass after which the numbers that an op takes are known; None if they are elements."""
+        inputs = given_operands(step)
+        if not all(is_gathered or name in {*self._after, *self._kernel.numbers} for name, is_gathered in inputs):
             return None
-        return max(self._last.get(name, -1) for name, _ in given)
+        return max(self._last.get(name, -1) for name, _ in inputs)
 
     def _needed_at_index(self) -> list[str]:
         """The sources of values that are gathered."""
@@ -144,15 +144,15 @@ class _Composition:
         return [name for name in self._sources if name in needed and name not in self._of_row]
 
     def _needed_for(self, name: str) -> set[str]:
-        """What is read and computed for a value that is gathered, down to numbers of the row."""
-        found: set[str] = set()
+        """The names that are read and computed for a gathered value, down to numbers of the row."""
+        needed: set[str] = set()
         left = [name]
         while left:
             name = left.pop()
-            if name not in found:
-                found.add(name)
+            if name not in needed:
+                needed.add(name)
                 left += self._steps[name].of_elements if name in self._steps and name not in self._after else ()
-        return found
+        return needed
 
     def _has_number(self, source: Source) -> bool:
         """Return True for an operand with one number a row, which kernels of rows load once."""
@@ -248,24 +248,24 @@ class _Composition:
         return row_formula.RowFormula(family, family, facts, of_rows, has_elements)
 
     def _needed(self, names: Iterable[str], derived: Iterable[str] = ()) -> set[str]:
-        """What is read or computed for names, down to derived values, and for those that are given."""
-        found: set[str] = {*derived}
-        left = [*names, *[operand for name in found for operand in self._steps[name].of_elements]]
+        """The names that are read or computed for others, down to derived values, and for the derived ones."""
+        needed: set[str] = {*derived}
+        left = [*names, *[operand for name in needed for operand in self._steps[name].of_elements]]
         while left:
             name = left.pop()
-            if name not in found:
-                found.add(name)
+            if name not in needed:
+                needed.add(name)
                 is_computed = name in self._steps and name not in self._of_row and name not in self._derived
                 left += self._steps[name].of_elements if is_computed else ()
-        return found
+        return needed
 
     def _derived_values(self, roots: Sequence[Sequence[str]]) -> dict[str, int]:
         """Values that are needed in several stages, by the first of these: the ones that are worth their registers.
 
-        A value costs none if it takes the place of operands that are needed for nothing else from then on.
+        A value costs nothing if it replaces operands that nothing else needs later.
         """
         first: dict[str, int] = {}
-        found: dict[str, int] = {}
+        stage_of: dict[str, int] = {}
         for stage, names in enumerate(roots):
             left, seen = [*names], set[str]()
             while left:
@@ -275,21 +275,21 @@ class _Composition:
                     continue
                 seen.add(name)
                 if first.get(name, stage) < stage and (step.dim is None or self._takes_time(name)):
-                    found[name] = first[name]
+                    stage_of[name] = first[name]
                 else:
                     left += step.of_elements
             for name in self._needed(names):
                 first.setdefault(name, stage)
-        self._derived = found
+        self._derived = stage_of
         stages = [self._needed(names) for names in roots]
 
         def is_worth_registers(name: str) -> bool:
-            own, later = self._own_sources(name), set[str]().union(*stages[found[name] + 1 :])
+            own, later = self._own_sources(name), set[str]().union(*stages[stage_of[name] + 1 :])
             sizes = [self._sources[source].dtype.itemsize for source in own]
             is_free = own.isdisjoint(later) and self._steps[name].dtype.itemsize <= sum(sizes)
             return is_free or len(own) > 1 or self._takes_time(name)
 
-        return dict([item for item in found.items() if is_worth_registers(item[0])][-_MAX_DERIVED:])
+        return dict([item for item in stage_of.items() if is_worth_registers(item[0])][-_MAX_DERIVED:])
 
     def _own_sources(self, name: str) -> set[str]:
         """The sources of which a value is computed, but for vectors that all rows share."""
@@ -326,7 +326,7 @@ class _Composition:
         )
 
     def _values(self, needed: set[str], computed: Collection[str] = (), unrounded: Collection[str] = ()) -> list[str]:
-        """Statements that compute sources and steps, and of derived values those that are given.
+        """Statements that compute sources and steps, and of derived values the current ones.
 
         Those of `unrounded` are in the compute type.
         """
@@ -357,10 +357,10 @@ class _Composition:
             if step.is_reduction:
                 lines += self._numbers(step)
                 continue
-            row, given = self._row_with_given(step)
+            row, definitions = self._row_with_given(step)
             operands = ", ".join([row, "position", *self._elements(step)])
             call = f"{self._op(step)}::template compute<{step.dtype.cpp}>"
-            lines += [*given, f"const auto {step.name}_made = {call}({operands});"]
+            lines += [*definitions, f"const auto {step.name}_made = {call}({operands});"]
             lines += [
                 f"const auto {name} = {self._counted(step, name, index, is_rounded=name not in unrounded)};"
                 for index, name in enumerate(step.names)
@@ -402,10 +402,10 @@ class _Composition:
         """The statements of what a step with a number for each row gives."""
         if step.op.value in ROW_REDUCTIONS:
             return [f"const auto {step.name} = {self._op(step)}::template reduced<{step.dtype.cpp}>(row);"]
-        name, given = self._row_with_given(step)
+        name, definitions = self._row_with_given(step)
         call = f"{self._op(step)}::template concluded<{step.dtype.cpp}>({name})"
         numbers = [f"const auto {each} = {step.name}_made.values[{k}];" for k, each in enumerate(step.names)]
-        return [*given, f"const auto {step.name}_made = {call};", *numbers]
+        return [*definitions, f"const auto {step.name}_made = {call};", *numbers]
 
     def _statement(self, step: Step, *, is_rounded: bool = True) -> str:
         """The statement of a map, or of an op with an index."""
@@ -453,9 +453,9 @@ class _Composition:
         """The statements of a pass, which needs the operands of its ops."""
         lines = self._values(needed)
         for step, own in self._passes[number].ops:
-            row, given = self._row_with_given(step)
+            row, definitions = self._row_with_given(step)
             operands = ", ".join([row, "position", "numbers", *self._elements(step)])
-            lines += given
+            lines += definitions
             call = f"{self._op(step)}::template contribute<{own}, {self._first[step.name, own]}, {step.dtype.cpp}>"
             lines.append(f"{call}({operands});")
         return lines
@@ -467,13 +467,13 @@ class _Composition:
     def _known_after(self, after: int) -> list[str]:
         """The statements that set the numbers of a row which are known after a pass, or before the first one."""
         of_row = [step for step in self._kernel.steps if self._after.get(step.names[0]) == after]
-        given = [step for step in self._kernel.steps if self._given_after.get(step.name) == after]
+        starting = [step for step in self._kernel.steps if self._given_after.get(step.name) == after]
         own = {name for step in of_row for name in step.names}
         read = [name for step in of_row for name in step.of_elements]
-        read += [name for step in given for name, is_gathered in given_operands(step) if not is_gathered]
+        read += [name for step in starting for name, is_gathered in given_operands(step) if not is_gathered]
         lines = [self._known_number(name) for name in dict.fromkeys(read) if name in self._of_row and name not in own]
         for step in self._kernel.steps:
-            if step in given:
+            if step in starting:
                 lines += self._given_numbers(step, "row")
             if step not in of_row:
                 continue
@@ -511,8 +511,8 @@ class _Composition:
 
     def _joins_text(self) -> Iterable[str]:
         for number, (first, each) in enumerate(zip(self._joined, self._passes, strict=True)):
-            ops = ", ".join(f"{STRUCTS[step.functor]}::Joined<{own}>" for step, own in each.ops)
-            yield f"template <> struct Composition::Joined<{number}> : JoinedPasses<{first}, {ops}> {{}};"
+            ops = ", ".join(f"{STRUCTS[step.functor]}::Reduced<{own}>" for step, own in each.ops)
+            yield f"template <> struct Composition::Reduced<{number}> : CombinedPasses<{first}, {ops}> {{}};"
 
     def _kernels_text(self) -> Iterable[str]:
         for kernel in row_launches.row_kernels(self._dtype):

@@ -41,7 +41,7 @@ def fused_rows(
         name, ignored = step.row_position
         by_name = dict(zip(kernel.sources, operands, strict=True))
         outer = [[*each[: rows.dim], *each[rows.dim + 1 :]] for each in (shape, by_name[name].strides)]
-        positions = by_name.pop(name).relaid(*outer)
+        positions = by_name.pop(name).as_strided(*outer)
         op = IndexOp.GATHER.value if isinstance(step.op, IndexOp) else step.op.value
         ignored = _NEVER if ignored is None else ignored
         indexed = row.RowNumbers().indexed(build, op, positions, shape[rows.dim], ignored)

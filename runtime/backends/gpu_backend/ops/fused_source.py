@@ -34,11 +34,11 @@ struct Composition {{
     static constexpr uint32_t in_registers = {in_registers};
     static constexpr uint32_t rescaled = {rescaled};
     static constexpr uint32_t row_results = {row_results};
-    {derived}template <uint32_t Pass> struct Joined;
+    {derived}template <uint32_t Pass> struct Reduced;
     template <uint32_t Pass, typename T, typename Number>
     static TALLOW_INLINE void contribute(const RowOf<T, Composition>& row,
                                          const compute_type<T> (&elements)[{elements}], uint32_t position,
-                                         Number (&numbers)[Joined<Pass>::count]) {{
+                                         Number (&numbers)[Reduced<Pass>::count]) {{
         {contributions}
     }}
     template <typename T> static TALLOW_INLINE void begin([[maybe_unused]] RowOf<T, Composition>& row) {{

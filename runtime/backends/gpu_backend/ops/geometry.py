@@ -121,7 +121,7 @@ def parts(per_block: int, dims: Dims, strides: tuple[Dims, ...], limit: int = LI
 
 @lru_cache(maxsize=1024)
 def plane_parts(op: str, per_block: int, dims: Dims, strides: tuple[Dims, ...], places: int) -> tuple[Part, ...]:
-    """Like `parts` with the dims as they are, where the first `places` operands are positions and no elements.
+    """Like `parts` without merging dims, where the first `places` operands are positions and no elements.
 
     A position cannot begin elsewhere than at 0: InvalidArgument where that would take more than 32 bits.
     """

@@ -150,7 +150,7 @@ class _Product(NamedTuple):
 
 
 class Epilogue(NamedTuple):
-    """What kernels do with the sums of a convolution, in their compute dtype, before they round them or not.
+    """The ops of kernels on the sums of a convolution, in their compute dtype, before rounding, if any.
 
     The residual lies in memory as the result, and scale and bias are dense, with a number for each channel.
     """
@@ -171,7 +171,7 @@ def convolve(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params
 def convolve_and_finish(
     build: ProgramBuilder, op: str, x: Operand, kernel: Operand, params: ParamsConvolution, epilogue: Epilogue
 ) -> tuple[Buffer, bool]:
-    """The same with an epilogue, or in the compute dtype without, and whether it has one.
+    """The convolution with an epilogue, or in the compute dtype without, and whether it has one.
 
     Sums over several parts of the depth get none.
     """
@@ -196,8 +196,8 @@ def convolve_transposed(
 def gradient_weight(build: ProgramBuilder, op: str, x: Operand, g: Operand, params: ParamsConvolution) -> Buffer:
     """The gradient of the kernel, which is not empty, of volumes."""
     image, factors = [_packed_image(build, each, params.groups) for each in (x, g)]
-    outer, *places, group, row = factors.strides
-    axes = _Strides(group, row, outer, tuple(places))
+    outer, *image_strides, group, row = factors.strides
+    axes = _Strides(group, row, outer, tuple(image_strides))
     sizes = params.channels[1], params.result_sizes
     product = _Product(op, params, image, factors, axes, *sizes, is_transposed=False, sums_positions=True)
     return _multiply(build, product, params.kernel_dims)
@@ -212,13 +212,13 @@ def _of_channels(
     (rows, row), (summed, step) = (outer, out), (inner, channel)
     if is_transposed:
         (rows, row), (summed, step) = (summed, step), (rows, row)
-    factors = kernel.relaid((groups, rows, *params.kernel, summed), (outer * out, row, *taps, step))
+    factors = kernel.as_strided((groups, rows, *params.kernel, summed), (outer * out, row, *taps, step))
     factors = _packed(build, factors)
     group, row, *taps, step = factors.strides
-    beside = _Strides(group, row, step, tuple(taps))
+    axes = _Strides(group, row, step, tuple(taps))
     sizes = rows, params.sizes if is_transposed else params.result_sizes
     image = _packed_image(build, x, groups)
-    return _Product(op, params, image, factors, beside, *sizes, is_transposed=is_transposed, sums_positions=False)
+    return _Product(op, params, image, factors, axes, *sizes, is_transposed=is_transposed, sums_positions=False)
 
 
 def _packed_image(build: ProgramBuilder, x: Operand, groups: int) -> Operand:
@@ -226,7 +226,7 @@ def _packed_image(build: ProgramBuilder, x: Operand, groups: int) -> Operand:
     (b, c, *sizes), (stride_b, stride_c, *axes) = x.shape, x.strides
     channels = c // groups
     shape, strides = (b, *sizes, groups, channels), (stride_b, *axes, channels * stride_c, stride_c)
-    return _packed(build, x.relaid(shape, strides))
+    return _packed(build, x.as_strided(shape, strides))
 
 
 def _packed(build: ProgramBuilder, x: Operand) -> Operand:
@@ -275,7 +275,7 @@ def _sum_parts(build: ProgramBuilder, product: _Product, launches: Sequence[_Lau
     if parts == 1:
         stored: Buffer = copy.contiguous(build, Operand(target, result)).storage
         return stored
-    sums = dense(target, (parts, count)).relaid((parts, *result.shape), (count, *result.strides))
+    sums = dense(target, (parts, count)).as_strided((parts, *result.shape), (count, *result.strides))
     return reduce.reduce(build, ReduceOp.SUM, sums, (0,))
 
 

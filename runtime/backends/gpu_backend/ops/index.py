@@ -145,7 +145,7 @@ def scatter_set(build: ProgramBuilder, x: Operand, indexes: Operand, source: Ope
     """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
     if indexes.layout.elem_count == 0:
         return
-    indexes, source = copy.apart(build, x, indexes), copy.apart(build, x, source)
+    indexes, source = copy.copy_if_aliasing(build, x, indexes), copy.copy_if_aliasing(build, x, source)
     itemsize = x.itemsize
     rows = Rows.of(build, "scatter_set", indexes, x.shape[dim])
     reached = x.layout.end - x.layout.start_offset if x.layout.end else 0
@@ -174,4 +174,4 @@ def scatter_set(build: ProgramBuilder, x: Operand, indexes: Operand, source: Ope
 
 def broadcast(indexes: Operand, shape: Shape, dim: int) -> Operand:
     """A vector of indexes as one for each element of `shape` along `dim`."""
-    return indexes.relaid(shape, along(len(shape), dim, indexes.strides[0]))
+    return indexes.as_strided(shape, along(len(shape), dim, indexes.strides[0]))

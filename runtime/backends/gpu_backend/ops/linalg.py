@@ -42,7 +42,7 @@ _WRAP = 1 << 64
 
 
 def _of_finite(is_lower: bool = False) -> Callable[[ByLibrary[P, Result]], ByLibrary[P, Result]]:
-    """Give an op identity matrices in place of those with a NaN or an infinity, whose results become NaN.
+    """Replace matrices with a NaN or an infinity by identity matrices, and their results by NaN.
 
     With `is_lower` it reads the lower triangle alone.
     """
@@ -58,9 +58,9 @@ def _of_finite(is_lower: bool = False) -> Callable[[ByLibrary[P, Result]], ByLib
             used = dense(triangle(build, x, 0, False), x.shape) if is_lower else x
             finite = _all_finite(build, used, (outer, outer + 1))
             flags = dense(finite, x.shape[:-2])
-            flags = flags.relaid(x.shape, (*flags.strides, 0, 0))
+            flags = flags.as_strided(x.shape, (*flags.strides, 0, 0))
             identity = _identity(build, x)
-            identity = identity.relaid(x.shape, (*[0] * outer, *identity.strides))
+            identity = identity.as_strided(x.shape, (*[0] * outer, *identity.strides))
             replaced = applied(build, MethodOp.WHERE_COND, flags, x, identity)
             result = function(build, library, replaced, *args, **kwargs)
             if isinstance(result, tuple):
@@ -82,7 +82,7 @@ def _identity(build: ProgramBuilder, x: Operand) -> Operand:
     rows, columns = x.shape[-2:]
     result = dense(build.empty(x.dtype, rows * columns), (rows, columns))
     build.zero(result.storage)
-    copy.const_set(build, result.relaid((min(rows, columns),), (columns + 1,)), 1)
+    copy.const_set(build, result.as_strided((min(rows, columns),), (columns + 1,)), 1)
     return result
 
 
@@ -90,7 +90,7 @@ def _nan_unless(build: ProgramBuilder, finite: Buffer, result: Buffer) -> Buffer
     """Results, of which each matrix has as many, that are NaN where it was not finite."""
     count = finite.length
     x = dense(result, (count, result.length // count))
-    flags = dense(finite, (count,)).relaid(x.shape, (1, 0))
+    flags = dense(finite, (count,)).as_strided(x.shape, (1, 0))
     return elementwise.ternary(build, MethodOp.WHERE_COND, flags, x, copy.repeated_number(build, x, math.nan, x.shape))
 
 
@@ -104,7 +104,7 @@ def triangle(build: ProgramBuilder, x: Operand, diagonal: int, is_upper: bool) -
             result=result.address + to * width,
             source=source + from_ * width,
             count=count,
-            behind=(number - direction * diagonal) % _WRAP,
+            diagonal=(number - direction * diagonal) % _WRAP,
             geometry=geometry,
         )
         build.launch("copy", f"triangle_b{8 * width}", blocks, packed)
@@ -159,7 +159,7 @@ def _factored(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> tupl
     pointers = _pointers(build, factors)
     build.call(library.lu, x.dtype, size, count, factors.address, pivots.address, pointers)
     shape = (*x.shape[:-2], size)
-    return dense(pivots, shape), factors.relaid(shape, (*factors.strides[:-2], size + 1))
+    return dense(pivots, shape), factors.as_strided(shape, (*factors.strides[:-2], size + 1))
 
 
 def _signs(pivots: Array, dtype: np.dtype[Any]) -> Array:
@@ -182,7 +182,7 @@ def solve_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand, 
     outer = values.shape[:-2]
     finite = dense(_all_finite(build, values, (len(outer),)), (*outer, columns))
     result = _transposed(solution)
-    flags = finite.relaid(result.shape, (*finite.strides[:-1], 0, 1))
+    flags = finite.as_strided(result.shape, (*finite.strides[:-1], 0, 1))
     return elementwise.ternary(
         build, MethodOp.WHERE_COND, flags, result, copy.repeated_number(build, result, math.nan, result.shape)
     )
@@ -210,18 +210,18 @@ def qr_by_library(
     width = max(q_columns, columns)
     # With capacity for all columns of Q.
     matrices = dense(build.empty(x.dtype, count * width * rows), (*outer, width, rows))
-    copy.copy(build, _transposed(x), matrices.relaid((*outer, columns, rows), matrices.strides))
+    copy.copy(build, _transposed(x), matrices.as_strided((*outer, columns, rows), matrices.strides))
     factors = dense(build.empty(x.dtype, count * reflectors), (*outer, 1, reflectors))
     sizes = (width * rows * x.itemsize, count, matrices.address, factors.address)
     pointers = _pointers(build, matrices, rows), _pointers(build, factors, rows)
     build.call(library.qr, x.dtype, rows, columns, *sizes, *pointers)
     steps = _transposed(matrices).strides
-    upper = triangle(build, matrices.relaid((*outer, q_columns, columns), steps), 0, True)
+    upper = triangle(build, matrices.as_strided((*outer, q_columns, columns), steps), 0, True)
     if are_many(count, rows):
         flat = dense(matrices.storage, (count, width, rows))
         return _reflected(build, library, flat, dense(factors.storage, (count, reflectors)), q_columns), upper
     build.call(library.orthonormal, x.dtype, rows, q_columns, reflectors, *sizes)
-    return copy.fresh(build, matrices.relaid((*outer, rows, q_columns), steps)), upper
+    return copy.fresh(build, matrices.as_strided((*outer, rows, q_columns), steps)), upper
 
 
 def _reflected(
@@ -235,12 +235,12 @@ def _reflected(
     (count, _, rows), (_, reflectors) = matrices.shape, factors.shape
     shape = (count, reflectors, rows)
     # V transposed, as columns are rows here.
-    lines = _with_ones(build, triangle(build, matrices.relaid(shape, matrices.strides), 1, True), shape)
+    lines = _with_ones(build, triangle(build, matrices.as_strided(shape, matrices.strides), 1, True), shape)
     conjugate = applied(build, UnaryOp.CONJ, lines) if lines.dtype.is_complex else lines
     square = (count, reflectors, reflectors)
     products = dense(matmul.matmul(build, conjugate, _transposed(lines), (count, reflectors, reflectors, rows)), square)
     system = _with_ones(build, triangle(build, _scaled(build, products, factors), 1, True), square)
-    padded = conjugate.relaid((count, reflectors, q_columns), conjugate.strides)
+    padded = conjugate.as_strided((count, reflectors, q_columns), conjugate.strides)
     solved = solve_by_library(build, library, system, _scaled(build, padded, factors))
     assert solved is not None, "no matrix is empty"
     sizes = (count, rows, q_columns, reflectors)
@@ -248,20 +248,22 @@ def _reflected(
         matmul.matmul(build, _transposed(lines), dense(solved, padded.shape), sizes), (count, rows, q_columns)
     )
     identity = _identity(build, taken_off)
-    return elementwise.binary(build, BinaryOp.SUB, identity.relaid(taken_off.shape, (0, *identity.strides)), taken_off)
+    return elementwise.binary(
+        build, BinaryOp.SUB, identity.as_strided(taken_off.shape, (0, *identity.strides)), taken_off
+    )
 
 
 def _with_ones(build: ProgramBuilder, storage: Buffer, shape: Dims) -> Operand:
     """Matrices whose diagonals become 1."""
     result = dense(storage, shape)
     (count, rows, columns), (step, *_) = shape, result.strides
-    copy.const_set(build, result.relaid((count, min(rows, columns)), (step, columns + 1)), 1)
+    copy.const_set(build, result.as_strided((count, min(rows, columns)), (step, columns + 1)), 1)
     return result
 
 
 def _scaled(build: ProgramBuilder, x: Operand, factors: Operand) -> Operand:
     """Rows times a factor each."""
-    return applied(build, BinaryOp.MUL, x, factors.relaid(x.shape, (*factors.strides, 0)))
+    return applied(build, BinaryOp.MUL, x, factors.as_strided(x.shape, (*factors.strides, 0)))
 
 
 @_of_finite()
@@ -287,7 +289,7 @@ def svd_by_library(
     outputs: tuple[Buffer, ...] = (values,)
     if has_vectors:
         if not is_full:
-            left = left.relaid((*outer, few, many), left.strides)
+            left = left.as_strided((*outer, few, many), left.strides)
         # Columns of the right vectors, of which the conjugate ones are wanted.
         conjugate = applied(build, UnaryOp.CONJ, right) if x.dtype.is_complex else right
         if is_wide:
@@ -322,7 +324,7 @@ def _count(x: Operand) -> int:
 
 def _transposed(x: Operand) -> Operand:
     (*outer, rows, columns), (*steps, row, column) = x.shape, x.strides
-    return x.relaid((*outer, columns, rows), (*steps, column, row))
+    return x.as_strided((*outer, columns, rows), (*steps, column, row))
 
 
 def cholesky(build: ProgramBuilder, x: Operand) -> Buffer:

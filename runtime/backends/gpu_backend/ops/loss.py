@@ -13,15 +13,19 @@ from . import elementwise, reduce
 def ratio_of_sums(build: ProgramBuilder, x: Operand, divisor: Operand) -> tuple[Buffer, ...]:
     """The sum of all elements over that of the divisor's, the latter, and 1 over it: one launch where a block sums."""
     every = (x, divisor)
-    team = reduce.team_of_one(build, x)
-    if team is None or x.layout.elem_count != divisor.layout.elem_count or reduce.team_of_one(build, divisor) is None:
+    subgroup_size = reduce.subgroup_of_one_row(build, x)
+    if (
+        subgroup_size is None
+        or x.layout.elem_count != divisor.layout.elem_count
+        or reduce.subgroup_of_one_row(build, divisor) is None
+    ):
         total, below = (reduce.reduce(build, ReduceOp.SUM, each, tuple(range(len(each.shape)))) for each in every)
         ratio = elementwise.binary(build, BinaryOp.DIV, dense(total, ()), dense(below, ()))
         return ratio, below, elementwise.unary(build, UnaryOp.RECIP, dense(below, ()))
     ratio, below, slope = map(build.output, results.ratio_of_sums(x))
     packed = arguments.ratio_of_sums(
         result=ratio.address, total=below.address, slope=slope.address, source=x.address,
-        divisor=divisor.address, length=x.layout.elem_count, team=team,
+        divisor=divisor.address, length=x.layout.elem_count, subgroup_size=subgroup_size,
     )  # fmt: skip
     build.launch("reduce", f"ratio_of_sums_{x.dtype.value}", 1, packed)
     return ratio, below, slope

@@ -49,7 +49,7 @@ def by_library(
         return None
     products = build.empty(result or lhs.dtype, b * m * n)
     if bias is not None:
-        copy.copy(build, bias.relaid((b * m, n), (0, *bias.strides)), dense(products, (b * m, n)))
+        copy.copy(build, bias.as_strided((b * m, n), (0, *bias.strides)), dense(products, (b * m, n)))
     build.append(library.multiply(lhs.dtype, bmnk, left, right, products.address, bias is not None, result))
     return products
 

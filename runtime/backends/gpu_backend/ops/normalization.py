@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COLUMN_ELEMENTS, REDUCE_IN_FLIGHT, ROW_TEAM
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COLUMN_ELEMENTS, REDUCE_IN_FLIGHT, ROW_SUBGROUP
 from ....program.builder import ProgramBuilder
 from ....program.values import Operand
 from ..driver.grid import ceil_divide, power_of_two
@@ -30,7 +30,7 @@ class Grid(NamedTuple):
     length: int
     splits: int
     chunk: int
-    team: int
+    subgroup_size: int
     blocks: int
     group_size: int
     batch_groups: int
@@ -41,13 +41,13 @@ class Grid(NamedTuple):
         return (1 if self.batch_groups else self.batch) * self.splits * self.group_size
 
 
-def fields(grid: Grid, x: Operand, gradient: Operand | None, team: int) -> arguments.Channels:
+def fields(grid: Grid, x: Operand, gradient: Operand | None, subgroup_size: int) -> arguments.Channels:
     """The fields that kernels share; those that combine parts have another subgroup."""
     strides = [(0, 0) if each is None else (each.strides[0], each.strides[1]) for each in (x, gradient)]
     (source_batch, source_step), (gradient_batch, gradient_step) = strides
     return arguments.Channels(
         source_batch, source_step, gradient_batch, gradient_step, grid.batch, grid.channels, grid.length, grid.splits,
-        grid.chunk, team, grid.group_size, grid.batch_groups,
+        grid.chunk, subgroup_size, grid.group_size, grid.batch_groups,
     )  # fmt: skip
 
 
@@ -83,27 +83,27 @@ def _grid(
         unit = ACCESS_BYTES // itemsize
         accesses = ceil_divide(length, unit)
         rows = batch * channels
-        team = min(ROW_TEAM, power_of_two(max(accesses, 1)))
-        if accesses > ROW_TEAM * REDUCE_IN_FLIGHT and rows * team < wanted * BLOCK_SIZE:
-            team = BLOCK_SIZE
-        per_split, at_once = ceil_divide(rows * team, BLOCK_SIZE), team * unit
+        subgroup_size = min(ROW_SUBGROUP, power_of_two(max(accesses, 1)))
+        if accesses > ROW_SUBGROUP * REDUCE_IN_FLIGHT and rows * subgroup_size < wanted * BLOCK_SIZE:
+            subgroup_size = BLOCK_SIZE
+        per_split, at_once = ceil_divide(rows * subgroup_size, BLOCK_SIZE), subgroup_size * unit
     else:
         packs = ceil_divide(channels, COLUMN_ELEMENTS[itemsize])
-        team = min(ROW_TEAM, power_of_two(max(packs, 1)))
-        per_split, at_once = batch * ceil_divide(packs, team), BLOCK_SIZE // team
+        subgroup_size = min(ROW_SUBGROUP, power_of_two(max(packs, 1)))
+        per_split, at_once = batch * ceil_divide(packs, subgroup_size), BLOCK_SIZE // subgroup_size
     splits = min(wanted // max(per_split, 1), length // (at_once * REDUCE_IN_FLIGHT), _MAX_SPLITS)
     splits = max(splits, ceil_divide(length, at_once * _MAX_ACCESSES))
     chunk = ceil_divide(ceil_divide(length, max(splits, 1)), at_once) * at_once
     splits = ceil_divide(length, max(chunk, 1))
     blocks = 0
     if length and dim == 1:
-        blocks = ceil_divide(batch * channels * splits * team, BLOCK_SIZE)
+        blocks = ceil_divide(batch * channels * splits * subgroup_size, BLOCK_SIZE)
     elif length:
         blocks = per_split * splits
     group_size = channels // groups
-    return Grid(batch, channels, length, splits, chunk, team, blocks, group_size, 0 if whole_batch else groups)
+    return Grid(batch, channels, length, splits, chunk, subgroup_size, blocks, group_size, 0 if whole_batch else groups)
 
 
-def joining_team(parts: int) -> int:
+def size_to_combine(parts: int) -> int:
     """Return the number of threads that combine `parts`."""
-    return BLOCK_SIZE if parts > _WAVE_PARTS else min(ROW_TEAM, power_of_two(max(parts, 1)))
+    return BLOCK_SIZE if parts > _WAVE_PARTS else min(ROW_SUBGROUP, power_of_two(max(parts, 1)))

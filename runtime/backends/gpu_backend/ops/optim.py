@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, OPTIM_PACKS, OPTIM_TENSORS
-from ....core.optim import ROOM, parts_of
+from ....core.optim import ALIGNMENT, parts_of
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Buffer, KernelArguments, Operand, Pointer, StorageOrBuffer, filled
 from ...array_backend.ops.optim import paired
@@ -48,13 +48,13 @@ def _step(
 ) -> None:
     parameters, gradients = paired(first, others)
     together = BLOCK_SIZE * OPTIM_PACKS * (ACCESS_BYTES // numbers.dtype.itemsize)
-    launches, apart = _launches(tuple([parameter.layout.elem_count for parameter in parameters]), together)
+    launches, state_stride = _launches(tuple([parameter.layout.elem_count for parameter in parameters]), together)
     for launch in launches:
         dense_gradients = [contiguous(build, gradients[number]) for number in launch.tensors]
         packed = launch.pack(
             parameters=_addresses([parameters[number] for number in launch.tensors], launch.begins),
             gradients=_addresses(dense_gradients, launch.begins), state=state.address, numbers=numbers.address,
-            apart=apart, choice=choice,
+            state_stride=state_stride, choice=choice,
         )  # fmt: skip
         build.launch("optim", f"optim_{rule}_{first.dtype.value}", launch.blocks, packed)
 
@@ -73,23 +73,23 @@ class _Launch(NamedTuple):
 @lru_cache(maxsize=1024)
 def _launches(counts: tuple[int, ...], together: int) -> tuple[list[_Launch], int]:
     """Return the launches for tensors of these element counts, and the elements of a kind in the state."""
-    *starts, apart = parts_of(counts)
+    *starts, state_stride = parts_of(counts)
     pieces = [
-        (number, begin, min(count - begin, _MAX_ELEMENTS), (start + begin) // ROOM)
+        (number, begin, min(count - begin, _MAX_ELEMENTS), (start + begin) // ALIGNMENT)
         for number, (count, start) in enumerate(zip(counts, starts, strict=True))
         for begin in range(0, count, _MAX_ELEMENTS)
     ]
     launches = []
     for begin in range(0, len(pieces), OPTIM_TENSORS):
         tensors, begins, sizes, offsets = zip(*pieces[begin : begin + OPTIM_TENSORS], strict=True)
-        blocks = ceil_divide((offsets[-1] - offsets[0]) * ROOM + sizes[-1], together)
+        blocks = ceil_divide((offsets[-1] - offsets[0]) * ALIGNMENT + sizes[-1], together)
         pack = partial(
             arguments.optim_step,
             counts=filled(sizes, OPTIM_TENSORS, 0),
             offsets=filled(offsets, OPTIM_TENSORS, (1 << 32) - 1),
         )
         launches.append(_Launch(tensors, begins, blocks, pack))
-    return launches, apart
+    return launches, state_stride
 
 
 def _addresses(operands: Sequence[Operand], begins: Sequence[int]) -> tuple[Pointer, ...]:

@@ -1,4 +1,4 @@
-"""Weights in blocks on a GPU: decoding, and products with them."""
+"""Block-quantized weights on a GPU: decoding, and products with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from .....kernels import arguments
 from .....kernels.constants import (
     ACCESS_BYTES,
     BLOCK_ROWS,
-    BLOCK_ROWS_APART,
     BLOCK_SIZE,
     DECODED_PACKS,
     EXACT_PLANES,
@@ -19,7 +18,8 @@ from .....kernels.constants import (
     EXACT_PRODUCT_ROWS,
     GROUP_ROWS_OF_BLOCKS,
     GROUP_ROWS_OF_X,
-    LEAST_BLOCKS_BYTES,
+    INTERLEAVED_TILES,
+    MIN_BLOCKS_BYTES,
     PRODUCT_ROWS,
     PRODUCT_WAVES,
     TILE_ROWS_OF_BLOCKS,
@@ -51,37 +51,37 @@ if TYPE_CHECKING:
     from ..libraries.library import Blas
     from ..memory.storage import QGpuStorage
 
-# Products take so many turns at most where x stays in f32, and so many of them by weights that are floats; more rows
+# Products take this many iterations at most where x stays in f32, and by weights that are floats; more rows
 # are quicker with weights that are decoded to memory.
 _EXACT_TURNS: Final = 32
 _FLOAT_TURNS: Final = 4
-# More rows of x in halves, or that may be rounded, are multiplied by weights that are decoded on their way to matrix
+# More rows of 16-bit x, or of x that may be rounded, are multiplied by weights that are decoded on their way to matrix
 # cores; still more are quicker by a library, with weights that are decoded to memory.
 _MAX_TILED: Final = 32
-# Where groups of waves multiply, these decode weights themselves for so many rows, but those of grids, and of
+# Where groups of waves multiply, these decode weights themselves for this many rows, but those of grids, and of
 # Q3K, whose scales and quants begin anywhere, in more time than it takes to decode them to memory.
 _MAX_GROUPED: Final = 512
 _DECODED_FIRST: Final = frozenset(format for format in GgmlDType if format.has_grid or format is GgmlDType.Q3K)
-# The depth of x goes to these in steps of so many numbers.
+# The depth of x goes to these in steps of this many numbers.
 _GROUP_DEPTH: Final = 64
-# Blocks of that kernel share the depth until each multiprocessor has so many of them, in parts of so many weights.
+# Blocks of that kernel share the depth until each multiprocessor has this many of them, in parts of this many weights.
 _BLOCKS_AT_ONCE: Final = 2
 _PART: Final = 256
 _MIN_PARTS: Final = 4
-# Others decode weights to so many bytes at a time at most.
+# Others decode weights to this many bytes at a time at most.
 _MAX_DECODED: Final = 1 << 27
-# A lane takes so many weights of a row at a time that are floats.
+# The weights of a row that a lane takes at a time if they are floats.
 _LANE_FLOATS: Final = 8
 # Kernels count the bytes of their rows of weights and of x in 32 bits.
 _MAX_HIDDEN: Final = 1 << 25
-# A block has so many waves, or half of them.
+# The waves of a block, or twice those.
 _WAVES: Final = BLOCK_SIZE // 32
 # x is multiplied as integers, of which as many as a lane takes, or half of them, have a step and a sum in f32.
 _LANE_WEIGHTS: Final = 32
 _STEP_BYTES: Final = 8
-# Rows of so many weights are shared by two waves, which then have 4 parts of a row each, of 32 weights for each lane.
+# Rows of this many weights are shared by two waves, which then have 4 parts of a row each, of 32 weights for each lane.
 _MIN_SHARED: Final = 2 * 4 * 32 * 32
-# A lane makes integers of so many numbers of x, in rows of whole parts of waves of up to 64 lanes.
+# The numbers of x that a lane converts to integers, in rows of full parts of waves of up to 64 lanes.
 _LANE_MAKES: Final = 4
 _MAX_PART: Final = 64 * _LANE_WEIGHTS
 
@@ -137,7 +137,7 @@ def embedding(build: ProgramBuilder, blocks: StorageOrBuffer, ids: Operand, rows
 
 
 class _Weights(NamedTuple):
-    """Weights (rows, hidden) in blocks, and how activations may be rounded that they are multiplied with."""
+    """Weights (rows, hidden) quantized in blocks, and how activations may be rounded that they are multiplied with."""
 
     blocks: BlocksBuffer
     rows: int
@@ -232,15 +232,15 @@ def _tiled_product(build: ProgramBuilder, weights: _Weights, x: Operand) -> Buff
     count = x.shape[0]
     tiles = ceil_divide(count, TILE_ROWS_OF_X) * ceil_divide(rows, TILE_ROWS_OF_BLOCKS)
     wanted = _BLOCKS_AT_ONCE * build.facts.multiprocessors // tiles
-    members = max(min(wanted, hidden // (_PART * _MIN_PARTS)), 1)
-    sums = build.empty(DType.F32, members * count * rows)
+    split_k = max(min(wanted, hidden // (_PART * _MIN_PARTS)), 1)
+    sums = build.empty(DType.F32, split_k * count * rows)
     packed = arguments.block_tiles(
         result=sums.address, blocks=blocks.address, readable=blocks.nbytes, x=x.address,
-        x_stride=x.strides[0], x_rows=count, rows=rows, hidden=hidden, members=members,
+        x_stride=x.strides[0], x_rows=count, rows=rows, hidden=hidden, split_k=split_k,
     )  # fmt: skip
     name = f"block_tiles_{blocks.dtype.value}_{x.dtype.value}"
-    build.launch("block_tiles", name, tiles * members, packed, TILE_SHARED)
-    return sums if members == 1 else reduce.reduce(build, ReduceOp.SUM, dense(sums, (members, count * rows)), (0,))
+    build.launch("block_tiles", name, tiles * split_k, packed, TILE_SHARED)
+    return sums if split_k == 1 else reduce.reduce(build, ReduceOp.SUM, dense(sums, (split_k, count * rows)), (0,))
 
 
 def _grouped_product(build: ProgramBuilder, weights: _Weights, x: Operand, dtype: DType) -> Buffer:
@@ -257,18 +257,18 @@ def _grouped_product(build: ProgramBuilder, weights: _Weights, x: Operand, dtype
     accesses = arranged.length * x.itemsize // ACCESS_BYTES
     build.launch("block_groups", f"arrange_x_{blocks.dtype.value}", ceil_divide(accesses, BLOCK_SIZE), packed)
     # A block has a multiprocessor for itself. Blocks of fewer tiles share the depth.
-    members = max(min(build.facts.multiprocessors // tiles, hidden // (_PART * _MIN_PARTS)), 1)
+    split_k = max(min(build.facts.multiprocessors // tiles, hidden // (_PART * _MIN_PARTS)), 1)
     rounds = dtype is x.dtype
     result = build.empty(dtype, count * rows)
-    parts = build.empty(DType.F32, members * tiles * GROUP_ROWS_OF_X * GROUP_ROWS_OF_BLOCKS) if members > 1 else None
+    parts = build.empty(DType.F32, split_k * tiles * GROUP_ROWS_OF_X * GROUP_ROWS_OF_BLOCKS) if split_k > 1 else None
     packed = arguments.block_groups(
         result=result.address, blocks=blocks.address, readable=blocks.nbytes,
-        x=arranged.address, x_rows=count, rows=rows, hidden=hidden, members=members, rounds=rounds,
+        x=arranged.address, x_rows=count, rows=rows, hidden=hidden, split_k=split_k, rounds=rounds,
         parts=address_of(parts),
         counters=NULL if parts is None else build.facts.counters,
     )  # fmt: skip
     name = f"block_groups_{blocks.dtype.value}_{x.dtype.value}"
-    build.launch("block_groups", name, tiles * members, packed, build.facts.shared_bytes)
+    build.launch("block_groups", name, tiles * split_k, packed, build.facts.shared_bytes)
     return result
 
 
@@ -352,7 +352,7 @@ def _multiply_rows(
     memory, split_bits = blocks.memory, 0
     if blocks.block_size > 1:
         memory, split_bits = _roomy(build, blocks), _split_bits(rows, hidden)
-    readable = max(blocks.nbytes, LEAST_BLOCKS_BYTES)
+    readable = max(blocks.nbytes, MIN_BLOCKS_BYTES)
     packed = arguments.block_product(
         result=result, blocks=memory.address, readable=readable, x=x, x_stride=stride, x_rows=x_rows, rows=rows,
         hidden=hidden, split_bits=split_bits,
@@ -362,7 +362,7 @@ def _multiply_rows(
     elif x_rows > 1:
         count = ceil_divide(rows, BLOCK_ROWS)
     else:
-        padded_rows = ceil_divide(rows, BLOCK_ROWS * BLOCK_ROWS_APART) * BLOCK_ROWS * BLOCK_ROWS_APART
+        padded_rows = ceil_divide(rows, BLOCK_ROWS * INTERLEAVED_TILES) * BLOCK_ROWS * INTERLEAVED_TILES
         count = ceil_divide(padded_rows << split_bits, _WAVES * _rows_at_once(blocks, activations))
     name = f"{kernel}_{blocks.dtype.value}_{_most_rows(x_rows)}"
     build.launch("block_product", name, count, packed)
@@ -392,9 +392,9 @@ def _split_bits(rows: int, hidden: int) -> int:
 def _roomy(build: ProgramBuilder, blocks: BlocksBuffer) -> Memory:
     """Return the memory of the weights; if they are few, a copy of the size that products read in aligned accesses."""
     count = blocks.nbytes
-    if count >= LEAST_BLOCKS_BYTES:
+    if count >= MIN_BLOCKS_BYTES:
         return blocks.memory
-    padded = build.empty(DType.U8, LEAST_BLOCKS_BYTES)
+    padded = build.empty(DType.U8, MIN_BLOCKS_BYTES)
     layout = Layout.contiguous((count,))
     copy.copy(build, Operand(blocks.bytes(), layout), Operand(padded, layout))
     return padded.memory

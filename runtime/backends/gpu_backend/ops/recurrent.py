@@ -26,7 +26,7 @@ _UNITS: Final = {2: 4, 4: 4, 8: 2}
 # The terms of a product that a thread of a sequence has: as many as registers hold weights. The units of a block, and
 # the most sequences that it computes.
 _KEYS: Final = (8, 16)
-_TEAM: Final = 32
+_SUBGROUP_LANES: Final = 32
 _SEQUENCE_UNITS: Final = 16
 _SEQUENCE_ROWS: Final = 16
 # The most units of which one block computes all, and the most sequences that it does one after another.
@@ -185,7 +185,7 @@ def _launch(build: ProgramBuilder, grid: _Grid, name: str, packed: KernelArgumen
 def _grid(facts: Facts, gates: Operand, initial: Operand) -> _Grid | None:
     """The grid of a launch of all steps; None if registers cannot hold the weight, or too few blocks run at once."""
     steps, (rows, units) = gates.shape[0], initial.shape[1:]
-    keys = next((keys for keys in _KEYS if units <= keys * _TEAM), None)
+    keys = next((keys for keys in _KEYS if units <= keys * _SUBGROUP_LANES), None)
     across = ceil_divide(units, _SEQUENCE_UNITS)
     if keys is None or gates.dtype is DType.F64 or 0 in (steps, rows, units):
         return None

@@ -13,9 +13,9 @@ from .....kernels.constants import (
     ACCESS_BYTES,
     BLOCK_SIZE,
     COLUMN_ELEMENTS,
-    JOINED_COLUMNS,
+    COMBINED_COLUMNS,
     REDUCE_IN_FLIGHT,
-    ROW_TEAM,
+    ROW_SUBGROUP,
 )
 from .....op import MethodOp, ReduceOp
 from ....base.error import InvalidArgument
@@ -31,8 +31,8 @@ from .scalar import parameter_bits
 # Below this many blocks for each multiprocessor, outputs are split among several blocks.
 _BUSY_BLOCKS: Final = 4
 _MAX_SPLITS: Final = 1024
-# A thread makes so many accesses at least of a split, so that the second pass stays small, and so many at most, so that
-# rounding errors of sums do.
+# A thread makes at least this many accesses of a split, so that the second pass stays small, and at most that many, so
+# that rounding errors of sums do.
 _MIN_ACCESSES: Final = 4
 _MAX_ACCESSES: Final = 512
 # So few splits save less time than the second pass takes.
@@ -40,12 +40,12 @@ _FEW_SPLITS: Final = 2
 # A whole block takes a row of more accesses: each of its threads then has REDUCE_IN_FLIGHT. A wave reads a shorter one
 # sooner than a block joins the states of its threads, and needs no second pass.
 _WAVE_ACCESSES: Final = BLOCK_SIZE * REDUCE_IN_FLIGHT - 1
-# The same of elements that lie apart, of which a thread reads one after the other.
+# The limit for elements with a stride, of which a thread reads one after the other.
 _WAVE_ELEMENTS: Final = 128
 # The same where states are several numbers: those of many threads take long to join.
 _WAVE_ACCESSES_OF_SEVERAL: Final = 2048
 # So many threads side by side read whole sectors of memory; of so many rows at most, they need no second pass.
-_MIN_TEAM: Final = 4
+_MIN_SUBGROUP: Final = 4
 _MAX_IN_ONE_PASS: Final = 1024
 # What the rows kernel numbers where a row is dense.
 _MAX_IN_ROW: Final = (1 << 32) - (1 << 20)
@@ -121,13 +121,13 @@ def reduce(
     return result
 
 
-def team_of_one(build: ProgramBuilder, x: Operand) -> int | None:
+def subgroup_of_one_row(build: ProgramBuilder, x: Operand) -> int | None:
     """Return the threads that sum all elements in one launch; None where these are not contiguous, or too many."""
     count = x.layout.elem_count
     if not count or not x.layout.is_contiguous:
         return None
     (plan,) = _plans(_elements(ReduceOp.SUM, x.dtype), (count,), (1,), (0,), build.facts.multiprocessors)
-    return None if plan.splits > 1 else _team(ceil_divide(count, ACCESS_BYTES // x.itemsize))
+    return None if plan.splits > 1 else _subgroup_size(ceil_divide(count, ACCESS_BYTES // x.itemsize))
 
 
 def _elements(op: ReduceOp | MethodOp, dtype: DType) -> _Elements:
@@ -147,7 +147,7 @@ def _innermost(
 ) -> tuple[Operand, tuple[int, ...]]:
     """The reduced dims as dense last ones, of which more elements can be numbered than of strided ones."""
     order = [*(dim for dim in range(len(source.shape)) if dim not in dims), *sorted(dims)]
-    moved = source.relaid(tuple(source.shape[dim] for dim in order), tuple(source.strides[dim] for dim in order))
+    moved = source.as_strided(tuple(source.shape[dim] for dim in order), tuple(source.strides[dim] for dim in order))
     last = tuple(range(len(order) - len(dims), len(order)))
     if math.prod(moved.shape[last[0] :]) > _MAX_IN_ROW:
         raise InvalidArgument(op.value, f"at most {_MAX_IN_ROW} elements are numbered; reduce fewer dims at once")
@@ -174,13 +174,13 @@ def _run(
         build.launch("reduce", f"{name}_{kernel}", blocks, packed)
         to += splits * plan.outputs * elements.state
     if plan.splits > 1:
-        most = BLOCK_SIZE // min(JOINED_COLUMNS, power_of_two(plan.outputs))
-        team = min(most, power_of_two(ceil_divide(plan.splits, REDUCE_IN_FLIGHT)))
+        most = BLOCK_SIZE // min(COMBINED_COLUMNS, power_of_two(plan.outputs))
+        subgroup_size = min(most, power_of_two(ceil_divide(plan.splits, REDUCE_IN_FLIGHT)))
         packed = arguments.reduce_finish(
             result=output, source=states.address, count=plan.length, outputs=plan.outputs, splits=plan.splits,
-            team=team, parameters=bits,
+            subgroup_size=subgroup_size, parameters=bits,
         )  # fmt: skip
-        build.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * team, BLOCK_SIZE), packed)
+        build.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * subgroup_size, BLOCK_SIZE), packed)
 
 
 @lru_cache(maxsize=4096)
@@ -225,15 +225,15 @@ def _rows(elements: _Elements, reduced: _Axes, outer: _Axes, offset: int, wanted
     unit = ACCESS_BYTES // elements.itemsize if reduced.is_dense else 1
     accesses = ceil_divide(length, unit)
     most = _WAVE_ACCESSES if reduced.is_dense else _WAVE_ELEMENTS
-    team = _team(accesses, most if elements.is_one_number else _WAVE_ACCESSES_OF_SEVERAL)
-    blocks = ceil_divide(outputs * team, BLOCK_SIZE)
-    splits, chunk = _splits(length, wanted // blocks if accesses > most else 1, team * unit, least)
+    subgroup_size = _subgroup_size(accesses, most if elements.is_one_number else _WAVE_ACCESSES_OF_SEVERAL)
+    blocks = ceil_divide(outputs * subgroup_size, BLOCK_SIZE)
+    splits, chunk = _splits(length, wanted // blocks if accesses > most else 1, subgroup_size * unit, least)
     sizes, strides = outer.dims + reduced.dims, outer.strides + reduced.strides
     packer = partial(
-        arguments.reduce_rows, outputs=outputs, length=length, splits=splits, chunk=chunk, team=team,
+        arguments.reduce_rows, outputs=outputs, length=length, splits=splits, chunk=chunk, subgroup_size=subgroup_size,
         dense=reduced.is_dense, reduced_rank=len(reduced.dims), geometry=packed_dims(sizes, [strides]),
     )  # fmt: skip
-    return _Pass("rows", ceil_divide(outputs * splits * team, BLOCK_SIZE), offset, splits, packer)
+    return _Pass("rows", ceil_divide(outputs * splits * subgroup_size, BLOCK_SIZE), offset, splits, packer)
 
 
 def _columns(elements: _Elements, reduced: _Axes, outer: _Axes, offset: int, wanted: int, least: int) -> _Pass:
@@ -242,32 +242,37 @@ def _columns(elements: _Elements, reduced: _Axes, outer: _Axes, offset: int, wan
     pack = COLUMN_ELEMENTS[elements.itemsize]
     per_row = ceil_divide(inner, pack)
     packs = outer.size // inner * per_row
-    team = min(ROW_TEAM, power_of_two(packs))
-    while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
-        team *= 2
+    subgroup_size = min(ROW_SUBGROUP, power_of_two(packs))
+    while subgroup_size < min(BLOCK_SIZE, packs) and BLOCK_SIZE // subgroup_size > length:
+        subgroup_size *= 2
     # Where that spares a second pass, more blocks have fewer outputs each.
-    while team > _MIN_TEAM and _rows_at_once(team) < length <= _MAX_IN_ONE_PASS and packs < wanted * team:
-        team //= 2
-    across = ceil_divide(packs, team)
-    splits, chunk = _splits(length, wanted // across, _rows_at_once(team), least)
+    while (
+        subgroup_size > _MIN_SUBGROUP
+        and _rows_at_once(subgroup_size) < length <= _MAX_IN_ONE_PASS
+        and packs < wanted * subgroup_size
+    ):
+        subgroup_size //= 2
+    across = ceil_divide(packs, subgroup_size)
+    splits, chunk = _splits(length, wanted // across, _rows_at_once(subgroup_size), least)
     sizes = (*outer.dims[:-1], per_row, *reduced.dims)
     strides = (*outer.strides[:-1], pack, *reduced.strides)
     packer = partial(
-        arguments.reduce_columns, outputs=outer.size, length=length, splits=splits, chunk=chunk, team=team, packs=packs,
-        packs_per_row=per_row, inner=inner, reduced_rank=len(reduced.dims), geometry=packed_dims(sizes, [strides]),
+        arguments.reduce_columns, outputs=outer.size, length=length, splits=splits, chunk=chunk,
+        subgroup_size=subgroup_size, packs=packs, packs_per_row=per_row, inner=inner, reduced_rank=len(reduced.dims),
+        geometry=packed_dims(sizes, [strides]),
     )  # fmt: skip
     return _Pass("columns", across * splits, offset, splits, packer)
 
 
-def _rows_at_once(team: int) -> int:
+def _rows_at_once(subgroup_size: int) -> int:
     """How many rows of a column a block has in flight."""
-    return BLOCK_SIZE // team * REDUCE_IN_FLIGHT
+    return BLOCK_SIZE // subgroup_size * REDUCE_IN_FLIGHT
 
 
-def _team(accesses: int, max_of_wave: int = _WAVE_ACCESSES) -> int:
+def _subgroup_size(accesses: int, max_of_wave: int = _WAVE_ACCESSES) -> int:
     if accesses > max_of_wave:
         return BLOCK_SIZE
-    return min(ROW_TEAM, power_of_two(ceil_divide(accesses, REDUCE_IN_FLIGHT)))
+    return min(ROW_SUBGROUP, power_of_two(ceil_divide(accesses, REDUCE_IN_FLIGHT)))
 
 
 def _splits(length: int, wanted: int, unit: int, least: int) -> tuple[int, int]:

@@ -33,7 +33,7 @@ _NO_NUMBERS: Final[Mapping[str, Any]] = {"numbers": (0,) * _NUMBERS, "number_ste
 
 # Kernels count the elements of a row in 32 bits, and look ahead.
 _MAX_LENGTH: Final = (1 << 32) - (1 << 20)
-# Along a dim that is not the innermost one, kernels of columns read so many bytes side by side at least, and keep a
+# Along a dim that is not the innermost one, kernels of columns read at least this many adjacent bytes, and keep a
 # device busy where rows are not longer than this. Else the dim is moved last, which copies. Neither depends on how many
 # rows there are.
 _MIN_INNER_BYTES: Final = 64
@@ -123,7 +123,7 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, values: Sequence[A
         if length == 0:
             # Kernels read an element instead of those after the end of a row.
             one = dense(build.empty(x.dtype, 1), (1,))
-            operands = [operand and one.relaid(shape, (0,) * len(shape)) for operand in operands]
+            operands = [operand and one.as_strided(shape, (0,) * len(shape)) for operand in operands]
         moved = [each and _moved_last(each, dim) for each in [broadcast(operand, x, dim) for operand in operands]]
         _along_rows(build, kernels, moved, RowOutputs(results, (), ()), numbers)
         if targets is not None:
@@ -140,7 +140,7 @@ def _evenly_spaced(build: ProgramBuilder, x: Operand, steps: Collection[int] | N
         step = 0
     if step is None or (steps is not None and step not in steps):
         x, step = copy.copied(build, x), 1
-    return x.relaid((x.layout.elem_count,), (step,))
+    return x.as_strided((x.layout.elem_count,), (step,))
 
 
 def along(
@@ -172,7 +172,7 @@ def broadcast(operand: Operand | None, x: Operand, dim: int) -> Operand | None:
     """An operand in the shape of the first one, of which it may be a vector along a dim."""
     if operand is None or len(operand.shape) == len(x.shape):
         return operand
-    return operand.relaid(x.shape, [operand.strides[0] if axis == dim else 0 for axis in range(len(x.shape))])
+    return operand.as_strided(x.shape, [operand.strides[0] if axis == dim else 0 for axis in range(len(x.shape))])
 
 
 def typed_along(
@@ -212,7 +212,7 @@ def typed_along(
     if inner == 1:
         if dim + 1 < len(shape):
             operands = [
-                operand and operand.relaid(shape[: dim + 1], operand.strides[: dim + 1]) for operand in operands
+                operand and operand.as_strided(shape[: dim + 1], operand.strides[: dim + 1]) for operand in operands
             ]
         _along_rows(build, kernels, operands, RowOutputs(outputs, totals, sums), numbers)
     elif (
@@ -237,14 +237,14 @@ def _moved_last(x: Operand, dim: int) -> Operand:
     if dim + 1 == len(x.layout.shape):
         return x
     order = [*range(dim), *range(dim + 1, len(x.shape)), dim]
-    return x.relaid(tuple([x.shape[d] for d in order]), tuple([x.strides[d] for d in order]))
+    return x.as_strided(tuple([x.shape[d] for d in order]), tuple([x.strides[d] for d in order]))
 
 
 def _moved_back(build: ProgramBuilder, results: Buffer, shape: Dims, dim: int) -> Buffer:
     """The results of rows along a dim of a shape that was moved last, in row-major order of the shape."""
     order = [*range(dim), len(shape) - 1, *range(dim, len(shape) - 1)]
     strides = copy.row_major((*shape[:dim], *shape[dim + 1 :], shape[dim]))
-    there = dense(results, shape).relaid(shape, tuple([strides[d] for d in order]))
+    there = dense(results, shape).as_strided(shape, tuple([strides[d] for d in order]))
     return results if there.layout.is_contiguous else copy.fresh(build, there)
 
 
@@ -272,7 +272,7 @@ def _along_rows(
     for number, launch in enumerate(launches):
         is_split = launch.splits > 1 and facts.stages > 0
         itemsize = dtype.compute.itemsize
-        parts = build.allocate(launch.rows * launch.splits * facts.joined * itemsize) if is_split else None
+        parts = build.allocate(launch.rows * launch.splits * facts.reduced * itemsize) if is_split else None
         sources: list[Value | int] = [
             NULL if operand is None else operand.at(offset)
             for operand, offset in zip(operands, launch.offsets, strict=True)
@@ -290,8 +290,9 @@ def _along_rows(
             "results": padded(targets, structs.results), "sources": padded(sources, structs.operands),
             "parts": address_of(parts), "totals": totals.addresses[number] if totals else NULL,
             "known": address_of(known), "parameters": parameters, "rows": launch.rows, "length": length,
-            "varying": rows.varying, "apart": rows.apart, "team": launch.team, "splits": launch.splits,
-            "geometry": launch.geometry, **(numbers.packed_indexes(launch.first) if numbers else _NO_INDEXES),
+            "varying": rows.varying, "per_row": rows.per_row, "subgroup_size": launch.subgroup_size,
+            "splits": launch.splits, "geometry": launch.geometry,
+            **(numbers.packed_indexes(launch.first) if numbers else _NO_INDEXES),
         }  # fmt: skip
         if structs.has_numbers:
             fields.update(numbers.packed(launch.first) if numbers else _NO_NUMBERS)

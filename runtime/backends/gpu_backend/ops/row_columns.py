@@ -57,7 +57,7 @@ def along_columns(
         along=padded([step.along for step in steps], structs.operands), inner=inner, length=length,
         varying=sum(1 << k for k, step in enumerate(steps) if step.along),
         across=sum(1 << k for k, step in enumerate(steps) if step.across), columns=columns,
-        columns_across=inner // unit, team=BLOCK_SIZE // together,
+        columns_across=inner // unit, subgroup_size=BLOCK_SIZE // together,
     )  # fmt: skip
     blocks = ceil_divide(columns * together, BLOCK_SIZE)
     kernels.launch(build, kernel, blocks, packed)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels.arguments import Geometry
-from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_SUBGROUP
 from ....program.builder import ProgramBuilder
 from ....program.values import Operand
 from ..driver.grid import ceil_divide, power_of_two
@@ -31,8 +31,8 @@ _WORD_BYTES: Final = 4
 # Up to this many are better than more threads for a row.
 _PREFERRED_VECTORS: Final = 4
 _PREFERRED_WORDS: Final = 16
-# With fewer blocks for each multiprocessor, long rows are split into parts. A part has at least so many bytes for each
-# thread, so that the numbers of all parts are few to read.
+# With fewer blocks for each multiprocessor, long rows are split into parts. A part has at least this many bytes for
+# each thread, so that the numbers of all parts are few to read.
 _BUSY_BLOCKS: Final = 4
 _MIN_THREAD_BYTES: Final = 64
 _MAX_PARTS: Final = 1024
@@ -70,21 +70,23 @@ def row_kernels(dtype: DType) -> list[RowKernel]:
 
 
 class RowLaunch(NamedTuple):
-    """A launch over rows from number `first` on: a subgroup of `team` threads for each or, if 0, `splits` blocks."""
+    """A launch over rows from number `first` on: `subgroup_size` threads for each or, if 0, `splits` blocks."""
 
     first: int
     offsets: Dims
     """Where the first row begins in each operand."""
     kernel: str
     rows: int
-    team: int
+    subgroup_size: int
     splits: int
     chunk: int
     geometry: Geometry
 
     @property
     def blocks(self) -> int:
-        return ceil_divide(self.rows * self.team, BLOCK_SIZE) if self.team else self.rows * self.splits
+        return (
+            ceil_divide(self.rows * self.subgroup_size, BLOCK_SIZE) if self.subgroup_size else self.rows * self.splits
+        )
 
 
 class Rows(NamedTuple):
@@ -93,7 +95,7 @@ class Rows(NamedTuple):
     operands: Sequence[Operand | None]
     varying: int
     """A bit for each operand with more than one element in a row."""
-    apart: int
+    per_row: int
     """A bit for each operand that has other elements in other rows."""
     launches: Sequence[RowLaunch]
 
@@ -116,7 +118,7 @@ def in_rows(
     shape = first.layout.shape
     unit = vector_elements(shape[-1], dtype.itemsize)
     absent = (0,) * (len(shape) - 1)
-    varying = apart = 0
+    varying = per_row = 0
     rows: list[Operand | None] = []
     outer = []
     for index, operand in enumerate(operands):
@@ -126,20 +128,20 @@ def in_rows(
             strides = operand.layout.strides
             steps = strides[:-1]
             varying |= (strides[-1] != 0) << index
-            apart |= any(steps) << index
+            per_row |= any(steps) << index
         rows.append(operand)
         outer.append(steps)
     launches = _launches(
         shape, tuple(outer), capacity, dtype.itemsize, unit, build.facts.multiprocessors, has_totals, has_results
     )
-    return Rows(rows, varying, apart, launches)
+    return Rows(rows, varying, per_row, launches)
 
 
 def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
     """The elements in rows of aligned vectors of `unit` elements, or one number a row: copied where they are not."""
     shape, strides = x.layout.shape, x.layout.strides
     if strides[-1] == 0 or shape[-1] == 1:
-        return x.relaid(shape, (*strides[:-1], 0))
+        return x.as_strided(shape, (*strides[:-1], 0))
     if strides[-1] == 1 and (unit == 1 or _is_aligned(x, unit)):
         return x
     return _copied_once(build, x)
@@ -157,8 +159,8 @@ def _is_aligned(x: Operand, unit: int) -> bool:
 def _copied_once(build: ProgramBuilder, x: Operand) -> Operand:
     """A copy in which dims of stride 0 have stride 0 too."""
     sizes = [size if step else 1 for size, step in zip(x.shape, x.strides, strict=True)]
-    copied = copy.copied(build, x.relaid(sizes, x.strides))
-    return copied.relaid(x.shape, [new if old else 0 for new, old in zip(copied.strides, x.strides, strict=True)])
+    copied = copy.copied(build, x.as_strided(sizes, x.strides))
+    return copied.as_strided(x.shape, [new if old else 0 for new, old in zip(copied.strides, x.strides, strict=True)])
 
 
 @lru_cache(maxsize=4096)
@@ -183,17 +185,19 @@ def _launches(
     options, preferred = _options(itemsize, is_vector, has_totals, has_results)
     in_registers = _in_registers(vectors, options, preferred)
     # Those of more vectors than a short row has are ordered by complete waves.
-    least = ROW_TEAM if in_registers > options[0] else 1
-    team = max(power_of_two(ceil_divide(vectors, in_registers)), least) if in_registers else 0
+    least = ROW_SUBGROUP if in_registers > options[0] else 1
+    subgroup_size = max(power_of_two(ceil_divide(vectors, in_registers)), least) if in_registers else 0
     launches = []
     for piece in split(dims, strides):
         rows = math.prod(piece.dims)
         splits, chunk = (
-            (1, ceil_divide(vectors, team)) if team else _parts(rows, vectors, itemsize * count, multiprocessors)
+            (1, ceil_divide(vectors, subgroup_size))
+            if subgroup_size
+            else _parts(rows, vectors, itemsize * count, multiprocessors)
         )
-        kernel = f"{access}{in_registers}" if team else f"{access}_long"
+        kernel = f"{access}{in_registers}" if subgroup_size else f"{access}_long"
         geometry = packed_dims(piece.dims, (*strides, *padding))
-        launches.append(RowLaunch(piece.first, piece.offsets, kernel, rows, team, splits, chunk, geometry))
+        launches.append(RowLaunch(piece.first, piece.offsets, kernel, rows, subgroup_size, splits, chunk, geometry))
     return tuple(launches)
 
 
@@ -224,7 +228,7 @@ def _in_registers(vectors: int, options: Dims, preferred: int) -> int:
     those that are preferred, then more waves.
     """
     for option in options:
-        if vectors <= option * (ROW_TEAM if option < preferred else BLOCK_SIZE):
+        if vectors <= option * (ROW_SUBGROUP if option < preferred else BLOCK_SIZE):
             return option
     return 0
 

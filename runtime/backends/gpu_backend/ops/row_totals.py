@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE, JOINED_COLUMNS
+from .....kernels.constants import BLOCK_SIZE, COMBINED_COLUMNS
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Address, Buffer
 from ..driver.grid import ceil_divide
@@ -22,7 +22,7 @@ _RESIDENT_APART: Final = 8
 
 def adds_up(launch: RowLaunch) -> bool:
     """Return True for threads that have complete vectors of rows in registers: they know the positions."""
-    return launch.team > 0 and launch.kernel.startswith("vector")
+    return launch.subgroup_size > 0 and launch.kernel.startswith("vector")
 
 
 def blocks_of(build: ProgramBuilder, launch: RowLaunch) -> int:
@@ -68,5 +68,5 @@ class RowTotals(NamedTuple):
                 results=padded(own, STRUCTS.results), sums=self.addresses[0], totals=count, parts=sum(self.parts),
                 length=self.length,
             )  # fmt: skip
-            blocks = count * ceil_divide(self.length, JOINED_COLUMNS)
+            blocks = count * ceil_divide(self.length, COMBINED_COLUMNS)
             build.launch(FAMILY, f"totals_{dtype.value}", blocks, packed)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_SUBGROUP
 from .....op import MethodOp
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
@@ -23,7 +23,7 @@ _BUSY_THREADS: Final = 1024
 _MIN_ACCESSES: Final = 8
 _MAX_SPLITS: Final = 1024
 # A subgroup smaller than a wave takes at most this many rounds; longer rows are a block's.
-_TEAM_ROUNDS: Final = 4
+_SUBGROUP_ROUNDS: Final = 4
 _MAX_POSITIONS: Final = (1 << 32) - 1
 
 
@@ -33,7 +33,7 @@ class _Plan(NamedTuple):
     blocks: int
     chunk: int
     splits: int
-    team: int
+    subgroup_size: int
 
 
 def scan(build: ProgramBuilder, op: MethodOp, x: Operand, dim: int, reverse: bool, exclusive: bool = False) -> Any:
@@ -58,7 +58,7 @@ def scan(build: ProgramBuilder, op: MethodOp, x: Operand, dim: int, reverse: boo
     plan = find(size, rows, length, inner, build.facts.multiprocessors)
     totals = build.allocate(rows * inner * plan.splits * _state_bytes(op, x.dtype)) if plan.splits > 1 else None
     kind, pack = ("row", arguments.scan_rows) if inner == 1 else ("column", arguments.scan_columns)
-    own = {"team": plan.team} if inner == 1 else {"inner": inner}
+    own = {"subgroup_size": plan.subgroup_size} if inner == 1 else {"inner": inner}
     packed = pack(
         result=result.address, positions=address_of(positions), source=source.address,
         totals=address_of(totals), rows=rows, length=length, chunk=plan.chunk,
@@ -85,12 +85,14 @@ def _state_bytes(op: MethodOp, dtype: DType) -> int:
 @lru_cache(maxsize=4096)
 def _row_plan(itemsize: int, rows: int, length: int, _inner: int, multiprocessors: int) -> _Plan:
     accesses = ceil_divide(length, ACCESS_BYTES // itemsize)
-    team = min(ROW_TEAM, power_of_two(accesses)) if accesses <= _TEAM_ROUNDS * ROW_TEAM else BLOCK_SIZE
-    unit = team * ACCESS_BYTES // itemsize
-    splits = _splits(length, unit, _BUSY_BLOCKS * multiprocessors // ceil_divide(rows * team, BLOCK_SIZE))
+    subgroup_size = (
+        min(ROW_SUBGROUP, power_of_two(accesses)) if accesses <= _SUBGROUP_ROUNDS * ROW_SUBGROUP else BLOCK_SIZE
+    )
+    unit = subgroup_size * ACCESS_BYTES // itemsize
+    splits = _splits(length, unit, _BUSY_BLOCKS * multiprocessors // ceil_divide(rows * subgroup_size, BLOCK_SIZE))
     chunk = ceil_divide(ceil_divide(length, splits), unit) * unit
     splits = ceil_divide(length, chunk)
-    return _Plan(min(ceil_divide(rows * splits * team, BLOCK_SIZE), MAX_BLOCKS), chunk, splits, team)
+    return _Plan(min(ceil_divide(rows * splits * subgroup_size, BLOCK_SIZE), MAX_BLOCKS), chunk, splits, subgroup_size)
 
 
 @lru_cache(maxsize=4096)

@@ -26,7 +26,7 @@ _PAIR_BYTES: Final = 8
 _FEW_COMPARISONS: Final = 1 << 14
 # So many blocks keep a multiprocessor busy.
 _BLOCKS_AT_ONCE: Final = 8
-# Selecting pays where a line has so many candidates for each that is selected, and where a block has so many at least
+# Selecting pays if a line has this many candidates for each selected one, and if a block has this many at least
 # and for each.
 _SELECTED_OF: Final = 4
 _CANDIDATES_FOR_EACH: Final = 16
@@ -155,8 +155,8 @@ def _sort_by_digits(
     """Sort lines by the lowest digits of their keys, which are counted at once before: by one with each kernel."""
     passes, tiles = len(kernels), ceil_divide(length, SORT_TILE)
     blocks = lines * tiles
-    counts, told = passes * lines * _DIGITS, passes * blocks * _DIGITS
-    known = build.allocate((counts + told + passes) * _WORD_BYTES)
+    counts, prefixes = passes * lines * _DIGITS, passes * blocks * _DIGITS
+    known = build.allocate((counts + prefixes + passes) * _WORD_BYTES)
     build.zero(known)
     wanted = ceil_divide(_BLOCKS_AT_ONCE * build.facts.multiprocessors, lines)
     parts = min(ceil_divide(tiles, _TILES_COUNTED), wanted)
@@ -170,10 +170,10 @@ def _sort_by_digits(
     for number, kernel in enumerate(kernels):
         to = result if number == passes - 1 else rooms[number % 2].address
         packed = arguments.sort_pass(
-            source=source, pairs=pairs, result=to, beside=carried,
+            source=source, pairs=pairs, result=to, carried=carried,
             digits=known.address + number * _DIGITS * _WORD_BYTES,
-            taken=known.address + (counts + told + number) * _WORD_BYTES,
-            told=known.address + (counts + number * blocks * _DIGITS) * _WORD_BYTES, length=length, tiles=tiles,
+            taken=known.address + (counts + prefixes + number) * _WORD_BYTES,
+            prefixes=known.address + (counts + number * blocks * _DIGITS) * _WORD_BYTES, length=length, tiles=tiles,
             passes=passes, shift=number * DIGIT_BITS % _WORD_BITS, descending=descending,
         )  # fmt: skip
         build.launch("sort", kernel, blocks, packed)

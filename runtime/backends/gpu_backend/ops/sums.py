@@ -34,7 +34,7 @@ _FEW_LOOKS: Final = 1 << 26
 # More targets than these one block does not mark as free as quickly as the driver does.
 _FEW_ROWS: Final = 1 << 14
 
-# The cost model of scatter_add, in microseconds. A multiprocessor holds so many threads that walk a line each, and
+# The cost model of scatter_add, in microseconds. A multiprocessor holds this many threads that walk a line each, and
 # fewer that walk as waves, which keep more in registers or in shared memory. A step is a read, a sum and a write that
 # wait for each other, however many threads or waves do it at once.
 _THREADS: Final = 2048
@@ -61,11 +61,11 @@ _CHECK_INDEX: Final = 2e-6
 # Two casts, and of each element of the target.
 _WIDEN: Final = 5.0
 _WIDEN_ELEMENT: Final = 4e-6
-# In any order, blocks read and write all elements of a line, where it has at most so many for each that is added, and
-# look at all positions of a line so many times at most.
+# If the order may vary, blocks read and write all elements of a line, where it has at most this many for each that is
+# added, and look at all positions of a line this many times at most.
 _MAX_APART: Final = 4
 _MAX_PARTS: Final = 8
-# Waves walk no more lines at once than whose targets stay near in a cache, but always so many on a multiprocessor.
+# Waves walk no more lines at once than whose targets stay near in a cache, but always this many on a multiprocessor.
 _CACHE_BYTES: Final = 32 << 20
 _MIN_WAVES: Final = 8
 
@@ -87,7 +87,7 @@ def scatter_add(build: ProgramBuilder, x: Operand, indexes: Operand, source: Ope
     count = indexes.layout.elem_count
     if count == 0:
         return
-    indexes, source = copy.apart(build, x, indexes), copy.apart(build, x, source)
+    indexes, source = copy.copy_if_aliasing(build, x, indexes), copy.copy_if_aliasing(build, x, source)
     reach = x.layout.end - x.layout.start_offset if x.layout.end else 0
     facts = build.facts
     gpu = facts.multiprocessors, facts.wave_size
@@ -104,7 +104,7 @@ def scatter_add_in_any_order(build: ProgramBuilder, x: Operand, indexes: Operand
     """Add each element of `source` to its index along `dim`, in any order, in the compute dtype."""
     if indexes.layout.elem_count == 0:
         return
-    indexes, source = copy.apart(build, x, indexes), copy.apart(build, x, source)
+    indexes, source = copy.copy_if_aliasing(build, x, indexes), copy.copy_if_aliasing(build, x, source)
     steps = indexes.strides[dim], source.strides[dim], x.strides[dim]
     if _fits_blocks(build.facts.multiprocessors, x.dtype, x.shape[dim], indexes.shape, steps, dim):
         _add_by_lines(build, _Algorithm.SHARED, "scatter_add", x, indexes, source, dim)

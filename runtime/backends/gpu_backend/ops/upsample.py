@@ -33,7 +33,7 @@ def image_of(x: Operand) -> Operand:
     if len(x.shape) == 4:
         return x
     (b, c, length), (stride_b, stride_c, stride) = x.shape, x.strides
-    return x.relaid((b, 1, c, length), (stride_b, 0, stride_c, stride))
+    return x.as_strided((b, 1, c, length), (stride_b, 0, stride_c, stride))
 
 
 def readable(build: ProgramBuilder, image: Operand) -> Operand:

@@ -138,29 +138,29 @@ def runtime_version() -> tuple[int, int, int]:
 @functools.cache
 def _properties(ordinal: int) -> HipDeviceProp:
     fork.require_own()
-    found = check("hipGetDeviceProperties", hip.hipGetDeviceProperties(ordinal), f"rocm:{ordinal}")
-    threads_x, threads_y, threads_z = found.maxThreadsDim
-    grid_x, grid_y, grid_z = found.maxGridSize
+    properties = check("hipGetDeviceProperties", hip.hipGetDeviceProperties(ordinal), f"rocm:{ordinal}")
+    threads_x, threads_y, threads_z = properties.maxThreadsDim
+    grid_x, grid_y, grid_z = properties.maxGridSize
     return HipDeviceProp(
-        name=found.name,
-        gcn_arch_name=found.gcnArchName,
-        uuid=hipUUID(bytes(found.uuid.bytes)),
-        pci=f"{found.pciDomainID:04x}:{found.pciBusID:02x}:{found.pciDeviceID:02x}.0",
-        wave_size=found.warpSize,
-        multi_processor_count=found.multiProcessorCount,
-        cooperative_launch=bool(found.cooperativeLaunch),
-        max_threads_per_block=found.maxThreadsPerBlock,
+        name=properties.name,
+        gcn_arch_name=properties.gcnArchName,
+        uuid=hipUUID(bytes(properties.uuid.bytes)),
+        pci=f"{properties.pciDomainID:04x}:{properties.pciBusID:02x}:{properties.pciDeviceID:02x}.0",
+        wave_size=properties.warpSize,
+        multi_processor_count=properties.multiProcessorCount,
+        cooperative_launch=bool(properties.cooperativeLaunch),
+        max_threads_per_block=properties.maxThreadsPerBlock,
         max_threads_dim=(threads_x, threads_y, threads_z),
         max_grid=(grid_x, grid_y, grid_z),
-        shared_memory_per_block=found.sharedMemPerBlock,
-        regs_per_block=found.regsPerBlock,
-        max_threads_per_multi_processor=found.maxThreadsPerMultiProcessor,
-        max_blocks_per_multi_processor=found.maxBlocksPerMultiProcessor,
-        shared_memory_per_multiprocessor=found.maxSharedMemoryPerMultiProcessor,
-        regs_per_multiprocessor=found.regsPerMultiprocessor,
-        clock_rate=found.clockRate,
-        total_memory=found.totalGlobalMem,
-        l2_cache_size=found.l2CacheSize,
-        memory_clock=found.memoryClockRate,
-        memory_bus_width=found.memoryBusWidth,
+        shared_memory_per_block=properties.sharedMemPerBlock,
+        regs_per_block=properties.regsPerBlock,
+        max_threads_per_multi_processor=properties.maxThreadsPerMultiProcessor,
+        max_blocks_per_multi_processor=properties.maxBlocksPerMultiProcessor,
+        shared_memory_per_multiprocessor=properties.maxSharedMemoryPerMultiProcessor,
+        regs_per_multiprocessor=properties.regsPerMultiprocessor,
+        clock_rate=properties.clockRate,
+        total_memory=properties.totalGlobalMem,
+        l2_cache_size=properties.l2CacheSize,
+        memory_clock=properties.memoryClockRate,
+        memory_bus_width=properties.memoryBusWidth,
     )

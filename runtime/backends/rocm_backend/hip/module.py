@@ -40,9 +40,9 @@ class HipModule(Module):
     def kernel(self, name: str, argument_size: int | None) -> HipKernel:
         """The kernel of this name, looked up once; its arguments are one struct of `argument_size` bytes.
 
-        None for a kernel of other parameters, which are given one by one.
+        None for a kernel of other parameters, which are passed one by one.
 
-        Raises `InvalidKernel` when there is none, `InvalidArgument` when it was asked for before with another size.
+        Raises `InvalidKernel` when there is none, `InvalidArgument` if it was looked up before with another size.
         """
         self.require_open()
         with self._lock:
@@ -59,7 +59,7 @@ class HipKernel:
     """A kernel of a loaded module, which it keeps loaded; `HipModule.kernel` makes it.
 
     `limits` are those of a launch: of the largest block that it was compiled for, and of the bytes of shared memory
-    that each block can be given on top of what the kernel declares.
+    that each block can have on top of what the kernel declares.
     """
 
     __slots__ = ("_function", "argument_size", "limits", "module", "name")
@@ -77,7 +77,7 @@ class HipKernel:
         """Enqueue `grid` blocks of `block` threads in `stream`.
 
         `arguments` is the packed struct that the kernel takes, or the bytes of each parameter of one that was looked up
-        without a size, which nobody checks; the call copies them. `shared_memory` is in bytes, for
+        without a size, which is not checked; the call copies them. `shared_memory` is in bytes, for
         each block on top of what the kernel declares. What the struct points to must live until the stream has passed.
         Raises `InvalidArgument` for a launch that the device can't do, `DeviceMismatch` for a stream of another one.
         """
@@ -101,8 +101,8 @@ class HipKernel:
         if not reason and self.argument_size is None:
             reason = "it was looked up without a size of arguments; give its parameters one by one"
         elif not reason:
-            given = len(arguments) if isinstance(arguments, bytes) else f"{len(arguments)} parameters"
-            reason = f"its arguments are {self.argument_size} bytes, not {given}"
+            actual = len(arguments) if isinstance(arguments, bytes) else f"{len(arguments)} parameters"
+            reason = f"its arguments are {self.argument_size} bytes, not {actual}"
         return InvalidArgument(f"launch of {self.name}", reason)
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ class HipEvent(Event):
 
 
 class HipGraph(Graph):
-    """Work that a stream was given while it was captured: see `HipStream.end_capture`."""
+    """The work that a stream captured: see `HipStream.end_capture`."""
 
     __slots__ = ()
 
@@ -38,8 +38,9 @@ class HipPriorities(NamedTuple):
 class HipStream(Stream):
     """A queue of work on a device.
 
-    `priority` is in `HipStream.priorities(device)`, by default 0. A stream runs beside the device's null stream unless
-    `blocking` makes the two wait for each other. Leaving a `with` block waits for the stream and closes it.
+    `priority` is in `HipStream.priorities(device)`, by default 0. A stream runs concurrently with the device's null
+    stream unless `blocking` makes the two wait for each other. Leaving a `with` block waits for the stream and closes
+    it.
     """
 
     __slots__ = ("priority",)
@@ -61,7 +62,7 @@ class HipStream(Stream):
 
     @classmethod
     def wrap(cls, device: Device, address: int) -> Self:
-        """A stream of the device that somebody else made: see `Stream.wrap`."""
+        """Wrap a stream of the device that other code created: see `Stream.wrap`."""
         stream = super().wrap(device, address)
         stream.priority = 0
         return stream
@@ -70,8 +71,8 @@ class HipStream(Stream):
     def priorities(device: Device) -> HipPriorities:
         """The priorities that streams of the device can have."""
         with device.activated():
-            found = check("hipDeviceGetStreamPriorityRange", hip.hipDeviceGetStreamPriorityRange(), device.label)
-        return HipPriorities(*found)
+            bounds = check("hipDeviceGetStreamPriorityRange", hip.hipDeviceGetStreamPriorityRange(), device.label)
+        return HipPriorities(*bounds)
 
 
 class HipHostBuffer(HostBuffer):
@@ -101,7 +102,7 @@ class HipBuffer(DeviceBuffer):
         source_offset: int = 0,
         stream: HipStream | None = None,
     ) -> None:
-        """Copy `height` rows of `width` bytes, which start `source_pitch` apart there and `pitch` apart here.
+        """Copy `height` rows of `width` bytes, whose pitch is `source_pitch` there and `pitch` apart here.
 
         Rows there and here may take turns where both pitches are one; otherwise the regions that they span must not
         overlap (`InvalidArgument`). `DeviceMismatch` when `source` is on another device.

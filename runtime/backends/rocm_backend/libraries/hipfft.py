@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from ...gpu_backend.libraries.fft import FftLibrary
-from ..result import Functions, found
+from ..result import Functions, load_optional
 
 if TYPE_CHECKING:
     from ...gpu_backend.driver.device import Device
@@ -32,7 +32,7 @@ class HipFft(FftLibrary):
     @classmethod
     def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """HipFFT on the stream of a driver; None where its binding, the library or a function of it is missing."""
-        library = found("rocm.bindings", "hipfft", _REQUIRED)
+        library = load_optional("rocm.bindings", "hipfft", _REQUIRED)
         return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
     def __init__(self, library: Any, device: Device, stream: Stream, allocator: CachingAllocator) -> None:

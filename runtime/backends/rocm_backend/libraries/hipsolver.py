@@ -9,7 +9,7 @@ from .....dtype import DType
 from ...gpu_backend.driver.device import destroy_handle
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.solver import LETTERS, SolverLibrary
-from ..result import Functions, found
+from ..result import Functions, load_optional
 from .rocblas import KINDS
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class HipSolver(SolverLibrary):
     @classmethod
     def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:
         """HipSOLVER on the stream of a driver; None where its binding, a library or a function of it is missing."""
-        solver = found("rocm.bindings", "hipsolver", _REQUIRED)
-        blas = found("rocm.bindings", "hipblas", _REQUIRED_OF_BLAS)
+        solver = load_optional("rocm.bindings", "hipsolver", _REQUIRED)
+        blas = load_optional("rocm.bindings", "hipblas", _REQUIRED_OF_BLAS)
         return None if solver is None or blas is None else cls(solver, blas, driver, allocator)
 
     def __init__(self, library: Any, blas: Any, driver: GpuDriver, allocator: CachingAllocator) -> None:

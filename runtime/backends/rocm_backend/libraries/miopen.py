@@ -38,7 +38,7 @@ _DETERMINISTIC: Final = 1
 # product multiply the zeros of the padding too, which the direct ones leave out: infinity times zero is NaN.
 _PRODUCTS: Final = frozenset((0, 5))
 _DIRECT: Final = 1
-# It has so many.
+# The number of its algorithms.
 _ALGORITHMS: Final = 6
 _NAMES: Final = {
     ConvolutionKind.FORWARD: "Forward",
@@ -86,8 +86,8 @@ class Miopen(StreamLibrary, Resource):
         super().__init__(device, stream)
         self._library = library
         self._allocator = allocator
-        # The algorithm and the bytes of workspace that were found best, and the problems that MIOpen does not take.
-        self._found: dict[tuple[ConvolutionKind, DType, ParamsConvolution], tuple[int, int]] = {}
+        # The best algorithm and its bytes of workspace, and the problems that MIOpen does not take.
+        self._best: dict[tuple[ConvolutionKind, DType, ParamsConvolution], tuple[int, int]] = {}
         self._refused: set[Hashable] = set()
         # Descriptors that MIOpen did not take back, with what each is.
         self._left: list[tuple[str, ctypes.c_void_p]] = []
@@ -150,7 +150,7 @@ class Miopen(StreamLibrary, Resource):
         return LibraryCall(self._attempt, (enqueue, problem, *addresses))
 
     def _attempt(self, enqueue: Callable[..., None], problem: tuple[Hashable, ...], *addresses: int) -> bool:
-        """Whether MIOpen took the problem; what it does not take it is not asked for again."""
+        """Whether MIOpen took the problem; a problem that it does not take is not tried again."""
         with self._lock, self._device.activated(), ExitStack() as opened:
             self.require_open()
             _destroy_descriptors(self._library, self._left)
@@ -201,16 +201,16 @@ class Miopen(StreamLibrary, Resource):
         convolution = self._create(opened, "ConvolutionDescriptor")
         steps = (*params.padding, *params.stride, *params.dilation)
         self._call("miopenInitConvolutionDescriptor", convolution, _CONVOLUTION, *steps)
-        # The same bits at every call, of each algorithm that may be found.
+        # The same bits at every call, of each algorithm that may be chosen.
         self._call("miopenSetConvolutionAttribute", convolution, _DETERMINISTIC, True)
-        found = self._found.get((kind, dtype, params))
-        if found is None:
+        best = self._best.get((kind, dtype, params))
+        if best is None:
             # Gradients meet the padding only as infinities and NaN.
             is_padded = kind is ConvolutionKind.FORWARD and any(params.padding)
             problem = (of_first, first, of_second, second, convolution, of_result, result)
-            found = self._find(_NAMES[kind], problem, _PRODUCTS if is_padded else _PRODUCTS | {_DIRECT})
-            self._found[kind, dtype, params] = found
-        algorithm, nbytes = found
+            best = self._find(_NAMES[kind], problem, _PRODUCTS if is_padded else _PRODUCTS | {_DIRECT})
+            self._best[kind, dtype, params] = best
+        algorithm, nbytes = best
         # The next owner of the workspace works after this in the stream.
         workspace = Slice(self._allocator, nbytes)
         self._enqueue(

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ...gpu_backend.libraries import collectives
-from ..result import Functions, found
+from ..result import Functions, load_optional
 
 if TYPE_CHECKING:
     from ...gpu_backend.driver.gpu_driver import GpuDriver
@@ -24,7 +24,7 @@ class Rccl(collectives.Collectives):
     @classmethod
     def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
         """RCCL on the stream of a driver; None where its binding or the library is missing."""
-        library = found("rocm.bindings", "rccl", ["ncclCommInitRank"])
+        library = load_optional("rocm.bindings", "rccl", ["ncclCommInitRank"])
         return None if library is None else cls(library, driver)
 
     def __init__(self, library: Any, driver: GpuDriver) -> None:

@@ -9,7 +9,7 @@ from hip import hip
 from .....dtype import DType
 from ...gpu_backend.driver.resource import Resource
 from ...gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
-from ..result import Functions, found, value_of
+from ..result import Functions, load_optional, value_of
 
 if TYPE_CHECKING:
     from ...gpu_backend.driver.device import Device
@@ -41,7 +41,7 @@ class RocBlas(GemmLibrary, Resource):
     @classmethod
     def open(cls, driver: GpuDriver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
         """HipBLAS on the stream of a driver; None where its binding, the library or a function of it is missing."""
-        library = found("hip", "hipblas", _REQUIRED)
+        library = load_optional("hip", "hipblas", _REQUIRED)
         return None if library is None else cls(library, driver.device, driver.queue)
 
     def __init__(self, library: Any, device: Device, stream: Stream) -> None:

@@ -1,4 +1,4 @@
-// Where a value has its place in a line that is in order.
+// Binary search in a sorted line.
 #pragma once
 
 #include "order_key.hpp"
@@ -6,7 +6,7 @@
 namespace tallow {
 
 // How many elements of a line in ascending order, with NaN last, are below a value, or with `right` not above it.
-template <typename T> TALLOW_INLINE int64_t order_place(const T* line, uint64_t length, T value, bool right) {
+template <typename T> TALLOW_INLINE int64_t search_sorted(const T* line, uint64_t length, T value, bool right) {
     const OrderKey<T> key = order_key(value, false);
     uint64_t first = 0;
     while (length > 0) {

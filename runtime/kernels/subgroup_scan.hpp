@@ -1,4 +1,4 @@
-// What the threads of a team have before each of them, by a monoid.
+// An exclusive scan over the threads of a subgroup, by a monoid.
 #pragma once
 
 #include "wave.hpp"
@@ -31,25 +31,25 @@ template <typename State> TALLOW_INLINE State state_from(State state, uint32_t l
         return state.each(ShuffleFrom{lane});
 }
 
-// What the values of the threads before this one in its team come to, which are side by side: a power of two up to
-// row_team, or the whole block. `total` is what all of them come to.
+// What the values of the threads before this one in its subgroup come to, which are side by side: a power of two up to
+// row_subgroup, or all of the block. `total` is what all of them come to.
 template <typename Monoid>
-TALLOW_INLINE typename Monoid::State joined_before_in_team(typename Monoid::State value, uint32_t team,
-                                                           typename Monoid::State& total) {
+TALLOW_INLINE typename Monoid::State exclusive_subgroup_scan(typename Monoid::State value, uint32_t subgroup_size,
+                                                             typename Monoid::State& total) {
     using State = typename Monoid::State;
-    const uint32_t lanes = team < wave_size ? team : wave_size;
-    const uint32_t place = lane_index() & (lanes - 1);
-    State joined = value;
+    const uint32_t lanes = subgroup_size < wave_size ? subgroup_size : wave_size;
+    const uint32_t lane = lane_index() & (lanes - 1);
+    State inclusive = value;
     for (uint32_t distance = 1; distance < lanes; distance *= 2) {
-        const State earlier = state_from(joined, (lane_index() - distance) % wave_size);
-        if (place >= distance)
-            joined = Monoid::combine(earlier, joined);
+        const State earlier = state_from(inclusive, (lane_index() - distance) % wave_size);
+        if (lane >= distance)
+            inclusive = Monoid::combine(earlier, inclusive);
     }
-    State before = state_from(joined, (lane_index() - 1) % wave_size);
-    if (place == 0)
+    State before = state_from(inclusive, (lane_index() - 1) % wave_size);
+    if (lane == 0)
         before = Monoid::identity();
-    total = state_from(joined, lane_index() | (lanes - 1));
-    if (team == block_size) {
+    total = state_from(inclusive, lane_index() | (lanes - 1));
+    if (subgroup_size == block_size) {
         __shared__ State waves[waves_per_block];
         if (lane_index() == 0)
             waves[wave_index()] = total;
