@@ -94,6 +94,15 @@ def test_few_rows_have_the_bits_that_each_has_alone(length: int, dtype: tl.DType
         np.testing.assert_allclose(result, expected[:rows], rtol=1e-2, atol=1e-3 * length)
 
 
+@pytest.mark.parametrize("dtype", [tl.DType.BF16, tl.DType.F16])
+def test_a_bias_of_one_repeated_element_needs_no_numpy(dtype: tl.DType) -> None:
+    x, weight, bias = integers(300, 24), integers(40, 24), integers(1)
+    with tl.profile() as profile:
+        result = x.to_dtype(dtype).linear(weight.to_dtype(dtype), bias.to_dtype(dtype).broadcast_as(40))
+    check(result, x.float().linear(weight.float(), bias.float().broadcast_as(40)))
+    assert "linear" not in [launch.name for launch in profile.launches]
+
+
 def test_a_bias_is_added_before_the_sum_is_rounded() -> None:
     # 257 is no bf16, and would be 256 or 258.
     x, weight, bias = (tl.Tensor(np.full(shape, 1.0)).to_dtype(tl.DType.BF16) for shape in ((3, 257), (70, 257), (70,)))

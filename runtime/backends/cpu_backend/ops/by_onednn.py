@@ -69,13 +69,13 @@ def linear(build: ProgramBuilder, onednn: Onednn, x: Operand, weight: Operand, b
     """As `matmul.linear`; None where oneDNN has no fast implementation."""
     (m, k), n = x.shape, weight.shape[0]
     row = None if bias is None else Memory.dense((1, n))
-    if _loses_subnormals(x.dtype, m) or (bias is not None and n > 1 and bias.strides != (1,)):
+    if _loses_subnormals(x.dtype, m):
         return None
     rows, transposed = _memory(x.layout), _memory(weight.layout.transpose(0, 1))
     if rows is None or transposed is None:
         return None
     problem = Problem("matmul", x.dtype, rows, transposed, Memory.dense((m, n)), row)
-    operands = [x, weight] if bias is None else [x, weight, bias]
+    operands = [x, weight] if bias is None else [x, weight, contiguous(build, bias)]
     otherwise = _otherwise(native_matmul.linear, matrices.linear, x, weight, bias)
     return _solve(build, onednn, problem, operands, m * n * k, _few_of(x.dtype), otherwise)
 

@@ -13,6 +13,7 @@ from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
 from ....program.values import Address, Buffer, Constant, Operand, address_of
 from ..values import PRODUCTS, RUN_PARTS, THREADS
+from .native import contiguous
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -46,8 +47,8 @@ def matmul(
         or (dtype.compute is dtype and products > _FEW_PRODUCTS)
     ):
         return None
-    if bias is not None and bias.strides != (1,):
-        return None
+    if bias is not None:
+        bias = contiguous(build, bias)
     result = build.empty(dtype, batches * m * n)
     multiply(build, lhs, rhs, bmnk, bias, result.address)
     return result
