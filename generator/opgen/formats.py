@@ -88,9 +88,9 @@ class Table:
             wrong = [row for row in self.rows.split() if len(row) != self.columns]
             if wrong:
                 yield "rows", f"row '{wrong[0]}' of {what} has {len(wrong[0])} digits; write {self.columns}"
-            most = max(map(int, self.digits), default=0)
-            if most >= len(self.values):
-                yield "rows", f"a row of {what} has digit {most}; 'values' has {len(self.values)} integers"
+            largest = max((int(digit) for digit in self.digits if digit.isdecimal()), default=0)
+            if largest >= len(self.values):
+                yield "rows", f"a row of {what} has digit {largest}; 'values' has {len(self.values)} integers"
         if not self.values or max(map(abs, self.values)) > 127:
             yield "values", f"'values' of {what} must be integers from -127 to 127"
 

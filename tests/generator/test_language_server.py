@@ -123,7 +123,7 @@ def test_completion_of_the_calls_of_a_method(editor: Editor) -> None:
         (GPU, "unary.to_dtype: elementwise.cast", len("unary.to_dtype: elementwise."), {"elementwise.unary"}),
         (ROPE, "headers: [", len("headers: ["), {"rope.hpp"}),
         (ROWS, "native_index.index_stride(positions)", len("native_index."), {"native_index.index_record"}),
-        (ROWS, "index_record(op, positions.dtype, most", len("index_record(op, positions.dtype, mo"), {"most"}),
+        (ROWS, "positions.dtype, max_position", len("positions.dtype, ma"), {"max_position"}),
         (COPY, "self.dtype[concatenated(", len("self.dtype[con"), {"concatenated", "pooled", "f32"}),
         (CPU, "host_launches.rope", len("host_launches."), {"host_launches.searchsorted"}),
         (ROPE, "rope.plan(rows", len("rope."), {"rope.in_rows"}),
