@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from enum import Enum
 from inspect import signature
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -16,26 +17,43 @@ MAX_COUNT: Final = 1 << 48
 """A dynamic program serves at most so many elements, whose bytes and blocks the fields of structs can count."""
 
 
+class Repeated(Enum):
+    """Which operands of a dynamic op may be numbers that their layouts repeat."""
+
+    NONE = "none"
+    ONE_OF_LAST_TWO = "one of the last two"
+    """The kernels take a number in place of one of these."""
+    ALL = "all"
+
+
 class DynamicOp(NamedTuple):
     """An op that builds dynamic programs."""
 
     shape: int | None
     """The position of the shape among the arguments of an op without operands."""
     limit: int
-    """Its dynamic programs serve at most so many elements."""
+    """The largest number of elements that its dynamic programs serve."""
+    repeated: Repeated
+
+    def takes(self, repeated: list[bool]) -> bool:
+        """Return True if the operands for which `repeated` is true may be repeated numbers."""
+        if self.repeated is Repeated.ALL or True not in repeated:
+            return True
+        return self.repeated is Repeated.ONE_OF_LAST_TWO and repeated.count(True) == 1 and True in repeated[-2:]
 
 
 dynamic_ops: Final[dict[Callable[..., Any], DynamicOp]] = {}
 
 
-def dynamic(op: _Op, limit: int = MAX_COUNT) -> _Op:
+def dynamic(op: _Op, limit: int = MAX_COUNT, repeated: Repeated = Repeated.NONE) -> _Op:
     """Declare that an op builds dynamic programs, or leaves the call to another one whatever the number of elements.
 
     Its program depends on the shape of contiguous operands, or on the shape among its arguments, by the number of
-    elements alone, for which it asks `ProgramBuilder.count`. With more elements than the limit it is no dynamic op.
+    elements alone, for which it asks `ProgramBuilder.count`. With more elements than the limit it is no dynamic op, nor
+    with other repeated numbers than `repeated`: kernels that read them in memory know the dims.
     """
     names = list(signature(op).parameters)
-    dynamic_ops[op] = DynamicOp(names.index("shape") - 1 if "shape" in names else None, limit)
+    dynamic_ops[op] = DynamicOp(names.index("shape") - 1 if "shape" in names else None, limit, repeated)
     return op
 
 
@@ -59,6 +77,7 @@ def dynamic_call(
     """
     key: list[Any] = [function, *options.values()]
     operands: list[Any] = []
+    repeated: list[bool] = []
     count = 0
     end = len(arguments) - numbers
     for argument in arguments[:end]:
@@ -70,6 +89,7 @@ def dynamic_call(
             # A number is one element, whatever the layout repeats.
             key += storage.dtype, form, layout.start_offset, is_contiguous
             operands.append(storage)
+            repeated.append(not is_contiguous)
             elements = layout.elem_count
             if elements != (count or elements):
                 return None
@@ -77,7 +97,8 @@ def dynamic_call(
         else:
             key.append(argument)
     operands += arguments[end:]
-    return DynamicCall(tuple(key), operands, count) if 0 < count <= dynamic_ops[function].limit else None
+    op = dynamic_ops[function]
+    return DynamicCall(tuple(key), operands, count) if 0 < count <= op.limit and op.takes(repeated) else None
 
 
 def with_count(program: Program, count: int) -> Program:

@@ -190,7 +190,7 @@ def test_traced_methods_have_the_dtypes_and_the_errors_of_calls(device: tl.Devic
             changed = [make(name, each.length) if place == other else each for place, each in enumerate(given)]
             trace = Trace("f", device, ())
             traced = [
-                TracedStorage.made(trace, each.dtype, place=place) if place in places else each
+                TracedStorage.create(trace, each.dtype, position=place) if place in places else each
                 for place, each in enumerate(changed)
             ]
             expected, found = (outcome(method, *every) for every in (changed, traced))

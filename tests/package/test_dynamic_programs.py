@@ -6,7 +6,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import tallow as tl
 from tallow import DType, Layout
 from tallow.kernels import host_launches as host_emitted
 from tallow.kernels import launches as emitted
@@ -143,12 +145,19 @@ def test_calls_that_differ_in_their_number_of_elements_have_one_key() -> None:
         dynamic_call(elementwise.unary, (MethodOp.ELU, contiguous(6, 1), 0.5), {"result": None}, 1),
         dynamic_call(elementwise.unary, (MethodOp.ELU, contiguous(6, form=-1), 0.5), {"result": None}, 1),
         dynamic_call(elementwise.unary, (MethodOp.ELU, x, 0.5), {"result": F32}, 1),
-        # One element, and the same one repeated, of which it is written once.
         dynamic_call(copy.const_set, (contiguous(1, form=-1),), {}, 0),
-        dynamic_call(copy.const_set, (Operand(contiguous(1, form=-1).storage, Layout(Shape((3,)), (0,))),), {}, 0),
     ]
     keys = {first.key, *[other.key for other in others if other is not None]}
     assert len(keys) == 1 + len(others)
+    repeated = Operand(contiguous(1, form=-1).storage, Layout(Shape((3,)), (0,)))
+    for function, arguments in (
+        (copy.const_set, (repeated,)),
+        (elementwise.unary, (UnaryOp.EXP, repeated)),
+        (elementwise.binary, (BinaryOp.ADD, repeated, repeated)),
+        (elementwise.ternary, (MethodOp.WHERE_COND, repeated, contiguous(3), contiguous(3))),
+    ):
+        assert dynamic_call(function, arguments, {}, 0) is None
+    assert dynamic_call(elementwise.binary, (BinaryOp.ADD, contiguous(3), repeated), {}, 0) is not None
 
 
 @pytest.mark.parametrize(
@@ -168,3 +177,22 @@ def test_other_calls_have_programs_of_their_own(operands: tuple[Operand, ...]) -
 def test_more_elements_than_the_limit_have_programs_of_their_own() -> None:
     assert dynamic_ops[native_memory.zeros].limit == BRIEF
     assert native_memory.zeros(ProgramBuilder(FACTS), HOST, Shape((BRIEF + 1,)), F32) is None  # type: ignore[arg-type]
+
+
+def test_repeated_numbers_are_read_for_each_element(device: tl.Device) -> None:
+    """Kernels that read a number in memory have the dims of its layout, of which a dynamic program knows nothing."""
+    for rows in (3, 4, 50):
+        x = tl.full((rows, 3), float(rows), device=device)
+        half = tl.Tensor._new(x._number("add", 0.5 + rows), Layout((rows, 3), (0, 0), 0))
+        computed = {
+            "exp": (half.exp(), np.exp(0.5 + rows)),
+            "to_dtype": (half.to_dtype("i32"), rows),
+            "both": (half + half, 1 + 2 * rows),
+            "left": (half - x, 0.5),
+            "right": (x - half, -0.5),
+            "condition": ((half > x).where(half, x), 0.5 + rows),
+            "gradient": (half._gradient(UnaryGradientOp.SIN_GRADIENT, x), (0.5 + rows) * np.cos(rows)),
+            "of gradient": (x._gradient(UnaryGradientOp.SIN_GRADIENT, half), rows * np.cos(0.5 + rows)),
+        }
+        for name, (result, expected) in computed.items():
+            np.testing.assert_allclose(result.numpy(), np.full((rows, 3), expected), rtol=1e-5, err_msg=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
@@ -12,7 +13,7 @@ from .....limits import MAX_RANK
 from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
 from ....core.layout import collapse
 from ....program.builder import ProgramBuilder
-from ....program.dynamic import dynamic
+from ....program.dynamic import Repeated, dynamic
 from ....program.values import NULL, Address, Buffer, Number, Operand, Parameter, Pointer, dense, filled
 from ..values import THREADS, Function, number_bits
 
@@ -27,7 +28,7 @@ MOVE: Final = None
 """Instead of a kernel's name: the elements of the one operand are only moved."""
 
 
-@dynamic
+@partial(dynamic, repeated=Repeated.ALL)
 def elementwise(
     build: ProgramBuilder,
     kernels: HostKernels,
@@ -57,7 +58,7 @@ def elementwise(
     return output
 
 
-@dynamic
+@partial(dynamic, repeated=Repeated.ALL)
 def joint(
     build: ProgramBuilder,
     kernels: HostKernels,

@@ -11,7 +11,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
 from ....program.builder import ProgramBuilder
-from ....program.dynamic import dynamic
+from ....program.dynamic import Repeated, dynamic
 from ....program.values import Address, Buffer, KernelArguments, Number, Operand, computed, dense
 from . import copy
 from .geometry import Dims, Part, merged, parts, strided_block, tiled
@@ -106,13 +106,13 @@ def cast(build: ProgramBuilder, op: MethodOp, x: Operand, *, result: DType) -> B
     return copy.fresh(build, x) if x.dtype is result else unary(build, op, x, result=result)
 
 
-@dynamic
+@partial(dynamic, repeated=Repeated.ONE_OF_LAST_TWO)
 def compare(build: ProgramBuilder, op: CmpOp, x: Operand, y: Operand) -> Buffer:
     """`op` of every pair of elements as u8, 0 or 1."""
     return _map(build, _COMPARE, op.kernel(x.dtype), (x, y), op.result_of(x.dtype), NO_PARAMETERS["cmp"])
 
 
-@dynamic
+@partial(dynamic, repeated=Repeated.ONE_OF_LAST_TWO)
 def binary(build: ProgramBuilder, op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) -> Buffer:
     """`op` of every pair of elements; the numbers are its parameters."""
     name, dtype = op.kernel(x.dtype), op.result_of(x.dtype)
@@ -174,7 +174,7 @@ def _binary_transposed(
     return result
 
 
-@dynamic
+@partial(dynamic, repeated=Repeated.ONE_OF_LAST_TWO)
 def ternary(build: ProgramBuilder, op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float) -> Buffer:
     """`op` of every three elements; the numbers are its parameters."""
     bits = parameter_bits("ternary", parameters, z.dtype)
