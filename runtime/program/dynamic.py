@@ -84,7 +84,8 @@ def dynamic_call(
         if isinstance(argument, Operand):
             storage, layout = argument
             form, is_contiguous = storage.dynamic_form, layout.is_contiguous
-            if form is None or not (is_contiguous or form == GivenStorage.NUMBER):
+            # Kernels that take strides read those of dims of one element as well.
+            if form is None or not (is_contiguous or (form == GivenStorage.NUMBER and not any(layout.strides))):
                 return None
             # A number is one element, whatever the layout repeats.
             key += storage.dtype, form, layout.start_offset, is_contiguous

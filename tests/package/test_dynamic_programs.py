@@ -155,6 +155,7 @@ def test_calls_that_differ_in_their_number_of_elements_have_one_key() -> None:
         (elementwise.unary, (UnaryOp.EXP, repeated)),
         (elementwise.binary, (BinaryOp.ADD, repeated, repeated)),
         (elementwise.ternary, (MethodOp.WHERE_COND, repeated, contiguous(3), contiguous(3))),
+        (elementwise.binary, (BinaryOp.ADD, contiguous(3), Operand(repeated.storage, Layout(Shape((3, 1)), (0, 1))))),
     ):
         assert dynamic_call(function, arguments, {}, 0) is None
     assert dynamic_call(elementwise.binary, (BinaryOp.ADD, contiguous(3), repeated), {}, 0) is not None
