@@ -80,7 +80,9 @@ STEPS_OF_OPTIMIZERS = dict.fromkeys(
     "the state is no operand of recorded calls, and the optimizer notes the writes to all parameters together",
 )
 # What is of symmetric matrices, whose gradients are symmetric too.
-SYMMETRIC = {"Storage.cholesky", "array_api.linalg.cholesky"}
+SYMMETRIC = {
+    f"{owner}.{name}" for owner in ("Storage", "array_api.linalg") for name in ("cholesky", "eigh", "eigvalsh")
+}
 # The size of a step in each dtype, and how near differences are; results may be of 16 bits.
 STEPS = {DType.F64: ((1e-6, 1e-5), (0.125, 0.02)), DType.F32: ((2e-3, 0.02), (0.125, 0.02), (3e-4, 0.05))}
 
@@ -273,13 +275,13 @@ class Trial:
                 results.append(leaf)
         return results, variables
 
-    def rate(self, places: frozenset[int], step: float) -> complex:
-        """How the weighted sum of what the call gives changes along the directions of some operands."""
+    def rate(self, places: frozenset[int], step: float) -> float:
+        """How the weighted sum of what the call gives, its real part, changes along the directions of some operands."""
         below, above = [
             sum(np.dot(elements(leaf), factors) for leaf, factors in weighted(self.run(places, sign * step)[0]))
             for sign in (-1, 1)
         ]
-        return complex(above - below) / (2 * step)
+        return complex(above - below).real / (2 * step)
 
     def recorded_rate(self, places: frozenset[int]) -> float:
         """The same by gradients: what is not recorded does not change."""
@@ -292,7 +294,7 @@ class Trial:
             grads = shown(leaf).backward(Tensor(factors, dtype=leaf.dtype, device=leaf.device), keep=True)
             for place, variable in variables.items():
                 if variable in grads:
-                    rate += float(np.dot(elements(grads[variable]), self.directions[place]))
+                    rate += float(np.dot(elements(grads[variable]), self.directions[place]).real)
         return rate
 
     def fault(self, places: frozenset[int]) -> str:

@@ -73,12 +73,12 @@ template <uint32_t Chunks> TALLOW_INLINE void multiply(int* sums, const int8_t* 
     for (uint32_t first = 0; first < 16; first += Core::columns) {
         int result[Core::sums] = {};
         for (uint32_t step = 0; step < 64; step += 16 * Chunks) {
-            uint32_t own[Core::held][Chunks][Core::words];
+            uint32_t own[Core::lane_rows][Chunks][Core::words];
             uint32_t others[Core::lane_columns][Chunks][Core::words];
             for (uint32_t place = 0; place < 16 * Chunks; place += 16) {
                 const uint32_t depth = step + place + Core::first_depth();
                 for (uint32_t w = 0; w < Core::words; ++w) {
-                    for (uint32_t h = 0; h < Core::held; ++h)
+                    for (uint32_t h = 0; h < Core::lane_rows; ++h)
                         own[h][place / 16][w] = load_registers<4>(rows + Core::row(h) * 64 + depth + 4 * w).values[0];
                     for (uint32_t k = 0; k < Core::lane_columns; ++k)
                         others[k][place / 16][w] =

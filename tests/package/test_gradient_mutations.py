@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import own_spec
 import pytest
+from _pytest.mark import ParameterSet
 from tallow import Device, Tensor, distributed
 from tallow.runtime.distributed import calls
 from tallow.runtime.gradient import rows, rules
@@ -184,6 +185,9 @@ class Known(Gradcheck):
         return self.known[self.place - 1]
 
 
+FIXTURES = {"device", "gradcheck", "monkeypatch"}
+
+
 @dataclass
 class Case:
     """A test of gradients, with what it is given."""
@@ -248,7 +252,12 @@ def cases_of(function: Callable[..., None]) -> Iterator[Case]:
         if mark.name == "parametrize":
             names, values = mark.args
             given = [names] if isinstance(names, str) and "," not in names else names
-            each.append([dict(zip(given, value if len(given) > 1 else [value], strict=True)) for value in values])
+            unmarked = [value.values if isinstance(value, ParameterSet) else (value,) for value in values]
+            rows = [value[0] if len(given) > 1 and len(value) == 1 else value for value in unmarked]
+            each.append([dict(zip(given, row, strict=True)) for row in rows])
+    given_names = {name for part in each for row in part for name in row}
+    if not inspect.signature(function).parameters.keys() <= given_names | FIXTURES:
+        return  # it has fixtures of its own
     for chosen in itertools.product(*each):
         yield Case(function, {name: value for part in chosen for name, value in part.items()})
 
