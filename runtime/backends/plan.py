@@ -28,7 +28,7 @@ without a plan. Looking for a plan fails where an argument is of a wrong class, 
 that has another reason replaces the key."""
 
 SizedPlans: TypeAlias = Callable[[Key, int], Plan]
-"""Returns the plan that runs a dynamic program for calls with a key and so many elements."""
+"""Returns the plan that runs a dynamic program for calls with a key and a number of elements."""
 
 MAX_PLANS: Final = 1 << 14
 

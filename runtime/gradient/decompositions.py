@@ -16,6 +16,7 @@ from ... import results as types
 from ..base.error import GradientError, InvalidArgument
 from ..core.layout import Layout
 from ..tensor import Tensor
+from ..tensor.shape.joining import cat
 from .matrices import solved
 from .products import adjoint
 
@@ -35,9 +36,9 @@ def slogdet(gradients: Results, x: Tensor, results: Results) -> Tensor | None:
     of_sign, factor = gradients
     sign = results[0]
     if of_sign is not None and sign is not None and sign.dtype.is_complex:
-        # The sign turns by the imaginary part of trace(x^-1 dx).
-        turn = (of_sign.conj() * sign).imag() * -1j
-        factor = turn if factor is None else factor + turn
+        # The angle of the sign changes by the imaginary part of trace(x^-1 dx).
+        of_angle = (of_sign.conj() * sign).imag() * -1j
+        factor = of_angle if factor is None else factor + of_angle
     if factor is None:
         return None
     try:
@@ -64,8 +65,7 @@ def eig(gradients: Results, x: Tensor, results: Results) -> Tensor:
     if of_vectors is not None:
         middle = adjoint(vectors) @ of_vectors
         # The vectors have the length 1.
-        lengths = middle.real() * Tensor.eye(x.shape[-1], dtype=x.dtype.real, device=x.device)
-        middle -= adjoint(vectors) @ (vectors * lengths.sum(-2, keepdim=True))
+        middle -= adjoint(vectors) @ (vectors * _of_diagonal(middle).real().unsqueeze(-2))
     middle = _by_distances(middle, of_values, _distances(values).conj(), values.dtype)
     gradient = solved(adjoint(vectors), middle @ adjoint(vectors))
     return gradient if x.dtype.is_complex else gradient.real()
@@ -88,13 +88,13 @@ def svd(gradients: Results, x: Tensor, results: Results, is_full: bool) -> Tenso
     distances = _distances(squares)
     middle = None
     if of_left is not None:
-        turned = _skew(adjoint(left) @ of_left)
-        middle = _by_distances(turned, None, distances, x.dtype) * values.unsqueeze(-2)
+        skew = _skew(adjoint(left) @ of_left)
+        middle = _by_distances(skew, None, distances, x.dtype) * values.unsqueeze(-2)
         if x.dtype.is_complex:
-            middle += _diagonal(_of_diagonal(turned) / (values * 2))
+            middle += _diagonal(_of_diagonal(skew) / (values * 2))
     if of_right is not None:
-        turned = _skew(right @ adjoint(of_right))
-        part = values.unsqueeze(-1) * _by_distances(turned, None, distances, x.dtype)
+        skew = _skew(right @ adjoint(of_right))
+        part = values.unsqueeze(-1) * _by_distances(skew, None, distances, x.dtype)
         middle = part if middle is None else middle + part
     assert middle is not None
     if of_values is not None:
@@ -123,12 +123,12 @@ def qr(gradients: Results, x: Tensor, results: Results, is_complete: bool) -> Te
     # The other columns are q r of theirs.
     others = x.narrow(-1, rows, columns - rows)
     if of_r is None:
-        return _beside(_of_columns(of_q, None, q, r.narrow(-1, 0, rows)), others.zeros_like())
+        return cat([_of_columns(of_q, None, q, r.narrow(-1, 0, rows)), others.zeros_like()], -1)
     of_others = of_r.narrow(-1, rows, columns - rows)
     product = others @ adjoint(of_others)
     of_q = product if of_q is None else of_q + product
     first = _of_columns(of_q, of_r.narrow(-1, 0, rows), q, r.narrow(-1, 0, rows))
-    return _beside(first, q @ of_others)
+    return cat([first, q @ of_others], -1)
 
 
 def _of_columns(of_q: Tensor | None, of_r: Tensor | None, q: Tensor, r: Tensor) -> Tensor:
@@ -144,10 +144,6 @@ def _of_columns(of_q: Tensor | None, of_r: Tensor | None, q: Tensor, r: Tensor) 
         gradient += of_q
     # gradient @ r^-H
     return adjoint(solved(r, adjoint(gradient)))
-
-
-def _beside(left: Tensor, right: Tensor) -> Tensor:
-    return left.pad([(0, right.shape[-1])]) + right.pad([(left.shape[-1], 0)])
 
 
 def _all(results: Results, x: Tensor, method: str, *arguments: Any) -> list[Tensor]:
@@ -166,19 +162,20 @@ def _distances(values: Tensor) -> Tensor:
 
 def _by_distances(middle: Tensor | None, diagonal: Tensor | None, distances: Tensor, dtype: Any) -> Tensor:
     """Return matrices divided by distances of values, with another diagonal: zeros without one."""
-    inside: Any = 0 if diagonal is None else diagonal.unsqueeze(-1).to_dtype(dtype)
     if middle is None:
-        return distances.zeros_like().to_dtype(dtype) + _diagonal(inside.squeeze(-1))
-    return _is_diagonal(distances.sum(-1)).where(inside, middle / distances)
+        assert diagonal is not None, "a result has a gradient"
+        return _diagonal(diagonal.to_dtype(dtype))
+    inside: Any = 0 if diagonal is None else diagonal.unsqueeze(-1).to_dtype(dtype)
+    return _is_diagonal(distances).where(inside, middle / distances)
 
 
 def _skew(x: Tensor) -> Tensor:
     return x - adjoint(x)
 
 
-def _is_diagonal(values: Tensor) -> Tensor:
-    size = values.shape[-1]
-    return Tensor.eye(size, dtype="bool", device=values.device)
+def _is_diagonal(like: Tensor) -> Tensor:
+    """Return where a square matrix, as long as the last dim of a tensor, has its diagonal."""
+    return Tensor.eye(like.shape[-1], dtype="bool", device=like.device)
 
 
 def _diagonal(values: Tensor) -> Tensor:

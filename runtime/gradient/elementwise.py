@@ -51,9 +51,9 @@ class _Functor(Rule):
     def __init__(self, op: Op, derivatives: Mapping[str, Derivative | None]) -> None:
         super().__init__(op.value, self._gradients)
         self._op = op
-        of_complex = COMPLEX_DERIVATIVES.get(op)
-        self._complex = None if of_complex is None else [*of_complex.values()]
-        """The gradients of complex numbers, by operand; None where they have no gradients of their own."""
+        has_complex = any(dtype.is_complex for dtype in op.dtypes)
+        self._complex = [*(COMPLEX_DERIVATIVES.get(op) or derivatives).values()] if has_complex else None
+        """The gradients of complex numbers, by operand; None of an op without these."""
         self._operands = {name: position for position, name in enumerate(derivatives)}
         self._derivatives = [(position, it) for position, it in enumerate(derivatives.values()) if it is not None]
         self._joint = JOINT_DERIVATIVES.get(op)
@@ -108,7 +108,7 @@ class _Functor(Rule):
                     known = [conjugated(self._part(node, name, shape, parameters)) for name in derivative.takes]
                     yield position, derivative.function(g, *known).to_dtype(source.dtype)
             return
-        if self._joint is not None and not node.dtype.is_complex:
+        if self._joint is not None:
             (first, _), (second, _) = self._derivatives
             if inputs[2 * first] is not None and inputs[2 * second] is not None:
                 takes, function = self._joint

@@ -14,7 +14,7 @@ from .values import Address, Buffer, Draw, DrawPart, KernelArguments, Memory, Op
 _Op = TypeVar("_Op", bound=Callable[..., Any])
 
 MAX_COUNT: Final = 1 << 48
-"""A dynamic program serves at most so many elements, whose bytes and blocks the fields of structs can count."""
+"""The largest number of elements of a dynamic program: fields of structs can count their bytes and blocks."""
 
 
 class Repeated(Enum):

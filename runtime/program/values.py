@@ -209,7 +209,7 @@ class Size(Scalar):
     __slots__ = ()
 
     def at(self, count: int) -> int:
-        """The number, of so many elements."""
+        """The number for calls with `count` elements."""
         number = self.source.at(count) if isinstance(self.source, Size) else count
         return number if self.function is None else self.function(number, *self.constants)
 
@@ -220,7 +220,7 @@ def computed(function: Callable[..., int], source: Number, *constants: Any) -> N
 
 
 def sized_number(number: Any, count: int) -> Any:
-    """A number of a program, of so many elements where that matters; what is no such number stays."""
+    """A number of a program for calls with `count` elements; what does not depend on that stays."""
     return number.at(count) if type(number) is Size else number
 
 

@@ -83,17 +83,19 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
     ops = by_size(spec.every_functor)
     joint = {it.name.removesuffix(JOINT): it for it in spec.every_functor if it.kind == JOINT_KIND}
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
+    gradients = {
+        functor.member: _gradient(functor, derivatives(spec, functor, primitives), words, ops)
+        for functor in functors
+        if is_differentiable(spec, functor)
+    }
+    of_complex = () if are_gradients else filter(None, (_complex(spec, it, words) for it in functors))
     return View(
         table="SECOND_DERIVATIVES" if are_gradients else "DERIVATIVES",
         classes=[*op_classes(spec), *own],
-        gradients=[
-            _gradient(functor, derivatives(spec, functor, primitives), words, ops)
-            for functor in functors
-            if is_differentiable(spec, functor)
-        ],
+        gradients=[*gradients.values()],
         complex=View(
             table="COMPLEX_DERIVATIVES",
-            gradients=[] if are_gradients else [*filter(None, (_complex(spec, it, words) for it in functors))],
+            gradients=[it for it in of_complex if not _computes_as(it, gradients.get(it.member))],
             others=[],
         ),
         joint=[_joint(functor, joint[functor.name]) for functor in functors if functor.name in joint],
@@ -116,15 +118,9 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
 
 
 def _complex(spec: Spec, functor: Functor, words: Words) -> View | None:
-    """The gradients of an op of complex numbers, as functions of tensors; None where it has none.
-
-    Reductions of complex numbers have those of floats.
-    """
-    is_map = functor.formula is not None and functor.condition is None
-    is_differentiable_map = (
-        is_map and functor.keeps_kind and functor.result != ANY_RESULT and has_complex(spec, functor)
-    )
-    if spec.package.without_gradients or not is_differentiable_map:
+    """The gradients of an op of complex numbers, as functions of tensors; None where they are those of floats."""
+    is_map = functor.formula is not None and functor.condition is None and functor.result != ANY_RESULT
+    if spec.package.without_gradients or not (is_map and functor.keeps_kind and has_complex(spec, functor)):
         return None
     gradients = derivatives(spec, functor, spec.primitives.of_complex())
     called = {call.primitive for node in gradients.values() for call in calls(node)}
@@ -140,6 +136,11 @@ def _complex(spec: Spec, functor: Functor, words: Words) -> View | None:
         operands=operands,
         functions=functions,
     )
+
+
+def _computes_as(gradient: View, other: View | None) -> bool:
+    """Whether the gradients of an op are the same functions as others."""
+    return other is not None and [*map(vars, gradient.operands)] == [*map(vars, other.operands)]
 
 
 def _is_gradient_of_elements(functor: Functor) -> bool:

@@ -107,14 +107,14 @@ class KernelCall:
             fields[number] = size.at(count)
         # The call converts these itself, and others by `bits_of`.
         is_own = compute is not None and compute.is_float and compute.compute is compute
-        made = tuple([self._items(each, count) for each in results])
+        items = tuple([self._items(each, count) for each in results])
         plan: Plan = kernels.call(CallItems(
             shared=kernels.shared, kernel=kernels.address(launch.family, launch.kernel),
             arguments=launch.arguments.struct.pack(*fields), threads_field_offset=self._threads,
-            is_brief=max([sized_number(launch.work, count), *[each.length for each in made]]) <= BRIEF,
+            is_brief=max([sized_number(launch.work, count), *[each.length for each in items]]) <= BRIEF,
             makes_tuple=makes_tuple, device=self._device, compute=compute,
             compute_bytes=compute.itemsize if is_own and compute is not None else 0,
-            results=made, scratch=tuple([self._items(each, count) for each in scratch]) if scratch else (),
+            results=items, scratch=tuple([self._items(each, count) for each in scratch]) if scratch else (),
             sources=self._sources, unaliased=self._unaliased, stored=len(self.positions),
             numbers=self._number_items, wrong=self._wrong, keep_alive=self._tables,
         ))  # fmt: skip

@@ -31,7 +31,7 @@ Choice = TensorBase | Sequence[Any] | Array
 _WHOLE = slice(None)
 
 
-# A cache holds the identity matrix of so many rows.
+# The most rows of an identity matrix that is cached.
 _MAX_UNIT_ROWS: Final = 256
 
 # By the number of the layout and the classes.

@@ -208,9 +208,9 @@ def _forward(
     result = _convolve(build, onednn, "convolution", x, kernel, memories, images, otherwise, _FEW_PRODUCTS, epilogue)
     if result is not None and params.is_padded:
         inside = _first_inside(params, params.result_sizes, params.stride, params.kernel, params.dilation)
-        made = Operand(result, layout_of(params.out_dims, params.channels_last))
+        output = Operand(result, layout_of(params.out_dims, params.channels_last))
         # An epilogue leaves what is not finite so.
-        _check_padding(build, made, 0, inside, kernel, otherwise)
+        _check_padding(build, output, 0, inside, kernel, otherwise)
     return result
 
 

@@ -101,7 +101,7 @@ def _sequence(
 
 
 def _tiles(lines: int, terms: int) -> int:
-    """How many tiles of pairs hold so many lines of terms: those of pair_product.hpp."""
+    """The number of tiles of pairs, those of pair_product.hpp, that lines of terms fill."""
     return -(-lines // 16) * -(-terms // 32)
 
 

@@ -125,7 +125,7 @@ class GpuSizedPlans:
         return self._program.name
 
     def __call__(self, key: Key, count: int) -> GpuPlan:
-        """The plan of calls with a key and so many elements."""
+        """The plan of calls with a key and `count` elements."""
         return GpuPlan(self._device, key, lambda *operands: self._run(*operands, count), lambda: self._compiled(count))
 
     def _compiled(self, count: int) -> Plan:
