@@ -55,7 +55,7 @@ class Classifier:
 
 
 def train(device: Device, epochs: int, seed: int, progress: Progress) -> float:
-    """The accuracy on the held-out fifth after `epochs` rounds over the rest."""
+    """Return the accuracy on the held-out fifth after `epochs` rounds over the other four."""
     shuffle = np.random.default_rng(seed)
     device.set_seed(seed)
     data = load_digits()

@@ -70,14 +70,14 @@ class Decoder:
     def scores(self, tokens: Tensor) -> Tensor:
         """(batch, time) tokens to the scores of what follows each, (batch, time, tokens)."""
         x = self.tokens[tokens] + self.positions[: tokens.shape[1]]
-        for norm, joined, mixed, other_norm, gate, up, down in self.layers:
-            x = x + attention(x.rms_norm(norm).linear(joined)).linear(mixed)
+        for norm, qkv, mixed, other_norm, gate, up, down in self.layers:
+            x = x + attention(x.rms_norm(norm).linear(qkv)).linear(mixed)
             normed = x.rms_norm(other_norm)
             x = x + normed.linear(gate).silu_mul(normed.linear(up)).linear(down)
         return x.rms_norm(self.last).linear(self.tokens)
 
     def loss(self, pieces: Tensor) -> Tensor:
-        """How badly each character of (batch, time + 1) is foretold by those before it, in nats."""
+        """Return the cross entropy of each character of (batch, time + 1) given those before it, in nats."""
         return self.scores(pieces[:, :-1]).flatten(0, 1).cross_entropy(pieces[:, 1:].flatten())
 
     def write(self, start: Tensor, count: int, temperature: float) -> Iterator[int]:
@@ -96,10 +96,10 @@ class Decoder:
         return (scores / temperature + noise).argmax(dim=-1, keepdim=True)
 
 
-def attention(joined: Tensor) -> Tensor:
+def attention(qkv: Tensor) -> Tensor:
     """Causal self-attention of queries, keys and values side by side, (batch, time, 3 * width)."""
-    batch, time, _ = joined.shape
-    parts = joined.reshape(batch, time, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+    batch, time, _ = qkv.shape
+    parts = qkv.reshape(batch, time, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
     attended = parts[0].scaled_dot_product_attention(parts[1], parts[2], causal=True)
     return attended.transpose(1, 2).reshape(batch, time, WIDTH)
 

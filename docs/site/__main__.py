@@ -49,7 +49,7 @@ def stage(folder: Path) -> None:
 
 
 def _notes() -> dict[str, str]:
-    """What pages of ops say besides what the spec does: a plot, names, speeds."""
+    """Return what the page of each op shows besides the spec: a plot, names, speeds."""
     facts, spec, tables = names.facts(), read_spec(ROOT), speeds.read_tables(ROOT / "docs")
     curves = {
         functor.name: plots.picture(functor, plots.curves(spec, functor, facts.get(functor.name, {}).get("plot", {})))

@@ -86,12 +86,12 @@ def entries() -> dict[str, tuple[Entry, ...]]:
 @cache
 def _classes() -> dict[object, str]:
     """The classes that have an entry, and the name of it."""
-    found: dict[object, str] = {}
+    classes: dict[object, str] = {}
     for page in pages():
         for name in page.names:
             if inspect.isclass(value := resolve(name)):
-                found.setdefault(value, name)
-    return found
+                classes.setdefault(value, name)
+    return classes
 
 
 def _entry(name: str, *, has_members: bool) -> Entry:

@@ -8,7 +8,7 @@ import click
 
 
 def page(main: click.Group, name: str) -> str:
-    """What each command does, with its examples and options, in Markdown."""
+    """Describe each command, with its examples and options, in Markdown."""
     lines = ["# Command line", *_command(main, click.Context(main, info_name=name), 1)]
     return "\n".join(lines) + "\n"
 
@@ -20,9 +20,9 @@ def _command(command: click.Command, context: click.Context, level: int) -> Iter
     yield from ("", "```text", f"{context.command_path} {usage}", "```")
     for paragraph in re.split(r"\n\n+", inspect.cleandoc(command.help or "")):
         # Below \b click keeps lines as they are: these are examples.
-        kept = paragraph.removeprefix("\b\n")
+        example = paragraph.removeprefix("\b\n")
         yield ""
-        yield from ("```console", *kept.splitlines(), "```") if kept != paragraph else [_text(paragraph)]
+        yield from ("```console", *example.splitlines(), "```") if example != paragraph else [_text(paragraph)]
     options = [it.get_help_record(context) for it in command.get_params(context) if isinstance(it, click.Option)]
     if options:
         bar = r"\|"

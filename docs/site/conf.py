@@ -45,7 +45,7 @@ html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 7,
     "show_toc_level": 2,
-    # Wide tables have the room of it.
+    # Wide tables use its space.
     "secondary_sidebar_items": {"**": ["page-toc"], **{page: [] for page in WIDE}},
     "footer_start": [],
     "footer_end": [],
@@ -62,14 +62,14 @@ def _prepare(application: Sphinx, page: str, source: list[str]) -> None:
         named = {word for file in Path(application.srcdir).glob("*.md") for word in file.read_text("utf-8").split()}
         pages = [f"docs/{file.relative_to(docs).with_suffix('').as_posix()}" for file in sorted(docs.rglob("*.md"))]
         # The pages of a folder are below the page that is named as the folder is.
-        rest = [each for each in pages if each not in named and str(Path(each).parent) not in pages]
-        source[0] = source[0].replace("@pages@", "\n".join(rest))
+        unnamed = [each for each in pages if each not in named and str(Path(each).parent) not in pages]
+        source[0] = source[0].replace("@pages@", "\n".join(unnamed))
     elif (folder := Path(application.srcdir, page)).is_dir() and page.startswith("docs/"):
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{folder.name}/*\n```\n"
 
 
 def _as_table(drawing: re.Match[str]) -> str:
-    """What a Mermaid flowchart says, for readers whose page has no script that draws it."""
+    """Convert a Mermaid flowchart to a table, for readers whose page has no script that draws it."""
     labels = dict(re.findall(r'(\w+)\["(.*?)"\]', drawing[0]))
     arrows: dict[str, list[str]] = {}
     for start, end in re.findall(r"(\w+) --> (\w+)", drawing[0]):

@@ -43,10 +43,10 @@ def setup(application: Sphinx) -> dict[str, bool]:
     return {"parallel_read_safe": True}
 
 
-def _signature(_: Sphinx, what: str, name: str, *given: Any) -> tuple[str | None, str | None]:
-    """Show what callers may pass, and the class in place of `Self`."""
+def _signature(_: Sphinx, what: str, name: str, *values: Any) -> tuple[str | None, str | None]:
+    """Show what callers may pass, and the class instead of `Self`."""
     del what
-    signature, result = (text and re.sub(r"\bSelf\b", name.split(".")[-2], text) for text in given[-2:])
+    signature, result = (text and re.sub(r"\bSelf\b", name.split(".")[-2], text) for text in values[-2:])
     for pattern, text in _SIGNATURE.items():
         signature = signature and re.sub(pattern, text, signature)
     return signature and signature.replace("(, ", "("), result

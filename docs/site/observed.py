@@ -71,7 +71,7 @@ def _takes(call: Call, dtype: DType) -> bool:
         is_one = tensor is call.tensor or (converts_all and tensor.dtype is kind)
         return tensor.to_dtype(dtype) if is_one else tensor
 
-    # Integers beside integers may be indexes, which stay what they are.
+    # Integers next to integers may be indexes, which keep their dtype.
     for converts_all in (True, False) if kind.is_integer else (True,):  # noqa: B007 - the function reads it
         try:
             call.repeat(converted)

@@ -12,7 +12,7 @@ _SELECTOR = re.compile(r"(?<![\w.-])(?:text|rect|\.[a-z][\w-]*)(?= \{)")
 
 
 def inline(page: str, folder: Path) -> str:
-    """The page with each picture that has rules for a dark ground in place of its link; links are below `folder`."""
+    """Inline each picture that has rules for a dark background; links are relative to `folder`."""
 
     def drawn(match: re.Match[str]) -> str:
         text, file = match[1], folder / match[2]
@@ -20,7 +20,7 @@ def inline(page: str, folder: Path) -> str:
         if _DARK.search(picture) is None:
             return match[0]
         label = escape(" ".join(text.split()), quote=True)
-        # The page says what it shows; a title of the whole would be a tooltip everywhere.
+        # The page says what it shows; a title of the picture would be a tooltip everywhere.
         picture = re.sub(r'<title id="title">.*?</title>\n', "", picture, count=1)
         width = re.findall(r'viewBox="0 0 (\d+) ', picture)[0]
         # Its letters are as large as they were drawn: where the page is narrower, it scrolls.

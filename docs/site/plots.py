@@ -33,32 +33,32 @@ def plotted(spec: Spec) -> Iterator[Functor]:
 
 def curves(spec: Spec, functor: Functor, parameters: Mapping[str, float]) -> dict[str, tuple[Points, Points]]:
     """The points of an op and of its derivatives, computed by tallow in f64 on the CPU, by what they are called."""
-    # No point is at a whole number, where many ops jump.
+    # No point is at an integer, where many ops jump.
     x = np.linspace(-_SPAN, _SPAN, _COUNT) + 1e-4
     own = [tl.Var(tl.Tensor(x, "f64")), tl.Var(tl.Tensor(np.full_like(x, _OTHER), "f64"))][: len(functor.operands)]
     numbers = [*{**functor.parameters, **parameters}.values()]
     result = getattr(own[0], functor.name)(*own[1:], *numbers)
     y = result.numpy()
     others = [f"{number:g}" for number in (*[_OTHER] * (len(own) - 1), *numbers)]
-    found = {f"{functor.name}({', '.join(['x', *others])})": (x, y)}
+    points = {f"{functor.name}({', '.join(['x', *others])})": (x, y)}
     if is_differentiable(spec, functor):
         gradients = result.sum().backward()
         for operand, variable in zip(functor.operands, own, strict=False):
             gradient = gradients.get(variable)
             slope = np.zeros_like(x) if gradient is None else gradient.numpy()
             # Where the op has no value, neither has its derivative.
-            found[f"its derivative by {operand}"] = (x, np.where(np.isnan(y), np.nan, slope))
-    return found
+            points[f"its derivative by {operand}"] = (x, np.where(np.isnan(y), np.nan, slope))
+    return points
 
 
-def picture(functor: Functor, found: Mapping[str, tuple[Points, Points]]) -> str:
+def picture(functor: Functor, curves: Mapping[str, tuple[Points, Points]]) -> str:
     """The curves as an SVG element; the same curves give the same text."""
     with mpl.rc_context(
         {"svg.fonttype": "none", "svg.hashsalt": functor.name, "font.family": "sans-serif", "font.size": 12}
     ):
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         axes = figure.subplots()
-        for colour, (name, (x, y)) in zip(_COLOURS, found.items(), strict=False):
+        for colour, (name, (x, y)) in zip(_COLOURS, curves.items(), strict=False):
             axes.plot(
                 x, _broken(y), color=colour, label=name, linewidth=2, dashes=[] if colour == _COLOURS[0] else [5, 2]
             )

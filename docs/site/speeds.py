@@ -1,4 +1,4 @@
-"""What the pages of benchmarks say of each op."""
+"""The measurements of each op on the pages of benchmarks."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ def _tables(page: str, text: str) -> Iterator[Table]:
 
 
 def note(tables: Sequence[Table], names: Sequence[str]) -> str:
-    """What the tables say of an op that they call one of `names`, in Markdown; nothing where they lack it."""
+    """Show the rows of an op that the tables call one of `names`, in Markdown; the text is empty where they lack it."""
     parts = []
     for table in tables:
         rows = table.of(names)
