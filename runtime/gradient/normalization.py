@@ -53,7 +53,9 @@ def normalize_groups_gradient(
         slopes = slopes * _wide(*scale).reshape(1, groups, channels // groups, 1)
     own = root * (slopes - slopes.mean(dims, keepdim=True) - normed * (slopes * normed).mean(dims, keepdim=True))
     own = _by_channel(own.reshape(x.shape), dim).to_dtype(operand[0].dtype)
-    return tuple([each.contiguous()._storage for each in (own, of_weight, g.sum((0, 2)))])
+    dtype = g.dtype if scale[0] is None else scale[0].dtype
+    vectors = [each.to_dtype(dtype) for each in (of_weight, g.sum((0, 2)))]
+    return tuple([each.contiguous()._storage for each in (own, *vectors)])
 
 
 def normalize_channels(

@@ -32,15 +32,6 @@ template <typename Of> struct JoinStates {
     }
 };
 
-// Number `index` of a vector in the dtype of the elements, or in their compute dtype.
-template <typename T> TALLOW_INLINE compute_type<T> load_number(uint64_t vector, uint64_t index, uint32_t is_wide) {
-    using Value = compute_type<T>;
-    if constexpr (!is_same<T, Value>)
-        if (!is_wide)
-            return to_compute(pointer_to<const T>(vector)[index]);
-    return pointer_to<const Value>(vector)[index];
-}
-
 // What a channel is normalised by.
 template <typename T> struct ChannelScale {
     using Value = compute_type<T>;
@@ -572,8 +563,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void channel_gradients(c
             pointer_to<TwoSums<Value>>(arguments.totals)[number] = {sums.first * share,
                                                                     sums.second * share * (root * root)};
         } else {
-            pointer_to<Value>(arguments.weight_gradient)[number - arguments.groups] = sums.second;
-            pointer_to<Value>(arguments.bias_gradient)[number - arguments.groups] = sums.first;
+            store_number<T>(arguments.weight_gradient, number - arguments.groups, sums.second, arguments.wide_affine);
+            store_number<T>(arguments.bias_gradient, number - arguments.groups, sums.first, arguments.wide_affine);
         }
     }
 }
@@ -581,7 +572,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void channel_gradients(c
 template <typename T, typename Arguments> TALLOW_INLINE void channel_move(const Arguments& arguments) {
     const uint32_t threads = grid_blocks() * block_size;
     for (uint32_t i = block_index() * block_size + thread_index(); i < arguments.count; i += threads)
-        move_number<T>(arguments, i);
+        move_statistics_of<T>(arguments, i);
 }
 
 } // namespace tallow

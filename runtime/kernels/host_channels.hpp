@@ -166,7 +166,7 @@ template <typename T, typename Arguments> class HostChannels {
             Value* const factors = factors_of(vector);
             for (uint64_t channel = first * size; channel < last * size; ++channel) {
                 *sums_of(vector, channel) = {};
-                factors[channel] = Gradient ? given_mean(vector, channel) : first_of(vector, channel, 0);
+                factors[channel] = Gradient ? mean_of(vector, channel) : first_of(vector, channel, 0);
             }
             for (uint64_t item = vector; item < vector + items; ++item)
                 visit_planes<Gradient>(
@@ -187,7 +187,7 @@ template <typename T, typename Arguments> class HostChannels {
         const uint64_t splits = arguments_.splits;
         for (uint64_t vector = 0; vector < vectors_; ++vector)
             for (uint64_t i = 0; i < channels_; ++i)
-                factors_of(vector)[i] = Gradient ? given_mean(vector, i) : first_of(vector, 0, i);
+                factors_of(vector)[i] = Gradient ? mean_of(vector, i) : first_of(vector, 0, i);
         do_parts(arguments_, length_ ? batch_ * splits : 0, [&, splits](uint64_t part) {
             const uint64_t item = part / splits, begin = part % splits * arguments_.chunk;
             add_columns<Gradient>(item, begin, lower_of(begin + arguments_.chunk, length_),
@@ -207,8 +207,8 @@ template <typename T, typename Arguments> class HostChannels {
         Value* const factors = factors_of(0);
         for (uint64_t i = 0; i < channels_; ++i)
             set_factors(factors, i,
-                        scale_of(i, given(arguments_.mean, i, arguments_.wide_statistics),
-                                 given(arguments_.variance, i, arguments_.wide_statistics)));
+                        scale_of(i, load_number<T>(arguments_.mean, i, arguments_.wide_statistics),
+                                 load_number<T>(arguments_.variance, i, arguments_.wide_statistics)));
         if constexpr (!IsRow) {
             write_columns<false>();
         } else {
@@ -225,23 +225,20 @@ template <typename T, typename Arguments> class HostChannels {
     TALLOW_INLINE uint64_t unit_of(uint64_t item, uint64_t channel) const {
         return item * arguments_.batch_groups + channel / arguments_.group_size;
     }
-    // Number `index` of a vector in the dtype of the elements, or in their compute dtype.
-    TALLOW_INLINE Value given(uint64_t vector, uint64_t index, bool is_wide) const {
-        return is_wide ? pointer_to<const Value>(vector)[index] : to_compute(pointer_to<const T>(vector)[index]);
-    }
-    TALLOW_INLINE Value given_mean(uint64_t item, uint64_t channel) const {
+    TALLOW_INLINE Value mean_of(uint64_t item, uint64_t channel) const {
         return pointer_to<const Value>(arguments_.mean)[unit_of(item, channel)];
     }
     TALLOW_INLINE Value first_of(uint64_t item, uint64_t row, uint64_t column) const {
         return length_ && batch_ ? to_compute(source_of(item, row)[column]) : Value{0};
     }
     TALLOW_INLINE Value weight_of(uint64_t channel) const {
-        return arguments_.weight ? given(arguments_.weight, channel, arguments_.wide_affine) : Value{1};
+        return arguments_.weight ? load_number<T>(arguments_.weight, channel, arguments_.wide_affine) : Value{1};
     }
     TALLOW_INLINE ChannelFactors<Value> scale_of(uint64_t channel, Value mean, Value variance) const {
         const Value root = rsqrt(variance + epsilon_);
         return {mean, arguments_.weight ? root * weight_of(channel) : root,
-                arguments_.bias ? given(arguments_.bias, channel, arguments_.wide_affine) : Value{0}, Value{0}};
+                arguments_.bias ? load_number<T>(arguments_.bias, channel, arguments_.wide_affine) : Value{0},
+                Value{0}};
     }
     TALLOW_INLINE const T* source_of(uint64_t item, uint64_t row) const {
         return pointer_to<const T>(arguments_.source) + item * arguments_.source_batch + row * arguments_.source_step;
@@ -434,8 +431,9 @@ template <typename T, typename Arguments> class HostChannels {
                 const ChannelSums own = *sums_of(part, channel);
                 sums.add({own.first, own.second * static_cast<double>(root)});
             }
-            pointer_to<Value>(arguments_.weight_gradient)[channel] = static_cast<Value>(sums.second);
-            pointer_to<Value>(arguments_.bias_gradient)[channel] = static_cast<Value>(sums.first);
+            store_number<T>(arguments_.weight_gradient, channel, static_cast<Value>(sums.second),
+                            arguments_.wide_affine);
+            store_number<T>(arguments_.bias_gradient, channel, static_cast<Value>(sums.first), arguments_.wide_affine);
         }
     }
 };
@@ -461,7 +459,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void scale_channels_colu
 
 template <typename T, typename Arguments> TALLOW_INLINE void move_statistics(const Arguments& arguments) {
     for (uint64_t i = 0; i < arguments.count; ++i)
-        move_number<T>(arguments, i);
+        move_statistics_of<T>(arguments, i);
 }
 
 } // namespace tallow

@@ -63,10 +63,7 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
             count = self.elem_count // max(self.shape[1], 1)
             # Of one element or none there is no unbiased variance.
             if count > 1:
-                if running_mean is not None:
-                    running_mean._averaged_in(mean, share, 1.0)
-                if running_var is not None:
-                    running_var._averaged_in(var, share, count / (count - 1))
+                _move_statistics((running_mean, running_var), (mean, var), share, count / (count - 1))
             return result
         if running_mean is None or running_var is None:
             raise InvalidArgument(op, "running_mean and running_var are needed; or write training=True")
@@ -145,11 +142,8 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
         normed = self.to_dtype(compute).sub(channels(mean)).mul(scale)
         return (normed if bias is None else normed.add(channels(bias))).to_dtype(self.dtype)
 
-    def _averaged_in(self, new: Self, share: float, factor: float) -> None:
+    def _move(self, new: Self, share: float, factor: float) -> None:
         """Move a running statistic by a share towards a new one times a factor, in place and rounded once."""
-        if self.dtype.compute is new.dtype and min(self._storage.inner.kind, new._storage.inner.kind) >= 0:
-            self._storage.move_statistics(self._layout, new._storage, new._layout, share, factor)
-            return
         common = promoted(self.dtype.compute, new.dtype) or self.dtype
         added = new.to_dtype(common).affine(factor, 0.0).affine(share, 0.0)
         if self.dtype is common:
@@ -204,6 +198,27 @@ class NormalizationMethods(AssignmentMethods, GradientMethods, NetworkOpMethods)
                 return self.contiguous()._channels(whole_batch)
             _views.put(key, view)
         return self, view
+
+
+def _move_statistics(
+    running: tuple[NormalizationMethods | None, NormalizationMethods | None],
+    batch: tuple[NormalizationMethods, NormalizationMethods],
+    share: float,
+    factor: float,
+) -> None:
+    """Move a running mean and variance by a share towards those of a batch, the variance times a factor, in place."""
+    (mean, variance), (new_mean, new_variance) = running, batch
+    if mean is not None and variance is not None:
+        kinds = [each._storage.inner.kind for each in (mean, variance, new_mean, new_variance)]
+        if mean.dtype is variance.dtype and mean.dtype.compute is new_mean.dtype and min(kinds) >= 0:
+            mean._storage.move_statistics(
+                mean._layout, variance._storage, variance._layout, new_mean._storage, new_mean._layout,
+                new_variance._storage, new_variance._layout, share, factor,
+            )  # fmt: skip
+            return
+    for old, new, times in (mean, new_mean, 1.0), (variance, new_variance, factor):
+        if old is not None:
+            old._move(new, share, times)
 
 
 class _View(NamedTuple):

@@ -80,12 +80,12 @@ def normalize_groups_gradient(
     eps: float,
 ) -> tuple[Any, ...]:
     """The gradients of the elements, of the weight and of the bias."""
-    library, compute = x.library, x.dtype.compute
+    library, affine = x.library, x.dtype.compute if weight is None else weight.dtype
     shape = tuple(x.layout.shape)
     known = _Groups.of(shape, groups, dim, whole_batch)
     if x.layout.elem_count == 0:
-        zeros = library.full((shape[dim],), 0, library.DTYPES[compute], x.device.handle)
-        return x.result(x.array), x.result(zeros, compute), x.result(zeros, compute)
+        zeros = library.full((shape[dim],), 0, library.DTYPES[affine], x.device.handle)
+        return x.result(x.array), x.result(zeros, affine), x.result(zeros, affine)
     wide, slope = [cast.widest(library, each.array, each.dtype) for each in (x, gradient)]
     centres, variances = [
         library.reshape(cast.widest(library, each.array, each.dtype), known.statistics) for each in (mean, variance)
@@ -96,7 +96,7 @@ def normalize_groups_gradient(
     result = root * (slopes - _mean(library, slopes, known) - normed * _mean(library, slopes * normed, known))
     sums = [_over_channels(library, each, dim) for each in (slope * library.reshape(normed, shape), slope)]
     own = x.result(cast.narrow(library, library.reshape(result, shape), x.dtype))
-    return own, *[x.result(cast.narrow(library, each, compute), compute) for each in sums]
+    return own, *[x.result(cast.narrow(library, each, affine), affine) for each in sums]
 
 
 def normalize_channels(
@@ -116,11 +116,14 @@ def normalize_channels(
     return x.result(cast.narrow(library, scaled, x.dtype))
 
 
-def move_statistics(running: Operand, new: Operand, share: float, factor: float) -> None:
-    """Move running statistics by a share towards new ones times a factor, in place."""
-    library = running.library
-    old, added = [cast.widest(library, each.array, each.dtype) for each in (running, new)]
-    running.write(cast.narrow(library, old * (1 - share) + added * (factor * share), running.dtype))
+def move_statistics(
+    mean: Operand, variance: Operand, batch_mean: Operand, batch_variance: Operand, share: float, factor: float
+) -> None:
+    """Move a running mean and variance by a share towards those of a batch, the variance times a factor, in place."""
+    library = mean.library
+    for running, new, weight in (mean, batch_mean, share), (variance, batch_variance, factor * share):
+        old, added = [cast.widest(library, each.array, each.dtype) for each in (running, new)]
+        running.write(cast.narrow(library, old * (1 - share) + added * weight, running.dtype))
 
 
 def _root(library: Any, variance: Any, eps: float) -> Any:
