@@ -97,8 +97,8 @@ class Launch:
     steps: Annotated[
         Mapping[str, Term],
         Mark.OPTIONAL,
-        "Several kernels that run one after the other, instead of `blocks`: the word {step} of each name, and its "
-        "blocks.",
+        "The kernels of a launch that run one after the other, instead of `blocks`: the word {step} of each name, and "
+        "its blocks.",
     ]
     shared: Annotated[Term | None, "How many bytes of shared memory a launch needs beyond what the kernel declares."]
     zero: Annotated[Mapping[str, Location], Mark.OPTIONAL, "The fields of buffers that are 0 before the launch."]

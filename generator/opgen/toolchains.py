@@ -29,7 +29,7 @@ class DeviceLibraries:
         Placeholders(("constant",), among_braces=True),
         "Such a file as the compiler's intermediate text, with its {constant}.",
     ]
-    flags: Annotated[tuple[str, ...], "The compiler's flags that turn that text into the file."]
+    flags: Annotated[tuple[str, ...], "The compiler's flags that compile that text to the file."]
 
 
 @dataclass(frozen=True)

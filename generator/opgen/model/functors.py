@@ -156,8 +156,8 @@ class Functor:
         Mark.OPTIONAL,
         Example("silu(-inf): -0.0"),
         "Calls with numbers at which the op is easily wrong, and their results, to the sign of zero. Tests make them "
-        "on every backend and real dtype that has the numbers. A name in place of its number stands for every finite "
-        "one; the arguments of a reduction are its elements, those of a scan a line of which this is the last result.",
+        "on every backend and real dtype that has the numbers. A name instead of a number stands for every finite one; "
+        "the arguments of a reduction are its elements, those of a scan a line of which this is the last result.",
     ]
     reduction: Annotated[Position | Monoid | None, Of(("reduce",)), Mark.INLINE]  # instead of the formula
     scan: Annotated[Prefixes | Monoid | None, Of((SCAN,)), Mark.INLINE]  # by which `with_scans` finds its reduction

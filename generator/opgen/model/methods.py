@@ -150,9 +150,9 @@ class Method:
         Key("example"),
         Mark.OPTIONAL,
         "Calls, the smallest first, and last one of more elements than a block of threads has: of operands their "
-        "shapes, of parameters their values. Without its shape, an operand that must be given has that of `self`, "
-        "and another one is None. Dtypes, layouts, ops and groups follow. Without this key `self` is a vector. Tests "
-        "and the self-test make the calls.",
+        "shapes, of parameters their values. Without a shape, a required operand has that of `self`, and an optional "
+        "one is None. Dtypes, layouts, ops and groups follow. Without this key `self` is a vector. Tests and the "
+        "self-test make the calls.",
     ]
     owner: Annotated[str, Mark.VARIANT]  # STORAGE or DEVICE
     location: Location = field(compare=False)
