@@ -73,7 +73,7 @@ def _words(text: str) -> tuple[list[_Word], list[_Word]]:
             else:
                 moved += statement
             statement = []
-    return _joined(words), moved
+    return _with_strings_merged(words), moved
 
 
 def _is_sorted(statement: Sequence[_Word]) -> bool:
@@ -92,12 +92,12 @@ def _of_sorted(statement: Sequence[_Word]) -> Iterator[_Word]:
     yield statement[0]._replace(text=head)
 
 
-def _joined(words: Sequence[_Word]) -> list[_Word]:
-    """Words with strings side by side as one, as ruff may join them."""
-    joined: list[_Word] = []
+def _with_strings_merged(words: Sequence[_Word]) -> list[_Word]:
+    """Merge adjacent strings, as ruff may do."""
+    merged: list[_Word] = []
     for word in words:
-        if joined and joined[-1].text == word.text == '"':
-            joined[-1] = joined[-1]._replace(last=word.last)
+        if merged and merged[-1].text == word.text == '"':
+            merged[-1] = merged[-1]._replace(last=word.last)
         else:
-            joined.append(word)
-    return joined
+            merged.append(word)
+    return merged

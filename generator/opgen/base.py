@@ -75,7 +75,7 @@ def with_base(documents: dict[Path, Document], problems: list[Problem]) -> Base 
         path = Path("spec", file)
         if path == _PRIMITIVES and path in documents:
             described = load_file(base.folder / path, Path(base.package) / path, problems)
-            documents[path] = _joined(documents[path], described)
+            documents[path] = _merged(documents[path], described)
             continue
         if path not in documents and (base.folder / path).is_file():
             document = load_file(base.folder / path, Path(base.package) / path, problems)
@@ -84,7 +84,7 @@ def with_base(documents: dict[Path, Document], problems: list[Problem]) -> Base 
     return base
 
 
-def _joined(own: Document, base: Document | None) -> Document:
+def _merged(own: Document, base: Document | None) -> Document:
     """The primitives of a project and, before them, those of the base that have other names."""
     key = "primitives"
     roots = [own.root.content, None if base is None else base.root.content]
@@ -93,5 +93,5 @@ def _joined(own: Document, base: Document | None) -> Document:
         return own
     if not isinstance(mine.content, dict) or not isinstance(theirs.content, dict):
         return own
-    joined = replace(mine, content={**theirs.content, **mine.content})
-    return Document(own.path, replace(own.root, content={**own.root.content, key: joined}), own.text)
+    merged = replace(mine, content={**theirs.content, **mine.content})
+    return Document(own.path, replace(own.root, content={**own.root.content, key: merged}), own.text)

@@ -169,7 +169,7 @@ def _known_dtypes(dtypes: tuple[DType, ...], problems: list[Problem]) -> tuple[D
     """The dtypes; one that another needs, and that there is not, is noted."""
     known = [dtype.name for dtype in dtypes]
     for dtype in dtypes:
-        needs = {"computes in": dtype.compute, "has parts of": dtype.real, "is joined in": dtype.joined_as}
+        needs = {"computes in": dtype.compute, "has parts of": dtype.real, "is reduced in": dtype.joined_as}
         for needed, other in needs.items():
             if other and other not in known:
                 message = f"dtype '{dtype.name}' {needed} unknown dtype '{other}'"

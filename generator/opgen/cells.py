@@ -24,13 +24,13 @@ class FunctionCall:
     module: str
     function: str
     library: str | None  # the library that makes the call if it is present; its result is None for what it refuses
-    any_order: bool  # only used if the user allows nondeterministic sums
+    nondeterministic: bool  # only used if the user allows nondeterministic sums
     location: Location
     FORM: ClassVar = Annotated[str, exactly(_CALL.pattern), names_of("function", token=r"\w+\.\w+")]
 
     def __str__(self) -> str:
         name = f"{self.module}.{self.function}"
-        condition = ", ".join([*filter(None, [self.library]), *["any_order"] * self.any_order])
+        condition = ", ".join([*filter(None, [self.library]), *["nondeterministic"] * self.nondeterministic])
         return f"{condition}: {name}" if condition else name
 
     @classmethod
@@ -47,7 +47,7 @@ class FunctionCall:
     @property
     def is_conditional(self) -> bool:
         """Whether another call follows, which takes what this one does not."""
-        return self.any_order or self.library is not None
+        return self.nondeterministic or self.library is not None
 
 
 def _is_library(cursor: Cursor, key: str) -> Iterator[str]:
@@ -66,7 +66,7 @@ class _CellKeys:
     arguments in the order of the signature.
     """
 
-    any_order: Annotated[
+    nondeterministic: Annotated[
         bool,
         "The call, of a library or not, is used where `deterministic(False)` allows sums in any order.",
     ]
@@ -92,8 +92,8 @@ class _CellKeys:
         """Note that it says nothing, or more than one thing."""
         if len([*self.calls, *filter(None, (self.attribute, self.forward, self.unsupported))]) != 1:
             yield (None,), f"{what} must say one thing; {_FORM}"
-        elif self.any_order and not self.calls:
-            yield (None,), f"{what} has 'any_order' without a call; remove it"
+        elif self.nondeterministic and not self.calls:
+            yield (None,), f"{what} has 'nondeterministic' without a call; remove it"
 
 
 CELL_KEYS = tuple(member.key for member in members(_CellKeys, "").values())
@@ -134,7 +134,7 @@ class Lowering:
             cursor.problem(f"{cursor.what} is {cursor.value.type_name}; {_FORM}")
             return cls((), None, None, None, None, location)
         keys: _CellKeys = cursor.decode(_CellKeys)
-        calls = [replace(call, any_order=keys.any_order) for call in keys.calls]
+        calls = [replace(call, nondeterministic=keys.nondeterministic) for call in keys.calls]
         return cls(tuple(calls), keys.attribute, keys.forward, keys.unsupported, keys.dtypes, location)
 
     @property

@@ -156,7 +156,7 @@ def may_be_built(target: str, toolchains: Iterable[Toolchain]) -> bool:
 
 
 def locate(candidates: Sequence[str], environment: Mapping[str, str]) -> list[tuple[str, AbstractSet[str]]]:
-    """Those of `candidates` that are there, each with the variables that must be kept from it.
+    """Return those of `candidates` that are installed, each with the variables that its environment must not have.
 
     A variable leads a compiler to its own parts too, and must not mislead one that was located without it.
     """

@@ -36,7 +36,7 @@ Diagnostics: TypeAlias = Iterator[tuple[str | tuple[str | int | None, ...] | Loc
 Notes: TypeAlias = tuple[object, ...]
 Rule: TypeAlias = Callable[["Cursor", Any], Iterator[str]]
 
-# Several times the longest so far: emitted code repeats texts, and tools take long over longer lines.
+# A few times the longest so far: emitted code repeats texts, and tools take long over longer lines.
 _MAX_CHARACTERS = 20_000
 _SCALARS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 

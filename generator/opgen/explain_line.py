@@ -78,11 +78,11 @@ def _line_fact(project: Project, where: Location, text: str, origin: Origin) -> 
     parts = [
         read("template", origin.template),
         *(read("called by", location) for location in origin.callers),
-        *(read("made of", location) for location in values),
+        *(read("from", location) for location in values),
         *(read("for", location) for location in around),
     ]
     if not values and not around:
-        parts.append(Fact("made of", "the template alone, or of all of the spec"))
+        parts.append(Fact("from", "the template alone, or all of the spec"))
     return Fact("line", text.strip(), where, tuple(parts))
 
 

@@ -11,7 +11,7 @@ from opgen.model.functor_kinds import FunctorKind
 from opgen.model.functors import Functor
 from opgen.model.reductions import Monoid
 from opgen.model.spec import Spec
-from opgen.monoids import COUNT, given, reads_unit, reductions_used_by
+from opgen.monoids import COUNT, inner_reduction, reads_unit, reductions_used_by
 from opgen.problem import Problems
 from opgen.rows import DETACH, JOINS
 from opgen.scopes import (
@@ -117,16 +117,14 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
         message = f"op '{functor.name}' has unknown state '{monoid.state}'"
         problems.unknown(functor.location, message, monoid.state, spec.states)
     _check_unit(spec, functor, monoid, problems)
-    other = given(kind, monoid)
+    other = inner_reduction(kind, monoid)
     if other is None or monoid.element is None:
         return
     what, reductions = f"'element' of op '{functor.name}'", {it.name for it in kind.functors}
     called = {call for call in calls(monoid.element.node) if call.primitive in reductions}
     if len({call.primitive for call in called}) > 1:
         several = " and ".join(sorted({call.primitive for call in called}))
-        message = (
-            f"{what} has several other reductions, {several}; write one, or a reduction that has the other in turn"
-        )
+        message = f"{what} has several other reductions, {several}; write one, or a reduction that has the other itself"
         problems.note(monoid.element.location, message)
     elif called != {Call(other.name, (Name("x"),))}:
         message = f"{what} may have the reduction of its elements alone; write {other.name}(x)"
@@ -135,7 +133,7 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
         message = f"{what} has '{other.name}', which kernels do not know before they have read all elements"
         problems.note(monoid.element.location, f"{message}; write the 'state' by which they read these once")
     elif functor is not other and functor in reductions_used_by(kind, other):
-        message = f"{what} has '{other.name}', which has '{functor.name}' in turn; remove one of them"
+        message = f"{what} has '{other.name}', which has '{functor.name}' itself; remove one of them"
         problems.note(monoid.element.location, message)
 
 

@@ -135,11 +135,11 @@ def saved_numbers(spec: Spec, functor: Functor) -> Mapping[str, Node]:
 
 
 def row_nodes(spec: Spec, functor: Functor) -> tuple[Node, ...]:
-    """What an op of rows computes: its results, and the numbers of each row that it saves for its gradient.
+    """Return what an op of rows computes: its results, and the numbers of each row that it saves for its gradient.
 
     In the variant without optional operands, the numbers that stand for these are constants.
     """
-    complete = functor.whole if isinstance(functor, Variant) else functor
+    complete = functor.complete if isinstance(functor, Variant) else functor
     nodes = (*joined_results(spec, complete), *saved_numbers(spec, complete).values())
     if isinstance(functor, Variant):
         numbers = {name: Number(number) for name, number in complete.absent.items() if number is not None}

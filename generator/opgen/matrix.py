@@ -89,7 +89,7 @@ def op_cells(spec: Spec, method: Method, op: str | None) -> Iterator[Cell]:
     return (cells[backend.name, dtype] for backend in spec.backends for dtype in dtypes)
 
 
-# Several outputs need them.
+# More than one output needs them.
 @memoize(_made_of, 1)
 def alike_by_op(spec: Spec) -> list[Sequence[Alike]]:
     """The cells of each op of each method, in the same order."""

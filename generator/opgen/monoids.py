@@ -13,11 +13,11 @@ UNIT: Final = "unit"
 """The name of the number by which the elements were divided, in `finish`."""
 ITSELF: Final = "element"
 """The name of the element itself in the `finish` of a scan."""
-GIVEN: Final = "given"
+REDUCED: Final = "reduced"
 """The name of the reduction on which an element's contribution depends, in functions of arrays."""
 
 
-def given(kind: FunctorKind, monoid: Monoid) -> Functor | None:
+def inner_reduction(kind: FunctorKind, monoid: Monoid) -> Functor | None:
     """The reduction of the elements whose result an element's contribution depends on; None where there is none."""
     called = (
         {node.primitive for node in walk(monoid.element.node) if isinstance(node, Call)} if monoid.element else set()
@@ -46,5 +46,5 @@ def reductions_used_by(kind: FunctorKind, functor: Functor | None) -> list[Funct
     chain: list[Functor] = []
     while functor is not None and functor not in chain:
         chain.append(functor)
-        functor = given(kind, functor.reduction) if isinstance(functor.reduction, Monoid) else None
+        functor = inner_reduction(kind, functor.reduction) if isinstance(functor.reduction, Monoid) else None
     return chain

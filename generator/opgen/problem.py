@@ -73,7 +73,7 @@ def lines_of(text: str, *, keep_ends: bool = False) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """`text` with escapes in place of line ends and all else that a terminal does not print."""
+    """Escape the line ends of `text` and all else that a terminal does not print."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -1,8 +1,8 @@
 """The origin of emitted lines: the line of a template, and the locations of the records in its view.
 
 A template is rendered once more with marks in its text. Jinja's syntax tree knows the line of each piece of text and of
-each expression, and which names are defined around it, so the marks say both: which line made a piece, and the rows of
-the view that it was made of. Rows hold records of the spec, or say in `made_from` where those stand.
+each expression, and which names are defined around it, so the marks say both: the line that wrote a piece, and the rows
+of the view that it shows. Rows hold records of the spec, or their locations in `made_from`.
 """
 
 import io
@@ -219,7 +219,7 @@ def _values(mark: _Mark) -> Iterator[Source]:
 
 
 def _locations(row: object) -> Iterator[Location]:
-    """Yield the locations of the records that a row of a view was made from."""
+    """Yield the locations of the records from which a row of a view was built."""
     for value in (row, *(vars(row).values() if isinstance(row, SimpleNamespace) else ())):
         path = getattr(value, "path", None)
         location = getattr(value, "location", Location(path) if isinstance(path, Path) else None)

@@ -94,7 +94,7 @@ def quads_of(tree: ast.expr, known: Known, alignments: Mapping[str, int], count:
     except _ApartError:
         calls_quant = True
         words = _Words(known, alignments, count)
-        word = words.joined(tree)
+        word = words.packed(tree)
     runs, run_stride = words.runs
     loaded = f"{{{{{', '.join(words.loads)}}}}}"
     windows = tuple(words.windows())
@@ -136,8 +136,8 @@ class _Words:
         run_stride = indexes[1] if len(indexes) > 1 else self._count
         return (len(indexes), run_stride) if run_stride % _RUN == 0 or run_stride == _HALF_RUN else (1, self._count)
 
-    def joined(self, tree: ast.expr) -> _Word:
-        """Quants that are decoded one by one; ValueError where they are no bytes."""
+    def packed(self, tree: ast.expr) -> _Word:
+        """Pack quants that are decoded one by one; ValueError where they are no bytes."""
         part = self._scalar(tree)
         bias = part.low if part.high - part.low <= _UNSIGNED else -_UNSIGNED
         if part.low < bias or part.high - bias > _BYTE:
@@ -275,7 +275,7 @@ class _Words:
         return bool(facts.choices)
 
     def _nibbles(self, index: ast.expr, word: _Word) -> str:
-        """A word and the shift of the half bytes in it that are looked up; instructions do so for both halves."""
+        """Return the word, and the shift of its nibbles that are looked up; instructions do so for both of a byte."""
         match index:
             case ast.BinOp(left=ast.BinOp(left=value, op=ast.RShift(), right=shift), op=ast.BitAnd()):
                 if {*(self._place_values(shift) or ())} <= {0, 4}:

@@ -181,7 +181,7 @@ def _common_factors(node: Node) -> Node:
 
 
 def with_joint_factors(node: Node, varying: Collection[str]) -> Node:
-    """Return a gradient with those factors of a product together that are reductions of a row, apart from `g`.
+    """Return a gradient whose products have the factors next to each other that are reductions of a row, except `g`.
 
     So they are one number of the row, which can be saved.
     """

@@ -126,7 +126,7 @@ def _is_multiple(node: Node, maximum: str) -> bool:
 def passes_of(nodes: Sequence[Node], elements: Collection[str], known: Collection[str] = ()) -> Passes:
     """Order rewritten row formulas into passes.
 
-    `elements` are the names that differ between elements of a row, `given` those of numbers that it is given.
+    `elements` are the names that differ between elements of a row, `known` those of its input numbers.
     """
     parts: dict[Call, Name] = {}
     depths: dict[str, int] = {}

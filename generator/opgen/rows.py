@@ -76,28 +76,28 @@ def row_primitives(primitives: Primitives, reductions: Collection[Functor]) -> P
     return Primitives({**own, **primitives})
 
 
-def joined(node: Node, reductions: Mapping[str, Functor]) -> Node:
+def reduced(node: Node, reductions: Mapping[str, Functor]) -> Node:
     """Return a row formula with sums, maxima and minima instead of other reductions.
 
     Raises FormulaError for a reduction that is none of these.
     """
     if not isinstance(node, Call):
         return node
-    arguments = tuple(joined(argument, reductions) for argument in node.arguments)
+    arguments = tuple(reduced(argument, reductions) for argument in node.arguments)
     functor = reductions.get(node.primitive)
     if functor is None:
         return Call(node.primitive, arguments, node.offset)
     monoid, (argument,) = functor.reduction, arguments
     assert isinstance(monoid, Monoid)
     if monoid.row is not None:
-        return joined(inlined(monoid.row.node, {"x": argument}), reductions)
+        return reduced(inlined(monoid.row.node, {"x": argument}), reductions)
     join = _COMBINES.get(monoid.combine.node)
     if join is None:
         known = ", ".join(name for name, each in reductions.items() if is_joined(each) and not each.parameters)
         raise FormulaError(f"'{functor.name}' cannot stand in a row formula; write one of {known}", node.offset)
     contribution = argument
     if monoid.element is not None:
-        contribution = joined(inlined(monoid.element.node, {"x": argument}), reductions)
+        contribution = reduced(inlined(monoid.element.node, {"x": argument}), reductions)
     row: Node = Call(join, (contribution,), node.offset)
     if monoid.finish is not None:
         row = inlined(monoid.finish.node, {"x": row, UNIT: Number(1)})
@@ -187,7 +187,7 @@ def is_of_row(node: Node, varying: Collection[str]) -> bool:
 def row_constants(node: Node, varying: Collection[str], known: Collection[str]) -> list[Node]:
     """Return the largest parts of a rewritten row formula that are one number for each row, of reductions.
 
-    Those that depend on the names `given` are none.
+    Parts that depend on the names `known` do not count.
     """
     if not isinstance(node, Call):
         return []

@@ -22,7 +22,7 @@ from opgen.formula.simplification import simplified
 from opgen.model.functors import Functor
 from opgen.model.reductions import BOUNDS, Monoid, Prefixes
 from opgen.model.spec import Spec
-from opgen.monoids import COUNT, ITSELF, given, is_plain_sum, reads_unit
+from opgen.monoids import COUNT, ITSELF, inner_reduction, is_plain_sum, reads_unit
 from opgen.problem import Problem, Problems
 from opgen.scopes import decisive, is_differentiable, tensor_methods
 
@@ -94,9 +94,9 @@ def _problems(spec: Spec, functor: Functor) -> Iterator[Problem]:
     of = functor.scan.of if isinstance(functor.scan, Prefixes) else ""
     reductions = {other.name: other for other in spec.reductions}
     kind = spec.functors.get(reductions[of].kind) if of in reductions else None
-    other = None if kind is None else given(kind, monoid)
+    other = None if kind is None else inner_reduction(kind, monoid)
     if other is not None:
-        message = f"{op} joins what depends on '{other.name}' of all elements, of which those up to each know nothing"
+        message = f"{op} combines what depends on '{other.name}' of all elements, which a scan does not know"
         yield Problem(location, f"{message}; write another reduction")
     elif reads_unit(monoid) or (of and reductions[of].parameters):
         message = f"{op} is of a reduction with a 'unit' or parameters, which no scan has"

@@ -34,10 +34,10 @@ from opgen.model.functors import Functor
 from opgen.model.kinds import ROW_GRADIENT
 from opgen.model.reductions import Monoid, State
 from opgen.model.spec import Spec
-from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, is_plain_sum, is_sum, reductions_used_by
+from opgen.monoids import COUNT, ITSELF, REDUCED, UNIT, inner_reduction, is_plain_sum, is_sum, reductions_used_by
 from opgen.problem import Problems
 from opgen.row_derivatives import row_gradients
-from opgen.rows import EXP_BELOW_ZERO, POSITION, joined, row_primitives, with_quick_powers, with_sums_of_constants
+from opgen.rows import EXP_BELOW_ZERO, POSITION, reduced, row_primitives, with_quick_powers, with_sums_of_constants
 
 
 class Expression(NamedTuple):
@@ -138,7 +138,7 @@ def _dtype_kinds(spec: Spec, functor: Functor) -> tuple[Kind, ...]:
     floats = {*spec.groups["float"], *spec.groups["complex"]}
     dtypes = {*spec.resolve(functor.dtypes)}
     every: tuple[tuple[Kind, bool], ...] = (("integer", bool(dtypes - floats)), ("float", bool(dtypes & floats)))
-    return tuple(kind for kind, is_there in every if is_there)
+    return tuple(kind for kind, is_present in every if is_present)
 
 
 def has_complex(spec: Spec, functor: Functor) -> bool:
@@ -246,7 +246,7 @@ def joined_results(spec: Spec, functor: Functor) -> tuple[Node, ...]:
     if functor.per_row and functor.index is not None:
         nodes = (*nodes, Number(1) if functor.counts is None else functor.counts.with_parts(functor.let).node)
     varying = (*functor.elements, POSITION)
-    formulas = [joined(without_total(node), reductions) for node in nodes]
+    formulas = [reduced(without_total(node), reductions) for node in nodes]
     formulas = [simplified(with_sums_of_constants(node, varying)) for node in formulas]
     return tuple(map(with_quick_powers, formulas) if EXP_BELOW_ZERO in spec.primitives else formulas)
 
@@ -280,7 +280,7 @@ def row_statements(
 def _row_derivatives(spec: Spec, functor: Functor) -> dict[str, Node]:
     """The gradients of an op of rows: what it says, and what follows from its formula, over sums, maxima and minima."""
     reductions = {reduction.name: reduction for reduction in spec.reductions}
-    written = {operand: joined(formula.node, reductions) for operand, formula in functor.gradient.items()}
+    written = {operand: reduced(formula.node, reductions) for operand, formula in functor.gradient.items()}
     if {*functor.operands} <= {*written}:
         return written
     node, *_ = joined_results(spec, functor)
@@ -334,19 +334,19 @@ def _as_primitive(functor: Functor, kinds: tuple[Kind, ...]) -> Primitive:
     return built_in(f"{functor.name}(x)", functor.doc, functor.location, kind=kind)
 
 
-def with_given(scope: Scope, reduction: str) -> Scope:
-    """The contribution of an element with the result of a reduction of all of them by the name `GIVEN`."""
-    kinds = {kind: {**names, GIVEN: kind} for kind, names in scope.kinds.items()}
-    formula = Formula(_with_given(scope.formula.node, reduction), scope.formula.location)
+def with_inner_result(scope: Scope, reduction: str) -> Scope:
+    """The contribution of an element with the result of a reduction of all of them by the name `REDUCED`."""
+    kinds = {kind: {**names, REDUCED: kind} for kind, names in scope.kinds.items()}
+    formula = Formula(_with_inner_result(scope.formula.node, reduction), scope.formula.location)
     return Scope(scope.what, formula, kinds, scope.primitives)
 
 
-def _with_given(node: Node, reduction: str) -> Node:
+def _with_inner_result(node: Node, reduction: str) -> Node:
     if isinstance(node, Call) and node.primitive == reduction:
-        return Name(GIVEN)
+        return Name(REDUCED)
     if not isinstance(node, Call):
         return node
-    return Call(node.primitive, tuple(_with_given(argument, reduction) for argument in node.arguments))
+    return Call(node.primitive, tuple(_with_inner_result(argument, reduction) for argument in node.arguments))
 
 
 def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
@@ -424,16 +424,16 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     if monoid.element is None:
         return incoming
     kind = spec.functors[functor.kind]
-    other = given(kind, monoid)
-    element = monoid.element.node if other is None else _with_given(monoid.element.node, other.name)
-    gradients = _with_reductions(spec, functor, spec.primitives).gradients(element, ["x", GIVEN])
+    other = inner_reduction(kind, monoid)
+    element = monoid.element.node if other is None else _with_inner_result(monoid.element.node, other.name)
+    gradients = _with_reductions(spec, functor, spec.primitives).gradients(element, ["x", REDUCED])
     own = inlined(gradients["x"], {INCOMING: incoming})
     # Reductions that depend on each other are an error of their own.
     if other is not None and functor.name not in {it.name for it in reductions_used_by(kind, other)}:
         # Each element also changes what the contributions of all of them depend on.
-        summed = _added_up(spec, inlined(gradients[GIVEN], {INCOMING: incoming}))
+        summed = _added_up(spec, inlined(gradients[REDUCED], {INCOMING: incoming}))
         own = Call(ADD, (own, _of_other(spec, other, simplified(summed))))
-        own = inlined(own, {GIVEN: Call(other.name, (Name("x"),))})
+        own = inlined(own, {REDUCED: Call(other.name, (Name("x"),))})
     return simplified(own)
 
 
@@ -453,4 +453,4 @@ def _of_other(spec: Spec, functor: Functor, incoming: Node) -> Node:
     """The gradient of the elements of a reduction of which `incoming` is that of the result."""
     if incoming == Number(0) or not is_differentiable(spec, functor):
         return Number(0)
-    return inlined(derivatives(spec, functor)["x"], {INCOMING: incoming, RESULT: Name(GIVEN)})
+    return inlined(derivatives(spec, functor)["x"], {INCOMING: incoming, RESULT: Name(REDUCED)})

@@ -260,7 +260,7 @@ class _Runtime:
         return _misfit(method, call, functions, str(path))
 
 
-@memoize(lambda *given: given)
+@memoize(lambda *arguments: arguments)
 def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable], path: str) -> str | None:
     """The end of the message about a call that no function of a module answers; None where one does."""
     function = functions.get(call.function)

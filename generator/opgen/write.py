@@ -1,6 +1,6 @@
 """Stage 6: the tree on disk. Only what changed is written, each file at once or not at all, and orphans go.
 
-Links mount the runtime in the package, and the folders that other projects share. Where no links can be made, copies
+Links mount the runtime in the package, and the folders that other projects share. Where links cannot be created, copies
 replace them.
 """
 
@@ -93,7 +93,7 @@ def _lock(output: Path, wait: Callable[[], None]) -> int:
             output.mkdir(exist_ok=True)
             handle = os.open(output, os.O_RDONLY | os.O_DIRECTORY)
         except FileExistsError:
-            raise WriteError(f"{output} is in the way; remove it") from None
+            raise WriteError(f"{output} blocks the output; remove it") from None
         except OSError as error:
             raise WriteError(f"{output}: {error.strerror}; nothing was written") from None
         try:
@@ -257,7 +257,7 @@ def _read(file: Path) -> str | None:
     except (IsADirectoryError, NotADirectoryError):
         # Of what should be folders, the first that is none; else the file, which is a folder.
         blocking = next((parent for parent in reversed(file.parents) if not parent.is_dir()), file)
-        raise WriteError(f"{blocking} is in the way; remove it") from None
+        raise WriteError(f"{blocking} blocks the output; remove it") from None
     except OSError as error:
         raise _unreadable(error) from None
 

@@ -28,7 +28,7 @@ class SupportCell:
     """Either supported or unsupported."""
     via: str | None
     """The functions that the branch calls: those of the backend's ops, `library: function` if the library is there, and
-    `any_order: function` where `deterministic(False)` lets floats be added in any order."""
+    `nondeterministic: function` where `deterministic(False)` lets floats be added in any order."""
     reason: str | None
     """Why it is unsupported."""
 

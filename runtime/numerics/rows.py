@@ -23,21 +23,21 @@ class Function(NamedTuple):
 
 
 class Monoid(NamedTuple):
-    """A reduction that joins what the elements contribute."""
+    """A reduction that combines what the elements contribute."""
 
     combine: Callable[[Any, int, Any], Any]
-    """The word that joins the elements along an axis in a dtype of the library, and keeps the axis."""
+    """The word that reduces the elements along an axis in a dtype of the library, and keeps the axis."""
     identity: float | None
     """The result of nothing, before `finish`; None where there is none."""
     element: Callable[..., Any] | None
-    """Computes the contribution of an element, which may depend on the result of `given`."""
+    """Computes the contribution of an element, which may depend on the result of `inner`."""
     accumulate: DType | None
     """The dtype in which floats are accumulated, where the library has it; None for their own."""
     result: DType | None
     """The dtype of the result, where it is not that of the elements."""
     finish: Callable[..., Any] | None
     """Computes the result from the combined contributions, their unit, and parameters."""
-    given: "Monoid | None"
+    inner: "Monoid | None"
     reads_unit: bool
     """Whether the elements of each row are divided by a number, the unit, of about their largest magnitude."""
 
@@ -59,16 +59,16 @@ class RowFunction(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """A scan, which joins what the elements up to each contribute."""
+    """A scan, which combines what the elements up to each contribute."""
 
     word: Callable[[Any, int, Any], Any] | None
     """The word that scans along an axis in a dtype of the library; None where the library has none."""
     combine: Callable[[Any, Any], Any]
-    """Makes what two arrays of contributions join to."""
+    """Combines two arrays of contributions."""
     identity: float | None
     """The result of zero elements; None where they have none."""
     element: Callable[[Any], Any] | None
-    """Makes what an element contributes."""
+    """Computes the contribution of an element."""
     accumulate: DType | None
     """The dtype in which floats are accumulated, where the library has it; None for their own."""
     result: DType | None

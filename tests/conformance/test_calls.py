@@ -52,7 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def ways_of(cell: SupportCell) -> dict[str, str]:
-    """The functions of a cell in order of preference, with the library that each has, if any, and `any_order`."""
+    """Return the functions of a cell in order of preference, each with its library and `nondeterministic`, if any."""
     assert cell.via is not None, f"{cell_label(cell)} is supported"
     ways = (way.rpartition(": ") for way in cell.via.split(" or "))
     return {function: library for library, _, function in ways}
@@ -246,14 +246,14 @@ def test_a_cell_calls_what_it_says(
         call()
         assert "op.fwd" in made, "the op uses other methods besides"
         return
-    any_order = {name: library for name, library in ways.items() if library.endswith("any_order")}
-    if any_order:
+    nondeterministic = {name: library for name, library in ways.items() if library.endswith("nondeterministic")}
+    if nondeterministic:
         with tallow.deterministic(False):
             call()
-        assert made[0] in any_order
+        assert made[0] in nondeterministic
         # A library may refuse.
-        assert len(made) == 1 or any_order[made[0]] != "any_order"
-        ways = {name: library for name, library in ways.items() if name not in any_order}
+        assert len(made) == 1 or nondeterministic[made[0]] != "nondeterministic"
+        ways = {name: library for name, library in ways.items() if name not in nondeterministic}
     left = [name for name, library in ways.items() if not library or getattr(device.inner, library) is not None]
     while left:
         call()

@@ -151,7 +151,7 @@ def test_a_folder_in_the_way_is_named(small: Project) -> None:
     (small.output / LIMITS).mkdir()
     result = small.run("generate")
     assert result.exit_code == 1
-    assert result.stderr == f"{small.output / LIMITS} is in the way; remove it\n"
+    assert result.stderr == f"{small.output / LIMITS} blocks the output; remove it\n"
 
 
 def test_a_link_to_an_orphan_is_refused(small: Project) -> None:
@@ -169,7 +169,7 @@ def test_a_file_in_the_way_of_a_folder_is_named(small: Project, blocking: str) -
     shutil.rmtree(small.output / blocking)
     (small.output / blocking).write_text("mine", encoding="utf-8")
     result = small.run("generate")
-    assert (result.exit_code, result.stderr) == (1, f"{small.output / blocking} is in the way; remove it\n")
+    assert (result.exit_code, result.stderr) == (1, f"{small.output / blocking} blocks the output; remove it\n")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_what_is_no_regular_file_is_not_waited_for(small: Project) -> None:
     (small.output / LIMITS).unlink()
     os.mkfifo(small.output / LIMITS)
     result = small.run("generate")
-    assert (result.exit_code, result.stderr) == (1, f"{small.output / LIMITS} is in the way; remove it\n")
+    assert (result.exit_code, result.stderr) == (1, f"{small.output / LIMITS} blocks the output; remove it\n")
 
 
 def test_a_second_generate_waits_for_the_first(small: Project) -> None:
@@ -372,7 +372,7 @@ def test_what_git_leaves_in_place_of_a_link_is_replaced(small: Project) -> None:
 
 @pytest.fixture
 def copied(small: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project where no links can be made, so that a copy of the runtime is in the package."""
+    """A project where links cannot be created, so that a copy of the runtime is in the package."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
@@ -381,7 +381,7 @@ def copied(small: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     (small.output / MOUNT).unlink()
     result = small.run("generate")
     assert result.exit_code == 0
-    assert result.stderr == f"no link can be made here: generated/{MOUNT} is a copy; edit runtime/\n"
+    assert result.stderr == f"links cannot be created here: generated/{MOUNT} is a copy; edit runtime/\n"
     return small
 
 

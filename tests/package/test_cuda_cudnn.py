@@ -342,11 +342,13 @@ def test_attention_leaves_its_statistics_where_gradients_need_them(opened, libra
     assert [call[0] for call in library.named("execute")] == [{1: 160, 2: 320, 3: 480, 4: 640, 5: 800}]
 
 
-@pytest.mark.parametrize("any_order", [False, True])
+@pytest.mark.parametrize("nondeterministic", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_gradients_of_attention_are_of_its_statistics_and_may_differ_if_they_may(opened, library, is_causal, any_order):
+def test_gradients_of_attention_are_of_its_statistics_and_may_differ_if_they_may(
+    opened, library, is_causal, nondeterministic
+):
     own = AttentionParams(QUERY, KEYS, KEYS, is_causal, 0.125)
-    params = AttentionGradientParams(own, QUERY, QUERY, any_order)
+    params = AttentionGradientParams(own, QUERY, QUERY, nondeterministic)
     addresses = tuple(range(160, 160 + 9 * 16, 16))
     for _ in range(2):
         assert run(opened.attention_gradient(DType.BF16, params, *addresses))
@@ -357,9 +359,9 @@ def test_gradients_of_attention_are_of_its_statistics_and_may_differ_if_they_may
         ([*dims], [*strides], kind) for dims, strides, kind in forms
     ]
     (options,) = map(dict, library.named("sdpa_backward"))
-    assert (options["attn_scale"], options["use_deterministic_algorithm"]) == (0.125, not any_order)
+    assert (options["attn_scale"], options["use_deterministic_algorithm"]) == (0.125, not nondeterministic)
     (refused,) = library.named("deselect_numeric_notes")[0]
-    assert ("NONDETERMINISTIC" in refused, "REDUCED_PRECISION_REDUCTION" in refused) == (not any_order, True)
+    assert ("NONDETERMINISTIC" in refused, "REDUCED_PRECISION_REDUCTION" in refused) == (not nondeterministic, True)
     assert options.get("diagonal_band_right_bound") == (0 if is_causal else None)
     assert options.get("diagonal_alignment") == ("bottom right" if is_causal else None)
     assert library.named("set_dim") == [([2, 4, 6, 64],), ([2, 2, 9, 64],), ([2, 2, 9, 64],)]

@@ -52,7 +52,9 @@ CALLS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "binary gradient": lambda n: (
         elementwise.gradient, BinaryGradientOp.DIV_GRADIENT_Y, of(F32, n), of(F32, n), of(F32, n),
     ),
-    "gradients": lambda n: (elementwise.joint, BinaryGradientsOp.MUL_GRADIENTS, of(F32, n), of(F32, n), of(F32, n)),
+    "gradients": lambda n: (
+        elementwise.binary_gradients, BinaryGradientsOp.MUL_GRADIENTS, of(F32, n), of(F32, n), of(F32, n),
+    ),
     "const_set": lambda n: (copy.const_set, of(BF16, n), 2.5),
     "zeros": lambda n: (memory.zeros, Shape((n,)), BF16),
     "arange": lambda n: (memory.arange, 1, 2, Shape((n,)), DType.I64),
@@ -72,7 +74,7 @@ CALLS |= {
         native.elementwise, HOST, BinaryOp.SUB, Operand(Stored(F32, 1), Layout(Shape((n,)), (0,))), of(F32, n),
     ),
     "host gradients": lambda n: (
-        native.joint, HOST, BinaryGradientsOp.MUL_GRADIENTS, of(F32, n), of(F32, n), of(F32, n),
+        native.binary_gradients, HOST, BinaryGradientsOp.MUL_GRADIENTS, of(F32, n), of(F32, n), of(F32, n),
     ),
     "host fill": lambda n: (native_copy.fill, HOST, of(BF16, n), 2.5),
     "host zeros": lambda n: (native_memory.zeros, HOST, Shape((n,)), BF16),

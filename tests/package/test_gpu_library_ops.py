@@ -326,14 +326,14 @@ def test_gradients_of_attention_go_to_a_library_with_what_it_left_for_them():
         operands = query, keys, keys, result, query, at(logsumexp, *sums), mask, lengths, True, of_mask, scale
         return call_of(by, Heads(), *operands).program(FACTS, may_refuse=True)
 
-    for by, any_order in (
+    for by, nondeterministic in (
         (attention_by_library.attention_gradient, False),
         (attention_by_library.attention_gradient_in_any_order, True),
     ):
         program = change(by)
         run = Run(program)
         ((_, (dtype, params, *addresses)),) = run.calls
-        assert (dtype, params.any_order, params.attention) == (DType.BF16, any_order, of_forward)
+        assert (dtype, params.nondeterministic, params.attention) == (DType.BF16, nondeterministic, of_forward)
         assert params.result == params.gradient == params.attention.query
         start, of_result, of_sums = run.arguments[0], run.arguments[3], run.arguments[5]
         assert addresses == [start, *[start + 128] * 2, of_result, start, of_sums, *run.results]

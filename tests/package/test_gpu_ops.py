@@ -183,9 +183,9 @@ def test_elementwise_variants():
 
 def test_gradients_of_both_operands_are_one_launch():
     x, y, g = (Stored(DType.F32, 1 << 20) for _ in range(3))
-    joint, op = elementwise.joint, BinaryGradientsOp.MUL_GRADIENTS
-    program = built(joint, op, *(at(it, (128, 48), None, 4) for it in (g, x, y)))
-    broadcast = built(joint, op, at(g, (128, 48), (0, 0)), at(x, (128, 48)), at(y, (128, 48)))
+    gradients, op = elementwise.binary_gradients, BinaryGradientsOp.MUL_GRADIENTS
+    program = built(gradients, op, *(at(it, (128, 48), None, 4) for it in (g, x, y)))
+    broadcast = built(gradients, op, at(g, (128, 48), (0, 0)), at(x, (128, 48)), at(y, (128, 48)))
     assert kernels(program) == ["mul_gradients_f32_contiguous"]
     assert kernels(broadcast) == ["mul_gradients_f32_strided"]
     run = Run(program)

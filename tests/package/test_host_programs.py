@@ -59,7 +59,7 @@ def test_one_launch_is_one_call_made_in_c() -> None:
     assign = compiled(DEVICE, program_of(native_copy.assign, KERNELS, row(x), row(y)))
     assert assign(x, y) is True
     assert x.to_numpy().tolist() == [4, 5, 6]
-    gradients = program_of(native.joint, KERNELS, BinaryGradientsOp.MUL_GRADIENTS, row(x), row(x), row(x))
+    gradients = program_of(native.binary_gradients, KERNELS, BinaryGradientsOp.MUL_GRADIENTS, row(x), row(x), row(x))
     assert [made.to_numpy().tolist() for made in compiled(DEVICE, gradients)(x, x, x)] == [[16, 25, 36]] * 2
 
 

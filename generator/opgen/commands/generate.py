@@ -19,7 +19,7 @@ def generate(root: Path, force: bool) -> None:
 
     \b
     opgen generate
-    opgen generate --force     lose edits made by hand in generated/
+    opgen generate --force     overwrite manual edits in generated/
     """  # noqa: D301 -- \b is the character that click reads
     known = Run(root).outputs
     if known is not None:
@@ -39,7 +39,7 @@ def generate(root: Path, force: bool) -> None:
         write(changed, output, force=force)
     copies = [change for change in changed if change.mount is not None and not (output / change.path).is_symlink()]
     for change in copies:
-        click.echo(f"no link can be made here: generated/{change.path} is a copy; edit runtime/", err=True)
+        click.echo(f"links cannot be created here: generated/{change.path} is a copy; edit runtime/", err=True)
     for change in changed:
         tell_file(f"{OUTPUT}/{change.path}", is_removed=change.new is None)
     remarks = tuple(out_of_date_kernels(root, project.spec))

@@ -39,7 +39,7 @@ def breaks(comparison: Comparison) -> list[Break]:
             is_gone = (difference or change).kind == "removed"
             reason, _ = exceptions.get(rule.name, {}).get(match.what, (None, None))
             location = change.location if difference is None else difference.location
-            # Several values may be one thing to callers.
+            # Callers may not distinguish some values.
             every.setdefault((rule.name, match.what), Break(location, rule.name, match.what, message, is_gone, reason))
     return sorted(every.values())
 

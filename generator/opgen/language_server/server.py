@@ -142,8 +142,9 @@ def make_server(root: Path | None = None) -> SpecServer:
         path = path_of(folder) if folder is not None else None
         if path is not None and server.begin(path) is not None:
             server.soon()
-        watched = server.client_capabilities.workspace and server.client_capabilities.workspace.did_change_watched_files
-        if watched and watched.dynamic_registration:
+        workspace = server.client_capabilities.workspace
+        watching = workspace and workspace.did_change_watched_files
+        if watching and watching.dynamic_registration:
             watchers = [types.FileSystemWatcher(f"**/{pattern}") for pattern in _WATCHED]
             options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
             registration = types.Registration("opgen-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)

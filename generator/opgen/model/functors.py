@@ -198,7 +198,7 @@ class Functor:
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         own["name"] = f"{self.name}_without_{'_'.join(self.optional)}"
         own["of_rows"] = tuple(operand for operand in self.of_rows if not operand.is_optional)
-        return self, Variant(**own, whole=self)
+        return self, Variant(**own, complete=self)
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -409,4 +409,4 @@ class Functor:
 class Variant(Functor):
     """An op of rows without its optional operands."""
 
-    whole: Functor
+    complete: Functor

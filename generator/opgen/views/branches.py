@@ -29,10 +29,10 @@ def _expression(method: Method, backend: Backend, call: FunctionCall, operands: 
     """A call of a branch, which may have named all `operands` together."""
     function = f"{backend.name}.{call.module}.{call.function}"
     library = [] if call.library is None else [call.library]
-    given = method.call_arguments(f"{backend.name}.") if operands is None else [f"*{operands}"]
-    if given[:1] == ["inner"] and not method.operands:
-        return f"inner.make({', '.join([function, *library, *given[1:]])})"
-    arguments = [*library, *given]
+    passed = method.call_arguments(f"{backend.name}.") if operands is None else [f"*{operands}"]
+    if passed[:1] == ["inner"] and not method.operands:
+        return f"inner.make({', '.join([function, *library, *passed[1:]])})"
+    arguments = [*library, *passed]
     # Of a method with plans, what is called, and with what, so that it can be called again with other operands.
     return ", ".join([function, *arguments]) if has_plans(method) else f"{function}({', '.join(arguments)})"
 
@@ -78,7 +78,7 @@ def branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: li
         last = _last(method, backend, lowering, operands)
         for where in conditions.of(cases, is_all=len(done) == 1):
             for call in lowering.calls[:-1]:
-                tests = [*([where] if where else []), *["not is_deterministic()"] * call.any_order]
+                tests = [*([where] if where else []), *["not is_deterministic()"] * call.nondeterministic]
                 expression = _expression(method, backend, call, operands)
                 condition, locations = " and ".join(tests), (call.location,)
                 attempts.append(View(made_from=locations, condition=condition, library=call.library, call=expression))

@@ -60,7 +60,7 @@ def call_plan(spec: Spec, method: Method, stored: list[str]) -> View:
     # What is written may be read through another operand.
     is_written = method.signature.returns == "None" and not method.holds_blocks
     shared = [f"{inner} is inner" for inner in inners[1:]] if is_written else []
-    modes = ["is_deterministic()"] * any(call.any_order for call in _calls(spec, method))
+    modes = ["is_deterministic()"] * any(call.nondeterministic for call in _calls(spec, method))
     # In the order of the operands.
     arguments = list(takewhile(lambda inner: inner not in optional, inners))
     others = inners[len(arguments) :]

@@ -81,7 +81,7 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
     every = [functor for functor in spec.every_functor if not functor.is_of_rows and not functor.is_scan]
     functors = [functor for functor in every if functor.is_gradient == are_gradients]
     ops = by_size(spec.every_functor)
-    joint = {it.name.removesuffix(JOINT): it for it in spec.every_functor if it.kind == JOINT_KIND}
+    pairs = {it.name.removesuffix(JOINT): it for it in spec.every_functor if it.kind == JOINT_KIND}
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
     gradients = {
         functor.member: _gradient(functor, derivatives(spec, functor, primitives), words, ops)
@@ -98,7 +98,7 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
             gradients=[it for it in of_complex if not _computes_as(it, gradients.get(it.member))],
             others=[],
         ),
-        joint=[_joint(functor, joint[functor.name]) for functor in functors if functor.name in joint],
+        pairs=[_pair(functor, pairs[functor.name]) for functor in functors if functor.name in pairs],
         others=[functor.member for functor in functors if not is_differentiable(spec, functor)],
         rows=[
             _row_gradient(spec, functor, words)
@@ -282,15 +282,15 @@ def _gradient(functor: Functor, gradients: Mapping[str, Node], words: Words, ops
     )
 
 
-def _joint(functor: Functor, joint: Functor) -> View:
+def _pair(functor: Functor, pair: Functor) -> View:
     """The call of the op that gives the gradients of both operands of a functor."""
-    operands = [TAKEN.get(name, name) for name in joint.operands]
-    takes = (*(name for name in operands if name != INCOMING), *joint.parameters)
-    others = [*operands[1:], *joint.parameters]
+    operands = [TAKEN.get(name, name) for name in pair.operands]
+    takes = (*(name for name in operands if name != INCOMING), *pair.parameters)
+    others = [*operands[1:], *pair.parameters]
     method = (
-        f"{operands[0]}._storage.{joint.name}"
-        if joint.is_method
-        else f"partial({operands[0]}._storage.{joint.kind}, {joint.member})"
+        f"{operands[0]}._storage.{pair.name}"
+        if pair.is_method
+        else f"partial({operands[0]}._storage.{pair.kind}, {pair.member})"
     )
     arguments = ", ".join(("g", *takes))
     return View(

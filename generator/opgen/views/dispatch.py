@@ -93,16 +93,16 @@ def _method(spec: Spec, method: Method, suffix: str, stored: list[str], label: s
     signature = method.signature
     is_own = suffix == "Storage" and not method.holds_blocks
 
-    def shown(type_text: str) -> str:
+    def annotation(type_text: str) -> str:
         return re.sub(r"\bStorage\b", "Self", type_text) if is_own else type_text
 
-    parameters = ["self", *(f"{p.name}: {shown(accepted(p.type))}" for p in signature.parameters)]
+    parameters = ["self", *(f"{p.name}: {annotation(accepted(p.type))}" for p in signature.parameters)]
     results = _RESULTS if method.custom_class is None else _RESULTS_OF_CUSTOM_OPS
     return {
         "made_from": (method.location,),
         "name": method.name,
         "parameters": ", ".join(parameters),
-        "returns": shown(signature.returns),
+        "returns": annotation(signature.returns),
         "doc": method_doc(spec, method),
         "label": label,
         "dtype": dtype,

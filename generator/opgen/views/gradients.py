@@ -32,7 +32,7 @@ def _stored(method: Method) -> list[Operand]:
     return [operand for operand in in_order(method, method.operands) if not operand.is_of_blocks]
 
 
-def _given(method: Method) -> list[Operand]:
+def _recorded_operands(method: Method) -> list[Operand]:
     """Return the operands of a recorded call: with others, other calls are recorded instead."""
     instead = {} if method.gradient is None else method.gradient.instead
     return [operand for operand in _stored(method) if operand.name not in instead]
@@ -195,7 +195,7 @@ def _kept_result(method: Method, gradient: Gradient) -> str | None:
 def _kept(method: Method, gradient: Gradient) -> dict[str, str]:
     """The operands that gradients need, where they are requested."""
     stored = {}
-    for operand in _given(method):
+    for operand in _recorded_operands(method):
         value = _variables(operand.name)[0]
         requested = [name for name, expression in gradient.functions.items() if operand.name in expression.names]
         if gradient.all is not None and operand.name in gradient.all.names:
@@ -210,7 +210,7 @@ def _recorded_parts(method: Method, stored: Mapping[str, str], arguments: list[s
     """Return the parts of a node: its inputs, and the values that its gradients need. See `Node`."""
     inputs, saved = [], []
     for index, operand in enumerate(_stored(method)):
-        node = _variables(operand.name)[1] if operand in _given(method) else "None"
+        node = _variables(operand.name)[1] if operand in _recorded_operands(method) else "None"
         if method.is_several(operand):
             inputs.append(f"*inputs_of({node}, {operand.layout})")
         else:
@@ -321,7 +321,7 @@ def _statements(spec: Spec, method: Method) -> Iterator[str]:
         yield f"if {name} is not None: {gives}{call.text}"
     if gradient is not None and gradient.missing is not None:
         yield f"if mode().records: raise GradientError({quoted(method.name)}, {quoted(gradient.missing)})"
-    stored = _given(method)
+    stored = _recorded_operands(method)
     for operand in stored:
         yield from _opening(method, operand)
     if writes(method) and _has_gradients(method):

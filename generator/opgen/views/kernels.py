@@ -193,7 +193,7 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
     first = len(inputs) + len(passes.begun)
     for each, contributions in zip(passes.passes, stages.nodes, strict=False):
         numbers = [f"numbers[{index}]" for index in range(len(each.joins))]
-        behind = first + len(each.joins)
+        next_constant = first + len(each.joins)
         views.append(
             View(
                 number=len(views),
@@ -204,14 +204,14 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
                     [name for name, join in zip(numbers, each.joins, strict=True) if join.kind == SUM],
                 ),
                 constants=statements(
-                    {f"row.known[{behind + index}]": node for index, node in enumerate(each.constants.values())},
+                    {f"row.known[{next_constant + index}]": node for index, node in enumerate(each.constants.values())},
                     are_of_elements=False,
                 )
                 if each.constants
                 else [],
             )
         )
-        first = behind + len(each.constants)
+        first = next_constant + len(each.constants)
     return View(
         made_from=(functor.location,),
         name=row_struct(functor),

@@ -17,10 +17,10 @@ from opgen.model.functors import Functor
 from opgen.model.kinds import ANY_RESULT, ENUM_KINDS, METHOD_OP, REAL_RESULT, op_class
 from opgen.model.reductions import BOUNDS, Monoid, Position
 from opgen.model.spec import Spec
-from opgen.monoids import COUNT, GIVEN, ITSELF, UNIT, given, reads_unit
+from opgen.monoids import COUNT, ITSELF, REDUCED, UNIT, inner_reduction, reads_unit
 from opgen.results import typed_result
 from opgen.rows import POSITION
-from opgen.scopes import decisive, has_complex, row_statements, scopes, with_given
+from opgen.scopes import decisive, has_complex, row_statements, scopes, with_inner_result
 from opgen.views.call_checks import dtypes_constant
 from opgen.views.composed import tensor_call
 from opgen.views.dispatch_names import op_classes
@@ -174,13 +174,13 @@ def _rows(spec: Spec, kind: FunctorKind, functor: Functor, joining: Mapping[str,
     assert reduction is not None
     if isinstance(reduction, Position):
         return f"Position(ReduceOp.{reduction.of.upper()}, np.{functor.name})"
-    own, other = scopes(spec, functor), given(kind, reduction)
+    own, other = scopes(spec, functor), inner_reduction(kind, reduction)
     identity = _identity(reduction)
     element = finish = rows_of_other = "None"
     if reduction.element is not None:
-        scope = own["element"] if other is None else with_given(own["element"], other.name)
+        scope = own["element"] if other is None else with_inner_result(own["element"], other.name)
         text = scope.expression("array", _literal("x")).float
-        element = f"lambda {', '.join(['x', *([GIVEN] if other is not None else [])])}: {text}"
+        element = f"lambda {', '.join(['x', *([REDUCED] if other is not None else [])])}: {text}"
     if reduction.finish is not None:
         text = own["finish"].expression("array", _literal("x")).float
         read = names(reduction.finish.node)

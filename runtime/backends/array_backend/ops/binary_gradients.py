@@ -10,7 +10,7 @@ from . import cast, elementwise
 from .operand import Operand
 
 
-def joint(op: BinaryGradientsOp | MethodOp, *arguments: Operand | float) -> Any:
+def binary_gradients(op: BinaryGradientsOp | MethodOp, *arguments: Operand | float) -> Any:
     """Compute the two results of `op` of every element, each rounded once; numbers are its parameters."""
     operands = [it for it in arguments if isinstance(it, Operand)]
     last, library, dtype = operands[-1], operands[-1].library, operands[-1].dtype

@@ -108,7 +108,7 @@ def _joined(
     library: Any, monoid: Monoid, columns: int, is_widened: bool, accumulating: Any, device: Any
 ) -> Callable[..., Any]:
     """The function of the elements of rows, their units and parameters, whose result is an array of a column."""
-    units = None if monoid.given is None else _joined(library, monoid.given, columns, is_widened, accumulating, device)
+    units = None if monoid.inner is None else _joined(library, monoid.inner, columns, is_widened, accumulating, device)
     element, finish, combine, identity = monoid.element, monoid.finish, monoid.combine, monoid.identity
     result = None if monoid.result is None else library.DTYPES[monoid.result.compute]
     is_accumulated = monoid.accumulate is not None and is_widened and result is None

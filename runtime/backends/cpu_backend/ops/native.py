@@ -59,13 +59,13 @@ def elementwise(
 
 
 @partial(dynamic, repeated=Repeated.ALL)
-def joint(
+def binary_gradients(
     build: ProgramBuilder,
     kernels: HostKernels,
     op: BinaryGradientsOp | MethodOp,
     *parts: Operand | float | Parameter,
 ) -> tuple[Buffer, ...] | None:
-    """As `binary_gradients.joint`; None where NumPy computes it."""
+    """As `binary_gradients.binary_gradients`; None where NumPy computes it."""
     operands = [part for part in parts if isinstance(part, Operand)]
     numbers = [part for part in parts if not isinstance(part, Operand)]
     dtype, shape = operands[-1].dtype, operands[-1].shape

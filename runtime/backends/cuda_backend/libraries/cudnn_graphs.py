@@ -175,11 +175,11 @@ def attention_gradient(library: Any, handle: Any, dtype: DType, params: Attentio
     logsumexp = graph.operand(dims, _contiguous(dims), library.data_type.FLOAT)
     gradients = graph.frontend.sdpa_backward(
         q=query, k=keys, v=values, o=result, dO=gradient, stats=logsumexp, attn_scale=of.scale,
-        use_deterministic_algorithm=not params.any_order, **_hidden(library, of),
+        use_deterministic_algorithm=not params.nondeterministic, **_hidden(library, of),
     )  # fmt: skip
     for each, form in zip(gradients, forms, strict=False):
         graph.give(each, form[0])
-    graph.propose(_REFUSED_IN_ANY_ORDER if params.any_order else _REFUSED)
+    graph.propose(_REFUSED_IN_ANY_ORDER if params.nondeterministic else _REFUSED)
     return graph.build()
 
 

@@ -163,7 +163,7 @@ class AttentionGradientParams(NamedTuple):
     attention: AttentionParams
     result: tuple[Dims, Dims]
     gradient: tuple[Dims, Dims]
-    any_order: bool
+    nondeterministic: bool
     """Whether sums may be added up in any order."""
 
 

@@ -81,7 +81,7 @@ def attention_gradient(
     of_mask: bool,
     scale: float,
     *,
-    any_order: bool = False,
+    nondeterministic: bool = False,
 ) -> tuple[Buffer, ...] | None:
     """Compute the gradients by a library; None for what that refuses, and for what is faster by kernels.
 
@@ -90,13 +90,13 @@ def attention_gradient(
     operands = query, key, value, result, gradient
     is_plain = mask is None and lengths is None and not of_mask
     # cuDNN adds up gradients of such queries in another order in each call, whatever the flags.
-    is_uneven = is_causal and query.shape[2] != key.shape[2] and not any_order
+    is_uneven = is_causal and query.shape[2] != key.shape[2] and not nondeterministic
     if not is_plain or is_uneven or not suits_libraries(operands, is_causal, scale):
         return None
     types = results.scaled_dot_product_attention_gradient(query, key, value, mask, of_mask)
     outputs = [build.output(each) for each in types if each is not None]
     own = AttentionParams(form(query), form(key), form(value), is_causal, scale)
-    params = AttentionGradientParams(own, form(result), form(gradient), any_order)
+    params = AttentionGradientParams(own, form(result), form(gradient), nondeterministic)
     fallback = partial(
         launches.scaled_dot_product_attention_gradient, x=query, keys=key, values=value, result=result,
         gradient=gradient, logsumexp=logsumexp, mask=None, lengths=None, is_causal=is_causal, of_mask=False,
@@ -125,5 +125,5 @@ def attention_gradient_in_any_order(
     """Compute the gradients by algorithms whose bits may differ from run to run."""
     operands = query, key, value, result, gradient
     return attention_gradient(
-        build, library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=True
+        build, library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, nondeterministic=True
     )

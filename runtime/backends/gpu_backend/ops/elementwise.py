@@ -206,7 +206,7 @@ def gradient(
 
 
 @dynamic
-def joint(
+def binary_gradients(
     build: ProgramBuilder, op: BinaryGradientsOp | MethodOp, first: Operand, *others: Operand | float
 ) -> tuple[Buffer, ...]:
     """The two results of `op` of every element, of a gradient among them, and of those of others; numbers are its
