@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple, Self, TypeAlias
 
 from ..base.error import InvalidArgument
@@ -129,8 +130,7 @@ class ParamsPool(_Pool):
     @property
     def numbers(self) -> tuple[int, ...]:
         """The numbers of each kind along the dims, whether the pool is adaptive, and whether averages count padding."""
-        steps = [number for numbers in self[1:6] for number in numbers]
-        return (*self.sizes, *steps, self.adaptive, self.count_include_pad)
+        return (*self.sizes, *chain.from_iterable(self[1:6]), self.adaptive, self.count_include_pad)
 
     @property
     def farthest(self) -> int:

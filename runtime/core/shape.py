@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 from typing import Final, Self
 
 from ...limits import MAX_RANK
@@ -64,13 +66,7 @@ class Shape(tuple[int, ...]):
 
     def contiguous_strides(self) -> tuple[int, ...]:
         """Return how many elements a step along each dim is in row-major order."""
-        strides = []
-        step = 1
-        for size in reversed(self):
-            strides.append(step)
-            step *= size
-        strides.reverse()
-        return tuple(strides)
+        return tuple(accumulate(self[:0:-1], mul, initial=1))[::-1] if self else ()
 
     def dim(self, op: str, dim: int, name: str = "dim") -> int:
         """Return `dim` counted from the front, where -1 is the last; `InvalidDim` if there is none."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Concatenate, Final, NamedTuple, ParamSpec, Sel
 
 from ...dtype import Array, DType
 from ..base.error import OutOfMemory
+from ..core.shape import Shape
 from ..core.tensor_type import TensorType
 from .program import (
     Allocate,
@@ -80,8 +81,8 @@ _FEW: Final = 1024
 _MOST_BYTES: Final = (1 << 63) - 1
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 _memory_of: Final = attrgetter("memory")
-# Most arguments that are no operands.
-_WITHOUT_STORAGES: Final = frozenset((bool, int, float, type(None), DType))
+# Classes of arguments that are no operands; others are added when they are met.
+_WITHOUT_STORAGES: Final[set[type]] = {Shape}
 NO_FACTS: Final = Facts("cpu", 1, 1, 0, lambda _: False)
 """The facts of a device that ops need to know nothing of."""
 
@@ -111,7 +112,7 @@ class ProgramBuilder:
     def empty(self, dtype: DType, length: Number) -> Buffer:
         """A new buffer, not initialised."""
         itemsize = dtype.itemsize
-        nbytes = length * itemsize if isinstance(length, int) else computed(mul, length, itemsize)
+        nbytes = length * itemsize if type(length) is int else computed(mul, length, itemsize)
         return Buffer(dtype, length, self.allocate(nbytes))
 
     @overload
@@ -126,7 +127,7 @@ class ProgramBuilder:
 
     def allocate(self, nbytes: Number) -> Memory:
         """New memory, not initialised. Raises OutOfMemory for more bytes than an address counts."""
-        if isinstance(nbytes, int) and nbytes > _MOST_BYTES:
+        if type(nbytes) is int and nbytes > _MOST_BYTES:
             raise OutOfMemory(self.facts.label, nbytes)
         memory = Memory(nbytes)
         self._allocated.append(memory)
@@ -270,7 +271,8 @@ def lifetimes(
     scratch = every.difference(map(_memory_of, results))
     if not scratch:
         # Most often. All results exist at the end, whenever they are allocated.
-        return (*[_new(Allocate, (it,)) for it in allocated], *steps), ((),) * (len(allocated) + len(steps))
+        ordered = [*[_new(Allocate, (it,)) for it in allocated], *steps]
+        return tuple(ordered), ((),) * len(ordered)
     first: dict[Memory, int] = {}
     last: dict[Memory, int] = {}
     for number, step in enumerate(steps):
@@ -285,7 +287,7 @@ def lifetimes(
     for memory in (*allocated, *returned):
         if memory in last and memory in scratch:
             ends[last[memory]].append(memory)
-    ordered: list[Step] = []
+    ordered = []
     released: list[tuple[Memory, ...]] = []
     for begun, step, ended in zip(begins, steps, ends, strict=False):
         ordered += *begun, step
@@ -375,7 +377,8 @@ class OpCall:
         operands: list[Any] = []
         first_number = len(parts) - numbers
         for position, part in enumerate(arguments[:first_number]):
-            if type(part) in _WITHOUT_STORAGES:
+            kind = type(part)
+            if kind in _WITHOUT_STORAGES:
                 continue
             is_tuple = isinstance(part, tuple)
             operand = part[0] if is_tuple and part else part
@@ -384,9 +387,11 @@ class OpCall:
                 # Keys contain whether operands are one storage only where that matters.
                 if operand in operands:
                     buffer.memory.owner = operands.index(operand)
-                parts[position] = _new(type(part), (buffer, *part[1:])) if is_tuple else buffer
+                parts[position] = _new(kind, (buffer, *part[1:])) if is_tuple else buffer
                 program_arguments.append(buffer)
                 operands.append(operand)
+            elif not is_tuple:
+                _WITHOUT_STORAGES.add(kind)
         if numbers:
             parameters = [Parameter(position) for position in range(len(operands), len(operands) + numbers)]
             parts[first_number:] = parameters

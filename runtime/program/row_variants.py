@@ -18,7 +18,9 @@ def variant_for(
     What follows the operands stays behind them.
     """
     facts = ROWS[op]
+    if not facts.variant:
+        return op, operands
     optional = [place for place, number in enumerate(facts.absent) if number is not None]
-    if not facts.variant or not all(is_absent(operands[place]) for place in optional):
+    if not all(is_absent(operands[place]) for place in optional):
         return op, operands
     return facts.variant, [operand for place, operand in enumerate(operands) if place not in optional]

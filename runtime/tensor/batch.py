@@ -164,8 +164,10 @@ def new_like(storage: Any, shape: Sequence[int], make: Callable[[Shape], Storage
 def copy_per_example(tensor: Any, *others: Any) -> Any:
     """A copy of a tensor, which is another one for each example that any of the others stands for."""
     copy = tensor.copy()
+    if not live_batches:
+        return copy
     for other in others:
-        if live_batches and not {*levels_of(other._storage)} <= {*levels_of(copy._storage)}:
+        if not {*levels_of(other._storage)} <= {*levels_of(copy._storage)}:
             # An op of both stands for the examples of both.
             number = other._new_full((), 0, tensor.dtype)
             copy = other._new_full((), 1, DType.BOOL).where(copy, number)

@@ -9,7 +9,6 @@ from opgen.matrix import op_reason
 from opgen.model.methods import Method
 from opgen.model.spec import Spec
 from opgen.names import Names
-from opgen.signature import OPTIONAL
 from opgen.views.call_plans import has_plans
 from opgen.views.python import quoted, tuple_text
 
@@ -71,6 +70,7 @@ def coercions(method: Method) -> Iterable[str]:
 def refusals(method: Method) -> Iterable[str]:
     """The statements that refuse what is of a wrong class: no call that has a plan needs them."""
     label = op_label(method)
+    layouts = []
     # The op goes first: errors of the others name it.
     for name in sorted(method.signature.arguments, key=lambda name: name != "op"):
         conversion = coercion(method.signature.type_of(name))
@@ -79,13 +79,21 @@ def refusals(method: Method) -> Iterable[str]:
             continue
         if conversion.converter is None and conversion.kind not in (None, "Shape"):
             op = quoted(method.name) if name == "op" else label
-            classes = f"{_class_of(conversion)}{OPTIONAL * conversion.is_optional}"
-            yield f"require_instance({op}, {quoted(name)}, {name}, {classes}, {quoted(conversion.kind or '')})"
+            classes, kind = _class_of(conversion), conversion.kind or ""
+            condition = f"if {name} is not None: " if conversion.is_optional else ""
+            text = f"{condition}require_instance({op}, {quoted(name)}, {name}, {classes}, {quoted(kind)})"
+            if kind == "Layout" and has_plans(method):
+                layouts.append(text)
+            else:
+                yield text
         elif has_plans(method) and (
             conversion.converter == "objects" or (conversion.converter == "integer" and not conversion.is_optional)
         ):
             # See coercions.
             yield _converted(label, name, conversion)
+    if layouts:
+        # The key has the number of each: it is an error where one of them is no layout.
+        yield "if type(key) is not tuple:\n" + "\n".join(f"    {text}" for text in layouts)
     for operand in method.operands:
         if operand.layout is not None and method.is_optional(operand.name):
             names = ", ".join(map(quoted, (operand.name, operand.layout)))

@@ -51,6 +51,7 @@ def sized(device: HostDevice, program: Program) -> SizedPlans | None:
 
 
 _memory_of: Final = attrgetter("memory")
+_ALLOCATES: Final = frozenset((Allocate,))
 
 
 class _OnlyCall(NamedTuple):
@@ -66,12 +67,9 @@ class _OnlyCall(NamedTuple):
     @classmethod
     def of(cls, device: HostDevice, program: Program) -> Self | None:
         """The call of a program; None where more than the call is to be done."""
-        *others, launch = program.steps or (None,)
-        if type(launch) is not Launch:
+        steps = program.steps
+        if not steps or type(steps[-1]) is not Launch or not _ALLOCATES.issuperset(map(type, steps[:-1])):
             return None
-        for step in others:
-            if type(step) is not Allocate:
-                return None
         positions: dict[Memory, int] = {}
         parameters: list[Any] = []
         for argument in program.arguments:
@@ -79,13 +77,16 @@ class _OnlyCall(NamedTuple):
                 positions[argument.memory] = len(positions)
             elif type(argument) is not Count:
                 parameters.append(argument)
-        call = KernelCall(device, launch, positions)
-        results, scratch = program.buffers, program.released[-1]
-        outputs = [*map(_memory_of, results), *scratch]
-        if [*call.new] != outputs and (len(call.new) != len(outputs) or call.new.keys() != set(outputs)):
+        call = KernelCall(device, steps[-1], positions)
+        results, released = program.buffers, program.released[-1]
+        new, outputs = call.new, [*map(_memory_of, results), *released]
+        if ([*new] != outputs and (len(new) != len(outputs) or new.keys() != set(outputs))) or call.divided:
             return None
-        if len(scratch) > 1 or call.divided:
-            return None
+        scratch: list[Buffer] = []
+        if released:
+            if len(released) > 1:
+                return None
+            scratch = [_scratch(released[0])]
         draws: dict[Draw, None] = {}
         if call.numbers:
             draws = {number.draw: None for number in call.numbers if type(number) is DrawPart}
@@ -94,9 +95,7 @@ class _OnlyCall(NamedTuple):
         # Other numbers are computed in front of the call.
         if call.taken != parameters:
             return None
-        return cls(
-            device, call, results, [_scratch(each) for each in scratch], type(program.result) is not Buffer, draws
-        )
+        return tuple.__new__(cls, (device, call, results, scratch, type(program.result) is not Buffer, draws))
 
     def plan(self, count: int = 0) -> Plan:
         """The plan; of a dynamic program, that of calls with `count` elements."""

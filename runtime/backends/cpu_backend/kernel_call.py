@@ -31,8 +31,24 @@ BRIEF: Final = 1 << 14
 """Other threads of Python wait while a kernel works on no more elements."""
 
 
+# Makes a tuple of its fields, in half of the time of the class's own `__new__`.
+_new: Final = tuple.__new__
+
+
 class KernelCall:
     """The call of a launch: its fields that are the same in all runs, and where the others are."""
+
+    _compute: DType | None = None
+    """The compute dtype of the numbers that the call takes, if it computes their bits."""
+    _threads = 0
+    _unaliased: tuple[UnaliasedItems, ...] = ()
+    _wrong: tuple[WrongIndexItems, ...] = ()
+    _tables: tuple[Any, ...] = ()
+    _sizes: tuple[tuple[int, Size], ...] = ()
+    divided: tuple[Memory, ...] = ()
+    """Memory that the kernel uses in several fields or from an offset on, which a call can not allocate."""
+    numbers: tuple[Value, ...] = ()
+    """The numbers of a run, in the order of their fields."""
 
     def __init__(
         self, device: HostDevice, launch: Launch, positions: dict[Memory, int], stored: Collection[Memory] = ()
@@ -40,100 +56,96 @@ class KernelCall:
         """Fill in what is known. Memory is that of the storage at a position, and what is `stored` gets one."""
         self._device = device
         self._launch = launch
+        struct = launch.arguments.struct
         self._fields = fields = list(launch.arguments.fields)
-        self._threads = 0
-        self._sources: tuple[SourceItems, ...] = ()
-        self._unaliased: tuple[UnaliasedItems, ...] = ()
-        self._wrong: tuple[WrongIndexItems, ...] = ()
-        self._tables: tuple[Any, ...] = ()
-        self._number_items: tuple[NumberItems, ...] = ()
-        self._sizes: tuple[tuple[int, Size], ...] = ()
-        self.numbers: list[Value] = []
-        """The numbers of a run, in the order of their fields."""
+        self._sources: list[SourceItems] = []
+        self._number_items: list[NumberItems] = []
+        self.taken: list[Any] = []
+        """The numbers that the call takes, or their parameters."""
         self.positions = positions
         """The memory of the storages that the call takes."""
         self.new: dict[Memory, int] = {}
         """The offset in the struct of each memory that the call allocates."""
-        self.divided: list[Memory] = []
-        """Memory that the kernel uses in several fields or from an offset on, which a call can not allocate."""
-        kernels = device.kernels
-        assert kernels is not None, "the kernels are there"
-        new, offsets = self.new, launch.arguments.struct.offsets
-        for number, value in launch.arguments.struct.values(fields):
+        new, offsets, sources = self.new, struct.offsets, self._sources
+        for number, value in struct.values(fields):
             # Patterns of classes would take longer.
             kind = type(value)
             if kind is int:
                 continue
             fields[number], offset = 0, offsets[number]
-            if kind is Address or kind is Snapshot:
+            if kind is Threads:
+                self._threads = offset
+                fields[number] = 1
+            elif kind is Address or kind is Snapshot:
                 memory = value.memory
+                if memory in stored and memory not in positions:
+                    positions[memory] = len(positions)
                 position = positions.get(memory)
-                if position is None and stored and memory in stored:
-                    position = positions[memory] = len(positions)
                 if position is not None:
                     if kind is Snapshot:
-                        self._unaliased += (_unaliased(value, len(self._sources), positions),)
-                    self._sources += (SourceItems(offset, value.offset, position),)
+                        self._unaliased += (_unaliased(value, len(sources), positions),)
+                    sources.append(_new(SourceItems, (offset, value.offset, position)))
                 elif type(memory) is Constant:
                     self._tables += (memory.array,)
                     fields[number] = address_of_array(memory.array) + value.offset
                 else:
                     if value.offset or memory in new:
-                        self.divided.append(memory)
+                        self.divided += (memory,)
                     new[memory] = offset
-            elif kind is Threads:
-                self._threads = offset
-                fields[number] = 1
             elif kind is Function:
-                fields[number] = kernels.address(value.family, value.name)
+                fields[number] = device.kernels.address(value.family, value.name)
             elif kind is Size:
                 self._sizes += ((number, value),)
             elif kind is IndexRecord:
                 self._wrong += (WrongIndexItems(offset, value.fail),)
             else:
-                self._number_items += (NumberItems(offset),)
-                self.numbers.append(value)
-        self._compute, self.taken = _as_taken(self.numbers) if self.numbers else (None, [])
-        """The compute dtype of the numbers that the call takes, and these."""
+                self._number_items.append(NumberItems(offset))
+                self.numbers += (value,)
+        if self.numbers:
+            self._compute, self.taken = _as_taken(self.numbers)
 
     def plan(self, results: Sequence[Buffer], scratch: Sequence[Buffer], makes_tuple: bool, count: int = 0) -> Plan:
         """The function that makes the call and returns storages of results.
 
         In a dynamic program, it is that of calls with `count` elements.
         """
-        kernels, launch, fields, compute = self._device.kernels, self._launch, [*self._fields], self._compute
-        assert kernels is not None, "the kernels are there"
-        for number, size in self._sizes:
-            fields[number] = size.at(count)
+        kernels, launch, fields, compute = self._device.kernels, self._launch, self._fields, self._compute
+        if self._sizes:
+            fields = [*fields]
+            for number, size in self._sizes:
+                fields[number] = size.at(count)
         # The call converts these itself, and others by `bits_of`.
         is_own = compute is not None and compute.is_float and compute.compute is compute
         items = tuple([self._items(each, count) for each in results])
+        work = sized_number(launch.work, count)
         plan: Plan = kernels.call(CallItems(
             shared=kernels.shared, kernel=kernels.address(launch.family, launch.kernel),
             arguments=launch.arguments.struct.pack(*fields), threads_field_offset=self._threads,
-            is_brief=max([sized_number(launch.work, count), *[each.length for each in items]]) <= BRIEF,
+            is_brief=work <= BRIEF and (not items or max([each.length for each in items]) <= BRIEF),
             makes_tuple=makes_tuple, device=self._device, compute=compute,
             compute_bytes=compute.itemsize if is_own and compute is not None else 0,
             results=items, scratch=tuple([self._items(each, count) for each in scratch]) if scratch else (),
-            sources=self._sources, unaliased=self._unaliased, stored=len(self.positions),
-            numbers=self._number_items, wrong=self._wrong, keep_alive=self._tables,
+            sources=tuple(self._sources), unaliased=self._unaliased, stored=len(self.positions),
+            numbers=tuple(self._number_items), wrong=self._wrong, keep_alive=self._tables,
         ))  # fmt: skip
         return plan
 
     def _items(self, buffer: Buffer, count: int) -> ResultItems:
         dtype, length = buffer.dtype, sized_number(buffer.count, count)
-        return ResultItems(self.new[buffer.memory], length * dtype.itemsize, length, dtype, kind_of(dtype, length))
+        return _new(
+            ResultItems, (self.new[buffer.memory], length * dtype.itemsize, length, dtype, kind_of(dtype, length))
+        )
 
 
-def _as_taken(numbers: list[Any]) -> tuple[DType | None, list[Any]]:
+def _as_taken(numbers: Sequence[Any]) -> tuple[DType | None, list[Any]]:
     """The compute dtype of numbers, and their parameters; None and the numbers where a call takes bits."""
     dtype = None
     for number in numbers:
         if not isinstance(number, Scalar) or number.function is not bits_of:
-            return None, numbers
+            return None, [*numbers]
         (own,) = number.constants
         if dtype is not None and own is not dtype:
-            return None, numbers
+            return None, [*numbers]
         dtype = own
     return dtype, [number.source for number in numbers]
 

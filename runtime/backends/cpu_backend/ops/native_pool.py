@@ -10,7 +10,8 @@ from ....program.values import Operand
 
 def strides_of(x: Operand) -> tuple[int, ...]:
     """The strides of volumes (b, c, d, h, w)."""
-    return x.as_rank(5).strides
+    strides = x.layout.strides
+    return *strides[:2], *(0,) * (5 - len(strides)), *strides[2:]
 
 
 def fields(params: ParamsPool) -> host_arguments.Pool:

@@ -40,16 +40,19 @@ def reduce(
     dtype, count = x.dtype, x.layout.elem_count
     if count == 0 or not dims or not kernels.has("fold", f"{op.value}_{dtype.value}_rows"):
         return None
-    order = [*(dim for dim in range(len(x.shape)) if dim not in dims), *sorted(dims)]
-    shape, strides = x.shape, x.strides
-    x = x.as_strided([shape[dim] for dim in order], [strides[dim] for dim in order])
-    rank = len(order) - len(dims)
-    rows = _rows(x, rank)
+    length = prod([x.layout.shape[dim] for dim in dims])
+    outputs = count // length
+    rows = _contiguous_rows(x, dims, length, outputs) if x.layout.is_contiguous else None
     if rows is None:
-        x = copied(build, x)
+        order = [*(dim for dim in range(len(x.shape)) if dim not in dims), *sorted(dims)]
+        shape, strides = x.shape, x.strides
+        x = x.as_strided([shape[dim] for dim in order], [strides[dim] for dim in order])
+        rank = len(order) - len(dims)
         rows = _rows(x, rank)
-        assert rows is not None, "a copy is dense"
-    length, outputs = prod(x.shape[rank:]), prod(x.shape[:rank])
+        if rows is None:
+            x = copied(build, x)
+            rows = _rows(x, rank)
+            assert rows is not None, "a copy is dense"
     if rows.inner == 0:
         parts, pack = -(-length // FOLD_LENGTH), host_arguments.fold_rows
     else:
@@ -81,6 +84,19 @@ class _Rows(NamedTuple):
     outer: tuple[int, int, int]
     # The columns side by side; 0 where the elements of a row are.
     inner: int
+
+
+def _contiguous_rows(x: Operand, dims: tuple[int, ...], length: int, outputs: int) -> _Rows | None:
+    """As `_rows` of contiguous elements, most of which are reduced along the last dims or the first ones; else None."""
+    rank = len(x.layout.shape)
+    first, last = min(dims), max(dims)
+    if last - first >= len(dims):
+        return None
+    if last == rank - 1:
+        return _Rows((0, 0, 0), (outputs, 0, length * x.itemsize) if outputs > 1 else (1, 0, 0), 0)
+    if first == 0 and length > 1 and outputs > 1:
+        return _Rows((length, 0, outputs * x.itemsize), (1, 0, 0), outputs)
+    return None
 
 
 def _rows(x: Operand, rank: int) -> _Rows | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from .....dtype import DType
 from .....kernels import host_arguments
@@ -42,12 +42,10 @@ _NO_NUMBERS: Final = {
 }  # fmt: skip
 
 
-class _Strides(NamedTuple):
-    """The strides of an operand whose dims before and after the row's are each collapsed to one."""
-
-    outer: int
-    length: int
-    inner: int
+_InRows: TypeAlias = tuple[Pointer, int, int, int]
+"""The address of an operand, and its strides: along the dims before the row's as one, the row, and the dims after."""
+_ABSENT: Final[tuple[_InRows, ...]] = ((NULL, 0, 0, 0),) * _OPERANDS
+_ZEROS: Final = (0,) * max(_RESULTS, _PARAMETERS)
 
 
 def row(
@@ -143,7 +141,7 @@ def along(
     """
     x, facts = operands[0], kernel.facts
     assert x is not None
-    count, compute, length = x.layout.elem_count, x.dtype.compute, x.shape[dim]
+    count, length = x.layout.elem_count, x.layout.shape[dim]
     residual = operands[-1] if facts.adds_residual else None
     elements = [build.empty(x.dtype, count) for _ in range(facts.results)]
     sums = [build.empty(x.dtype, count) for _ in (residual,) if residual is not None]
@@ -153,9 +151,10 @@ def along(
     # As many parts as threads may share, whatever their number.
     rows = count // length
     together = _up_to_group(max(-(-rows // _MAX_PARTS), _PART_LENGTH // length + 1))
-    has_totals = any(requested)
-    nbytes = -(-rows // together) * facts.totals * _up_to_group(length) * compute.itemsize
-    scratch = build.allocate(nbytes) if has_totals else None
+    scratch = None
+    if True in requested:
+        nbytes = -(-rows // together) * facts.totals * _up_to_group(length) * x.dtype.compute.itemsize
+        scratch = build.allocate(nbytes)
     if residual is not None:
         operands = [contiguous(build, x), *operands[1:-1], contiguous(build, residual)]
     outputs = (*elements, *totals, *sums)
@@ -175,41 +174,43 @@ def _launch(
     """Launch a kernel of rows along a dim; `others` are the fields that not all ops have."""
     x = operands[0]
     assert x is not None
-    shape, inner = x.shape, math.prod(x.shape[dim + 1 :])
-    addresses, strides = zip(*[_in_rows(build, each, shape, dim) for each in operands], strict=True)
-    outer_strides, length_strides, inner_strides = zip(*strides, strict=True)
+    layout = x.layout
+    shape, inner = layout.shape, math.prod(layout.shape[dim + 1 :])
+    in_rows = [*[_in_rows(build, each, shape, dim, inner) for each in operands], *_ABSENT[len(operands) :]]
+    addresses, outer_strides, length_strides, inner_strides = zip(*in_rows, strict=True)
+    bits = [number_bits(number, x.dtype.compute) for number in parameters]
     packed = host_arguments.row_formula(
-        results=filled([address_of(output) for output in outputs], _RESULTS, NULL),
-        operands=filled(addresses, _OPERANDS, NULL), run_parts=RUN_PARTS,
-        parameters=filled([number_bits(number, x.dtype.compute) for number in parameters], _PARAMETERS, 0),
-        rows=math.prod(shape[:dim]) * inner, length=shape[dim], inner=inner,
-        outer_strides=filled(outer_strides, _OPERANDS, 0), length_strides=filled(length_strides, _OPERANDS, 0),
-        inner_strides=filled(inner_strides, _OPERANDS, 0), threads=THREADS, **{**_NO_NUMBERS, **others},
+        results=(*map(address_of, outputs), *_ZEROS[len(outputs) : _RESULTS]), operands=addresses, run_parts=RUN_PARTS,
+        parameters=(*bits, *_ZEROS[len(bits) : _PARAMETERS]), rows=math.prod(shape[:dim]) * inner, length=shape[dim],
+        inner=inner, outer_strides=outer_strides, length_strides=length_strides, inner_strides=inner_strides,
+        threads=THREADS, **{**_NO_NUMBERS, **others},
     )  # fmt: skip
-    build.launch(kernel.family, kernel.name, 1, packed, work=x.layout.elem_count)
+    build.launch(kernel.family, kernel.name, 1, packed, work=layout.elem_count)
 
 
 def _up_to_group(count: int) -> int:
     return -(-count // _GROUP) * _GROUP
 
 
-def _in_rows(build: ProgramBuilder, x: Operand | None, shape: Shape, dim: int) -> tuple[Pointer, _Strides]:
-    """The address and the strides of an operand, which may be left out, or be a vector along the dim.
+def _in_rows(build: ProgramBuilder, x: Operand | None, shape: Shape, dim: int, step: int) -> _InRows:
+    """Return how kernels read an operand, which may be left out, or be a vector along the dim.
 
-    It is copied where the dims before or after the dim do not collapse.
+    `step` is the stride of the dim where elements are contiguous. The operand is copied where the dims before or after
+    the dim do not collapse.
     """
     if x is None:
-        return NULL, _Strides(0, 0, 0)
-    if len(x.shape) != len(shape):
-        return x.address, _Strides(0, x.strides[0], 0)
-    if not x.layout.is_contiguous:
-        outer = _collapsed(shape[:dim], x.strides[:dim])
-        inner = _collapsed(shape[dim + 1 :], x.strides[dim + 1 :])
+        return NULL, 0, 0, 0
+    layout = x.layout
+    strides = layout.strides
+    if len(strides) != len(shape):
+        return x.address, 0, strides[0], 0
+    if not layout.is_contiguous:
+        outer = _collapsed(shape[:dim], strides[:dim])
+        inner = _collapsed(shape[dim + 1 :], strides[dim + 1 :])
         if outer is not None and inner is not None:
-            return x.address, _Strides(outer, x.strides[dim], inner)
+            return x.address, outer, strides[dim], inner
         x = copied(build, x)
-    step = math.prod(shape[dim + 1 :])
-    return x.address, _Strides(step * shape[dim], step, 1)
+    return x.address, step * shape[dim], step, 1
 
 
 def _collapsed(shape: Sequence[int], strides: Sequence[int]) -> int | None:

@@ -64,15 +64,17 @@ def divisor(size: int) -> tuple[int, int]:
     return (1 << 32) * ((1 << shift) - size) // size + 1, shift
 
 
-def packed_dims(dims: Dims, strides: Sequence[Dims]) -> Geometry:
+def packed_dims(dims: Dims, strides: Sequence[Dims], absent: int = 0) -> Geometry:
     """The fields rank, dims, multipliers, shifts and strides, innermost first and filled up to the most dims.
 
-    No dims are one element.
+    No dims are one element. So many operands more are `absent`.
     """
     padding = (0,) * (MAX_RANK - len(dims))
     steps: Dims = ()
     for operand in strides:
         steps += operand[::-1] + padding
+    if absent:
+        steps += (0,) * (absent * MAX_RANK)
     if not dims:
         return Geometry((0, 1, *padding[1:], 1, *padding[1:], 0, *padding[1:], *steps))
     inner = dims[::-1]

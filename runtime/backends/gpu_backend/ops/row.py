@@ -190,17 +190,18 @@ def typed_along(
     """Compute a formula with operands, results and totals of any dtypes; rows are reduced as those of `dtype` are."""
     x, facts = operands[0], formula.facts
     assert x is not None
-    shape, count = x.shape, x.layout.elem_count
+    shape, count = x.layout.shape, x.layout.elem_count
     of_rows = formula.are_of_rows
-    dtypes = results[facts.results :] or [dtype] * facts.totals
     outputs = [
         build.empty(result, count // shape[dim] if is_of_rows and count else count)
         for result, is_of_rows in zip(results, of_rows, strict=False)
     ]
     sums = [build.empty(dtype, count) for _ in range(facts.adds_residual) if operands[-1] is not None]
-    totals = [
-        build.empty(total, shape[dim]) if is_wanted else None for total, is_wanted in zip(dtypes, wanted, strict=False)
-    ]
+    totals: list[Buffer | None] = []
+    if facts.totals:
+        dtypes = results[facts.results :] or [dtype] * facts.totals
+        wanted_dtypes = zip(dtypes, wanted, strict=False)
+        totals = [build.empty(total, shape[dim]) if is_wanted else None for total, is_wanted in wanted_dtypes]
     if count == 0:
         zeros = [total for total in totals if total is not None]
         for total in zeros:
@@ -208,7 +209,6 @@ def typed_along(
         return (*outputs, *zeros, *sums)
     kernels = RowKernels(formula, structs, dtype, parameters)
     length, inner = shape[dim], math.prod(shape[dim + 1 :])
-    is_along_any_dim = not facts.last_dim and not facts.totals and not facts.has_index
     if inner == 1:
         if dim + 1 < len(shape):
             operands = [
@@ -216,7 +216,7 @@ def typed_along(
             ]
         _along_rows(build, kernels, operands, RowOutputs(outputs, totals, sums), numbers)
     elif (
-        is_along_any_dim
+        not (facts.last_dim or facts.totals or facts.has_index)
         and inner * dtype.itemsize >= _MIN_INNER_BYTES
         and length <= _MAX_COLUMN
         and count // length < LIMIT
@@ -259,7 +259,7 @@ def _along_rows(
     formula, structs, dtype, parameters = kernels
     x, facts = operands[0], formula.facts
     assert x is not None
-    length = x.shape[-1]
+    length = x.layout.shape[-1]
     if length > _MAX_LENGTH:
         raise InvalidArgument(
             formula.op, f"a row has at most {_MAX_LENGTH} elements, not {length}; cut it into several"
@@ -269,9 +269,9 @@ def _along_rows(
     )
     operands, launches = rows.operands, rows.launches
     totals = RowTotals.of(build, kernels, length, launches) if any(outputs.totals) else None
+    itemsize, stages = dtype.compute.itemsize, facts.stages
     for number, launch in enumerate(launches):
-        is_split = launch.splits > 1 and facts.stages > 0
-        itemsize = dtype.compute.itemsize
+        is_split = launch.splits > 1 and stages > 0
         parts = build.allocate(launch.rows * launch.splits * facts.reduced * itemsize) if is_split else None
         sources: list[Value | int] = [
             NULL if operand is None else operand.at(offset)
@@ -283,8 +283,8 @@ def _along_rows(
             output.at(launch.first if is_of_rows else first)
             for output, is_of_rows in zip(outputs.results, of_rows, strict=False)
         ]
-        targets += [NULL] * facts.totals
-        targets += [output.at(first) for output in outputs.sums]
+        if outputs.sums:
+            targets += [*[NULL] * facts.totals, *[output.at(first) for output in outputs.sums]]
         known = build.allocate(launch.rows * facts.known * itemsize) if totals and totals.are_apart else None
         fields: dict[str, Any] = {
             "results": padded(targets, structs.results), "sources": padded(sources, structs.operands),
@@ -297,7 +297,7 @@ def _along_rows(
         if structs.has_numbers:
             fields.update(numbers.packed(launch.first) if numbers else _NO_NUMBERS)
         blocks = blocks_of(build, launch) if facts.totals else launch.blocks
-        for stage in range(facts.stages + 1) if is_split else (facts.stages,):
+        for stage in range(stages + 1) if is_split else (stages,):
             kernels.launch(build, launch.kernel, blocks, structs.rows(chunk=launch.chunk, stage=stage, **fields))
         if totals is not None and totals.are_apart:
             packed = structs.rows(chunk=totals.chunks[number], stage=0, **fields)

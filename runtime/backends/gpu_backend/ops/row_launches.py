@@ -139,7 +139,8 @@ def in_rows(
 
 def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
     """The elements in rows of aligned vectors of `unit` elements, or one number a row: copied where they are not."""
-    shape, strides = x.layout.shape, x.layout.strides
+    layout = x.layout
+    shape, strides = layout.shape, layout.strides
     if strides[-1] == 0 or shape[-1] == 1:
         return x.as_strided(shape, (*strides[:-1], 0))
     if strides[-1] == 1 and (unit == 1 or _is_aligned(x, unit)):
@@ -149,10 +150,12 @@ def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
 
 def _is_aligned(x: Operand, unit: int) -> bool:
     """Whether each row begins with an aligned vector."""
-    shape, strides, start = x.layout.shape, x.layout.strides, x.layout.start_offset
-    itemsize = x.storage.dtype.itemsize
+    layout, itemsize = x.layout, x.storage.dtype.itemsize
+    shape, strides, start = layout.shape, layout.strides, layout.start_offset
     if (x.storage.memory.skew + start * itemsize) % min(unit * itemsize, ACCESS_BYTES):
         return False
+    if not any(strides[:-1]) or x.layout.is_contiguous:
+        return True
     return not any(size > 1 and step % unit for size, step in zip(shape, strides[:-1], strict=False))
 
 
@@ -175,9 +178,9 @@ def _launches(
     has_results: bool,
 ) -> tuple[RowLaunch, ...]:
     """Return launches over operands of these strides; their struct has the capacity `most`."""
-    *outer, length = shape
-    dims, strides = merged(tuple(outer), strides)
-    padding = ((0,) * len(dims),) * (most - len(strides))
+    dims, length = shape[:-1], shape[-1]
+    if len(dims) != 1 or dims[0] == 1:
+        dims, strides = merged(dims, strides)
     is_vector = unit * itemsize == ACCESS_BYTES
     access = "vector" if is_vector else _word(itemsize)
     count = unit if is_vector else max(_WORD_BYTES // itemsize, 1)
@@ -196,7 +199,7 @@ def _launches(
             else _parts(rows, vectors, itemsize * count, multiprocessors)
         )
         kernel = f"{access}{in_registers}" if subgroup_size else f"{access}_long"
-        geometry = packed_dims(piece.dims, (*strides, *padding))
+        geometry = packed_dims(piece.dims, strides, most - len(strides))
         launches.append(RowLaunch(piece.first, piece.offsets, kernel, rows, subgroup_size, splits, chunk, geometry))
     return tuple(launches)
 
