@@ -1,1 +1,1 @@
-"""What tallow is besides what the spec says: written by hand, and mounted in the package as `tallow.runtime`."""
+"""The hand-written part of tallow, which does not depend on the spec; mounted in the package as `tallow.runtime`."""

@@ -42,7 +42,7 @@ _MAX_NUMBERS: Final = 256
 class Part(NamedTuple):
     """Elements that a device reads: `read_into(target, begin)` fills `target` with their bytes from `begin` on.
 
-    Several threads may call it at once.
+    Threads may call it at once.
     """
 
     dtype: DType
@@ -86,7 +86,7 @@ class BackendStorage(GivenStorage, Unpicklable):
 
 
 class BackendBlocks(GivenStorage, Unpicklable):
-    """Weights quantized in blocks of GGML's formats, on a device of one backend: `length` of them."""
+    """Block-quantized weights in one of GGML's formats, on a device of one backend: `length` of them."""
 
     _copy_advice = "copy or pickle the QStorage that has it"
 
@@ -172,7 +172,7 @@ class BackendGraph:
 
 
 class BackendReplay(Protocol):
-    """Calls made inside of a `with` block, which can be repeated if the block is `complete`."""
+    """A recording of the calls in a `with` block, which can be repeated if the block is `complete`."""
 
     complete: bool
 
@@ -196,8 +196,8 @@ class BackendDevice(Planner):
     """Storages of numbers that tensors met."""
     has_fused_kernels: ClassVar[bool] = False
     """Whether a fused function takes less time than its ops, so that gradients may compute them again."""
-    joined_rows: ClassVar[int] = 0
-    """Up to this many rows of x, a product with block-quantized weights saves a launch if it quantizes them itself."""
+    fused_rows: ClassVar[int] = 0
+    """Up to this many activation rows, a product with block-quantized weights saves a launch if it quantizes them."""
     prompt_piece: ClassVar[int] = 512
     """How many tokens of a prompt a model reads at once: enough to keep the device busy."""
 

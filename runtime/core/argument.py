@@ -86,7 +86,7 @@ def both_or_neither(op: str, name: str, layout_name: str, storage: object, layou
     """Check that there is a layout where there is an optional storage, and nowhere else."""
     if (storage is None) is not (layout is None):
         present, lacking = (name, layout_name) if layout is None else (layout_name, name)
-        raise InvalidArgument(op, f"{present} is given without {lacking}; give both or neither")
+        raise InvalidArgument(op, f"{present} is passed without {lacking}; pass both or neither")
 
 
 def integer(op: str, name: str, value: Any) -> int:

@@ -52,7 +52,7 @@ def keeps_dtype(op: str, binary: BinaryOp, dtype: DType) -> None:
     """Check that the result of an op has the dtype of its operand, so that it can be written in place."""
     result = binary.result_of(dtype)
     if result is not dtype:
-        raise InvalidArgument(op, f"it gives {result.value}, which {dtype.value} has no room for; make a new tensor")
+        raise InvalidArgument(op, f"it gives {result.value}, which {dtype.value} cannot represent; make a new tensor")
 
 
 def keeps_parts(op: str, storage: OnDevice, dtype: DType) -> None:
@@ -246,7 +246,7 @@ def scatter_shapes(op: str, layout: Layout, indexes_layout: Layout, source_layou
         raise ShapeMismatch(op, (source_layout.shape, indexes_layout.shape), reason)
     gather_shapes(op, layout, indexes_layout, dim)
     if layout.overlaps_itself:
-        raise InvalidArgument(op, "the tensor has one element in several places; call contiguous() on it first")
+        raise InvalidArgument(op, "the tensor has one element at several positions; call contiguous() on it first")
 
 
 def index_add_shapes(op: str, layout: Layout, indexes_layout: Layout, source_layout: Layout, dim: int) -> None:
@@ -321,7 +321,7 @@ def copy2d_fits(
 def integer_bounds(op: str, lo: int, up: int) -> None:
     """Check that there are i64 integers from `lo` to below `up`, at most 2**63 of them."""
     if not -(1 << 63) <= lo < up <= 1 << 63 or up - lo > 1 << 63:
-        reason = f"lo is below up, both from -2**63 to 2**63 and at most 2**63 apart, not lo {lo} and up {up}"
+        reason = f"lo is below up, both from -2**63 to 2**63 and up - lo at most 2**63, not lo {lo} and up {up}"
         raise InvalidArgument(op, reason)
 
 

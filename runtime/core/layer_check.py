@@ -223,7 +223,7 @@ def channel_vectors(op: str, layout: Layout, dim: int, vectors: Sequence[Layout 
     for vector in vectors:
         if vector is not None and vector.shape != (layout.shape[dim],):
             reason = (
-                f"there are {layout.shape[dim]} channels along dim {dim}, for which a vector {vector.shape} is given"
+                f"there are {layout.shape[dim]} channels along dim {dim}, and a vector has the shape {vector.shape}"
             )
             raise InvalidArgument(op, f"{reason}; give a number for each")
 

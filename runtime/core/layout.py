@@ -270,7 +270,7 @@ class Layout:
         size = shape[dim]
         last = start + (length - 1) * step if length else start - 1
         if start < 0 or length < 0 or step < 1 or last >= size:
-            reason = f"{length} places from {start} in steps of {step} are not in dim {dim} of shape {shape}"
+            reason = f"{length} positions from {start} in steps of {step} are not in dim {dim} of shape {shape}"
             raise InvalidArgument("narrow", f"{reason}; {_mend_of_narrow(start, length, step, size)}")
         sizes, steps = list(shape), list(strides)
         sizes[dim] = length
@@ -310,7 +310,7 @@ class Layout:
         """Lay out the same elements, in row-major order, in another shape; None where that takes a copy."""
         target = Shape(shape)
         if target.elem_count != self.elem_count:
-            reason = f"{self.elem_count} elements do not fill {target.elem_count} places; keep their number"
+            reason = f"{self.elem_count} elements do not fill {target.elem_count} positions; keep their number"
             raise ShapeMismatch("reshape", (self.shape, target), reason)
         if self.is_contiguous:
             return Layout.contiguous(target, self.start_offset)

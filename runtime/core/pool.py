@@ -99,7 +99,7 @@ class ParamsPool(_Pool):
                 continue
             _check_padding(op, axis.window, axis.padding, axis.dilation)
             if (axis.windows - 1) * axis.stride >= axis.size + axis.padding and axis.windows:
-                raise InvalidArgument(op, f"the last of {axis.windows} windows begins behind the {axis.size} elements")
+                raise InvalidArgument(op, f"the last of {axis.windows} windows begins after the {axis.size} elements")
         return params
 
     @property

@@ -128,7 +128,7 @@ def uniform_range(lo: float, up: float, dtype: DType, op: str = "rand_uniform_f6
     if not (math.isfinite(lo) and math.isfinite(up) and lo < up):
         raise InvalidArgument(op, f"the bounds are finite and lo is below up, not lo {lo} and up {up}")
     if up - lo > (_LARGEST_F64 if dtype.itemsize == 8 else _LARGEST_F32):
-        raise InvalidArgument(op, f"up - lo is too large for {dtype.compute.value}; bring {lo} and {up} closer")
+        raise InvalidArgument(op, f"up - lo is too large for {dtype.compute.value}; move {lo} and {up} closer")
     lowest, highest = _neighbours(lo, up, dtype)
     if lowest > highest:
         raise InvalidArgument(op, f"{dtype.value} has no number from {lo} to below {up}; widen the bounds or the dtype")

@@ -31,10 +31,10 @@ def average_gradients(
     group: Group | None = None,
     bucket_bytes: int = _BUCKET,
 ) -> Gradients:
-    """The means over all ranks of the gradients of variables: `loss.backward`, and what joins the ranks meanwhile.
+    """Run `loss.backward`, and return the means over all ranks of the gradients of variables.
 
-    The gradients are reduced in buckets of `bucket_bytes`, each by one call, which begins when they are final and is
-    under way while others are computed. Buckets go from the last variable to the first, as backward does; every rank
+    The gradients are reduced in buckets of `bucket_bytes`, each by one call, which begins when they are final and runs
+    while others are computed. Buckets go from the last variable to the first, as backward does; every rank
     names the variables in one order. Of one on which the loss of a rank does not depend, that rank gives zeros.
     `create_graph` records the means as well, and waits for each. A group of one calls `loss.backward` and does no more.
 

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_backend,
         help=f"{', '.join(names)}; all of them if none is named",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON in place of text")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
 
 

@@ -30,7 +30,7 @@ class BackendReport:
     is_available: bool
     """Whether its first device can be opened."""
     findings: tuple[Finding, ...]
-    """What was checked, and the results."""
+    """The checks, with their results."""
 
     def lines(self, *, has_colours: bool = False) -> Iterator[str]:
         """Yield the name of the backend, and below it a line for each thing that was looked for."""
@@ -124,8 +124,8 @@ class DeviceClass(Protocol):
 def doctor(*backends: str) -> Report:
     """Report what every backend needs, and what is here: modules, runtimes, devices, libraries, compilers, kernels.
 
-    Opens the first device of each backend that is available, and compiles nothing. Where `backends` are given, only
-    these are looked at; InvalidArgument for a name that none has. Raises nothing else: what an attempt raised is in the
+    Opens the first device of each backend that is available, and compiles nothing. With `backends`, only
+    these are checked; InvalidArgument for a name that none has. Raises nothing else: what an attempt raised is in the
     report, as the reason why something is missing.
 
     >>> report = tl.doctor()

@@ -63,7 +63,7 @@ def _files_of_index(operation: str, path: str) -> dict[str, list[str]]:
         for tensor, file in json.loads(text, object_pairs_hook=_without_duplicates)[_WEIGHT_MAP].items():
             # Only files next to the index: an index is as little to be trusted as anything else that is downloaded.
             if not isinstance(file, str) or file != Path(file).name or "\\" in file:
-                raise ValueError(f"'{tensor}' is in {describe(file)}, which names no file beside the index")
+                raise ValueError(f"'{tensor}' is in {describe(file)}, which names no file next to the index")
             files.setdefault(str(Path(path).parent / file), []).append(tensor)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = f"path '{path}' is no index of safetensors files ({error!r}); give the files themselves"

@@ -106,9 +106,9 @@ class Node:
     call
     read of its storage, None for all of it and for an operand that was omitted. One tuple is faster than two."""
     saved: tuple[Any, ...]
-    """What the rule reads: for each operand its storage, or None if the gradients do not need its elements; then the
-    other arguments that they need. A rule that reads no elements may have these alone. Of a variable its layout, where
-    that is not row-major."""
+    """The values that the rule reads: for each operand its storage, or None if the gradients do not need its elements;
+    then the other arguments that they need. A rule that reads no elements may have these alone. Of a variable its
+    layout, where that is not row-major."""
     result: Storage | None
     """The storage that the call returned, or wrote to, if the gradients need its elements."""
     site: CallSite
@@ -171,8 +171,8 @@ class Node:
         tensor._layout = layout
         return tensor
 
-    def shown(self, gradient: Tensor) -> Tensor:
-        """The gradient of a variable that is not row-major, in its shape."""
+    def in_shape(self, gradient: Tensor) -> Tensor:
+        """Return the gradient of a variable that is not row-major in its shape."""
         layout: Layout = self.saved[0]
         order = layout.memory_order()
         return gradient.reshape([layout.shape[dim] for dim in order]).permute(inverse(order))
@@ -192,7 +192,7 @@ class Node:
                 "backward",
                 f"{self.name} at {line_of(self.site)} needs elements for its gradient that"
                 f" {line_of(site)} has overwritten;"
-                " write x = x + y in place of x += y there, or give the op a copy",
+                " write x = x + y instead of x += y there, or give the op a copy",
             )
 
 
@@ -366,7 +366,7 @@ class Parts:
 
     @property
     def total(self) -> Parts:
-        """All of them: what the rule of the call takes in place of a gradient."""
+        """All parts, which the rule of the call takes instead of a gradient."""
         return self
 
     def add(self, part: Part, _: Layout) -> None:

@@ -1,4 +1,4 @@
-"""What gradients of products take: the other factors, of complex numbers conjugated."""
+"""The operands of gradients of products: the other factors, of complex numbers conjugated."""
 
 from __future__ import annotations
 

@@ -329,7 +329,7 @@ def rope_table(g: Tensor, x: Tensor, table: Layout, positions: Tensor, interleav
     (g_first, g_second), (first, second) = (_pairs(widened(each), interleaved) for each in (g, x))
     part = g_second * first - g_first * second if is_sine else g_first * first + g_second * second
     tokens, half = part.shape[-2:]
-    # One position serves the whole batch, or each item has its own.
+    # One position serves the complete batch, or each item has its own.
     batch = positions.elem_count
     others = math.prod(part.shape[:-2]) // max(batch, 1)
     part = part.reshape(batch, others, tokens * half).sum(1).reshape(batch * tokens, half)
@@ -428,7 +428,7 @@ def _seen(device: Device, shape: Sequence[int], lengths: Tensor | None, is_causa
 
 
 def unblocked(g: Tensor, blocks: QStorage, rows: int, hidden: int) -> Tensor:
-    """That of what was multiplied with weights in blocks, which have none."""
+    """Return the gradient of the activations of a product with block-quantized weights, which have none."""
     matrix = Tensor._new(blocks.dequantize(rows * hidden), Layout.contiguous((rows, hidden)))
     return widened(g).matmul(matrix).to_dtype(g.dtype)
 

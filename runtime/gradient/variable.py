@@ -210,7 +210,7 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
 @rule
 def _argument(node: Node, g: Tensor) -> Contributions:
     """The gradient of an argument of `value_and_grad`, which was a variable while the function's were worked out."""
-    yield 0, node.shown(g) if node.saved else g.reshape(node.inputs[1].shape)
+    yield 0, node.in_shape(g) if node.saved else g.reshape(node.inputs[1].shape)
 
 
 publish(__name__.partition(".")[0], ("Var",), globals())

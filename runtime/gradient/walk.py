@@ -87,7 +87,7 @@ class Walk:
             if total is None:
                 continue
             if node.rule is None:
-                gradients[node] = self._owned(node.shown(total) if node.saved else total)
+                gradients[node] = self._owned(node.in_shape(total) if node.saved else total)
                 if node in turns:
                     watch.notify(node, gradients[node])
                 continue

@@ -47,13 +47,13 @@ from .traced_rows import (
 )
 
 _PACKAGE: Final = __name__.partition(".")[0]
-_READS: Final = ("reads elements", "use where in place of if, or compute the number before and pass it")
+_READS: Final = ("reads elements", "use where instead of if, or compute the number before and pass it")
 # Why storage methods cannot be in a kernel of elementwise ops, where there is more to say than that.
 _REASONS: Final = {
     "to_numpy": _READS,
     **dict.fromkeys(
         ("binary_assign", "assign", "const_set", "copy_strided_src", "copy2d", "scatter_set", "scatter_add"),
-        ("writes in place", "write x = x + y in place of x += y"),
+        ("writes in place", "write x = x + y instead of x += y"),
     ),
 }
 _OTHER: Final = ("is no elementwise op", "call it outside of the fused function")
@@ -394,7 +394,7 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 
 for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
-        # The gradient of a fused function is derived as a whole, not op by op.
+        # The gradient of a fused function is derived from all of it at once, not op by op.
         _is_row = _name in ROWS and not ROWS[_name].numbers
         _is_kept = _name in ELEMENTWISE_METHODS or _is_row or _name in _TRACED
         setattr(TracedStorage, _name, (_kept if _is_kept else _refused)(_name))

@@ -25,7 +25,7 @@ CHANGES_SHAPE: Final = (
 FOREIGN: Final = ("is given a tensor that is no argument of the function", "make it one")
 _OUTSIDE: Final = "reduce outside of the fused function, and pass the result"
 _SEVERAL_DIMS: Final = ("joins elements of several dims", _OUTSIDE)
-_NO_ROW: Final = ("joins elements in a way for which rows have no kernel", _OUTSIDE)
+_NO_ROW: Final = ("combines elements as no kernel of rows can", _OUTSIDE)
 _OTHER_GATHER: Final = ("chooses other elements than one float of each row", "call it outside of the fused function")
 
 

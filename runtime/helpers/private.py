@@ -18,14 +18,13 @@ _SAFELY: Final = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK
 
 
 def private_folder(folder: Path) -> Path:
-    """Make the folder, and what is missing above it, with mode 0700; return it as it is without links.
+    """Create the folder, and what is missing above it, with mode 0700; return its path without links.
 
-    Raises PermissionError where another user owns the folder or one above it, or can write there and so put others in
-    its place: all but the entries of their owners in a sticky folder such as /tmp. Raises OSError where it cannot be
-    made.
+    Raises PermissionError where another user owns the folder or one above it, or can write there and so replace it: all
+    but the entries of their owners in a sticky folder such as /tmp. Raises OSError where it cannot be created.
     """
     folder = Path(os.path.realpath(folder))
-    # From the root down, so that each is known to be private before the next one is examined.
+    # From the root down, so that each is known to be private before the next one is checked.
     for path in (*reversed(folder.parents), folder):
         try:
             status = path.lstat()

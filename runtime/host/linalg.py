@@ -1,7 +1,7 @@
 """Decompositions of matrices in host memory by NumPy's LAPACK, for all backends.
 
 All results of a matrix with a NaN or an infinity are NaN. What LAPACK does with one depends on its implementation: some
-functions drop NaN in comparisons and return finite numbers, others fail for the whole batch.
+functions drop NaN in comparisons and return finite numbers, others fail for all of the batch.
 """
 
 from __future__ import annotations

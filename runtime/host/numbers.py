@@ -56,7 +56,7 @@ def numbers(data: Sequence[complex], dtype: DType) -> Array:
         return cast.convert(values.astype(np.int64), DType.I64, dtype)
     integers = [number for number in data if isinstance(number, int | np.integer)]
     if len(integers) == len(data):
-        # They exceed i64, and NumPy may have made floats of them.
+        # They exceed i64, and NumPy may have converted them to floats.
         return cast.integers(map(int, integers), dtype)
     try:
         values = values.astype(np.float64)

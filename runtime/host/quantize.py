@@ -386,7 +386,7 @@ class _Fit(NamedTuple):
 def _refined_slope(x: Array, rounding: Rounding) -> Array:
     """Scales of groups, by which quants from -half to half - 1 come near them: make_q3_quants of ggml-quants.c.
 
-    Each quant in turn is set to the best one for the scale of the others, as often as the spec says.
+    One after another, each quant is set to the best one for the scale of the others, as often as the spec says.
     """
     half, largest = -rounding.quants[0], _largest(x, 0)[0]
     quants, products, squares = _Fit.of(x, _quotient(-half, largest), half)

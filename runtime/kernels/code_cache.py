@@ -18,20 +18,20 @@ except ImportError:  # Windows: processes may then compile one kernel twice, and
 
 Loaded = TypeVar("Loaded")
 
-# An entry is this mark, the key of what the code object was made of, a checksum of the code object, and that itself.
+# An entry is this mark, the key of the code object's sources, a checksum of the code object, and that itself.
 _MARK: Final = b"tallow code 2\n"
 _CODE: Final = len(_MARK) + 2 * 32
 
-_HOMELESS: Final = "nobody knows the home of this user"
+_HOMELESS: Final = "this user has no home folder"
 
-# The folders that a warning has told of.
-_told: Final[set[Path | None]] = set()
+# The folders of which a warning was raised.
+_warned: Final[set[Path | None]] = set()
 
 
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept: $TALLOW_CACHE, or tallow's folder in the user's cache folder.
+    """Return the folder of compiled kernels: $TALLOW_CACHE, or tallow's folder in the user's cache folder.
 
-    None where nobody knows the user's home, as in containers that run under any user's number.
+    None where the user has no home folder, as in containers that run under any user's number.
     """
     chosen = os.environ.get("TALLOW_CACHE")
     if chosen:
@@ -44,11 +44,12 @@ def cache_folder() -> Path | None:
 
 
 class CodeCache:
-    """Code objects by what they were made of. Several processes may use one folder at once.
+    """Code objects by their sources. Processes may use one folder at the same time.
 
-    Code runs with the rights of the user, so only what nobody else can have put there is read: the folder and those
-    above it belong to the user or root, and others cannot write there. A cache that cannot be used keeps nothing, of
-    which one warning tells. `refuses` says whether an error means that code is refused, which other code may not be.
+    Code runs with the rights of the user, so an entry is read only if no one else can have written it: the folder and
+    those above it belong to the user or root, and others cannot write there. A cache that cannot be used stores
+    nothing, and one warning says so. `refuses` says whether an error means that code is refused, which other code may
+    not be.
     """
 
     def __init__(self, folder: Path | None, refuses: Callable[[Exception], bool] = lambda _: False) -> None:
@@ -56,41 +57,41 @@ class CodeCache:
         self._refuses = refuses
 
     def trouble(self) -> str | None:
-        """Why nothing can be kept, and what to do; None where it can."""
+        """Return why nothing can be stored, and what to do; None where it can."""
         try:
             if self._folder is not None and os.access(private_folder(self._folder), os.W_OK | os.X_OK):
                 return None
-            return self._advice(_HOMELESS if self._folder is None else "nobody may write there")
+            return self._advice(_HOMELESS if self._folder is None else "it is not writable")
         except OSError as error:
             return self._advice(_reason(error))
 
     def find(self, made_of: Sequence[str]) -> bytes | None:
-        """The code object made of these texts if it was kept."""
+        """Return the code object of these texts if it is stored."""
         key = _key(made_of)
         folder = self._open(key)
         return None if folder is None else _read(folder / _name(key), key)
 
     def get(self, made_of: Sequence[str], compile_code: Callable[[], bytes], load: Callable[[bytes], Loaded]) -> Loaded:
-        """What `load` makes of the code object of these texts (source, flags, target, compiler version).
+        """Load the code object of these texts (source, flags, target, compiler version) by `load`.
 
         It is compiled where it is missing. An entry that is cut short, changed, of another key or of another user is
-        compiled again, and so is one whole entry that `load` refuses.
+        compiled again, and so is a complete entry that `load` refuses.
         """
         key = _key(made_of)
         folder = self._open(key)
         if folder is None:
             return load(compile_code())
         entry = folder / _name(key)
-        kept = _read(entry, key)
-        if kept is not None:
+        stored = _read(entry, key)
+        if stored is not None:
             try:
-                return load(kept)
+                return load(stored)
             except Exception as error:
                 if not self._refuses(error):
                     raise
         with self._alone(folder):
             code = _read(entry, key)
-            if code is None or code == kept:
+            if code is None or code == stored:
                 with suppress(OSError):
                     entry.unlink(missing_ok=True)
                 code = compile_code()
@@ -98,7 +99,7 @@ class CodeCache:
         return load(code)
 
     def put(self, made_of: Sequence[str], code: bytes) -> None:
-        """Keep an entry in the place of one that may be there."""
+        """Store an entry, which replaces one that is there."""
         key = _key(made_of)
         folder = self._open(key)
         if folder is not None:
@@ -123,12 +124,12 @@ class CodeCache:
     def _open(self, key: bytes) -> Path | None:
         """The folder of an entry; None where there is none that only the user can write to."""
         if self._folder is None:
-            self._tell(_HOMELESS)
+            self._warn(_HOMELESS)
             return None
         try:
             return private_folder(self._folder / key.hex()[:2])
         except OSError as error:
-            self._tell(_reason(error))
+            self._warn(_reason(error))
             return None
 
     def _write(self, entry: Path, content: bytes) -> None:
@@ -136,7 +137,7 @@ class CodeCache:
             with replacing(entry, 0o600) as stream:
                 stream.write(content)
         except OSError as error:
-            self._tell(f"{entry.parent}: {error.strerror}")
+            self._warn(f"{entry.parent}: {error.strerror}")
 
     @contextmanager
     def _alone(self, folder: Path) -> Iterator[None]:
@@ -145,7 +146,7 @@ class CodeCache:
             try:
                 lock = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
             except OSError as error:
-                self._tell(_reason(error))
+                self._warn(_reason(error))
             else:
                 opened.callback(os.close, lock)
                 if fcntl is not None:
@@ -153,15 +154,15 @@ class CodeCache:
                         fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _tell(self, reason: str) -> None:
-        if self._folder not in _told:
-            _told.add(self._folder)
+    def _warn(self, reason: str) -> None:
+        if self._folder not in _warned:
+            _warned.add(self._folder)
             warnings.warn(self._advice(reason), RuntimeWarning, stacklevel=2)
 
     def _advice(self, reason: str) -> str:
-        place = "" if self._folder is None else f" in {self._folder}"
-        mend = "mend that, or set TALLOW_CACHE to a folder of your own"
-        return f"compiled kernels are not kept{place}: {reason}; {mend}"
+        where = "" if self._folder is None else f" in {self._folder}"
+        fix = "fix that, or set TALLOW_CACHE to a folder of your own"
+        return f"compiled kernels are not stored{where}: {reason}; {fix}"
 
 
 def _key(made_of: Sequence[str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Code objects that `opgen compile` made of the package's kernels."""
+"""Code objects that `opgen compile` builds from the package's kernels."""
 
 import re
 import sys
@@ -34,7 +34,7 @@ class Checksums(dict[str, str]):
 
 
 def current(path: Path, checksums: Checksums | None = None) -> bytes | None:
-    """A code object that is whole and was made of the sources that are there, as the record beside it says, else None.
+    """Return a code object if it is complete and, by the record next to it, built from the present sources, else None.
 
     Kernels of older sources may take other structs. Code objects that include the same headers share `checksums`.
     """
@@ -52,14 +52,14 @@ def current(path: Path, checksums: Checksums | None = None) -> bytes | None:
 
 def sources(name: str) -> dict[str, str]:
     """The texts of a source and of every header that it includes, by name. OSError where one is missing."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     waiting = [name]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found[name] = source(name).read_text(encoding="utf-8")
-            waiting.extend(_included(found[name]))
-    return found
+        if name not in texts:
+            texts[name] = source(name).read_text(encoding="utf-8")
+            waiting.extend(_included(texts[name]))
+    return texts
 
 
 def _included(text: str) -> Iterable[str]:

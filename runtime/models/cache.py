@@ -56,7 +56,7 @@ class KVCache:
     def require_room(self, count: int) -> None:
         """Raise InvalidArgument if `count` more tokens do not fit."""
         if self.length + count > self.max_seq_len:
-            reason = f"there is room for {self.max_seq_len} tokens, {self.length} are there, and {count} more come"
+            reason = f"the cache holds {self.max_seq_len} tokens, {self.length} are there, and {count} more come"
             raise InvalidArgument("KVCache", f"{reason}; reset it, or make it with a larger max_seq_len")
 
     def positions(self, count: int) -> Tensor:

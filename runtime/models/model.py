@@ -206,7 +206,7 @@ class ModelRuntime:
         return logits
 
     def _capture(self) -> None:
-        """Capture the step that was just made; the device may still run it."""
+        """Capture the last step; the device may still run it."""
         try:
             graph = Graph(self.plan.device)
         except UnsupportedDevice:
@@ -232,7 +232,7 @@ class ModelRuntime:
             fix = (
                 f", or give max_seq_len up to {context}" if most < context else ", or take a model of a longer context"
             )
-            reason = f"the prompt has {count} tokens{others}, and there is room for {most}; shorten it{fix}"
+            reason = f"the prompt has {count} tokens{others}, and the cache holds {most}; shorten it{fix}"
             raise InvalidArgument("ModelRuntime.prefill", reason)
 
     def _checked(self, operation: str, tokens: Sequence[int]) -> tuple[int, ...]:

@@ -245,7 +245,7 @@ class ExecutionPlan:
         vector = self._vectors.get(name)
         if vector is None:
             loaded = self._load(self._part(name, self._names[name]))
-            assert isinstance(loaded, Tensor), "matrices alone stay in blocks, and its shape was checked"
+            assert isinstance(loaded, Tensor), "matrices alone stay quantized, and its shape was checked"
             vector = self._vectors[name] = loaded
         return vector
 

@@ -1,1 +1,1 @@
-"""What calls on devices do and how long it takes: `tallow.profile`, and TALLOW_TRACE."""
+"""Records of the calls on devices and their times: `tallow.profile`, and TALLOW_TRACE."""

@@ -19,7 +19,7 @@ _OP: Final = "profile"
 
 
 class Profile:
-    """What `profile` returns: a context manager that records the calls in its block, and prints as tables."""
+    """A context manager that records the calls in its block, and prints as tables: the result of `profile`."""
 
     waits = False
 

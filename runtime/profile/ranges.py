@@ -23,7 +23,7 @@ _LIBRARIES: Final = {
 
 
 class Ranges:
-    """Ranges of the thread that begins and ends them, in all libraries that are found when the first one begins."""
+    """Ranges of the thread that begins and ends them, in all libraries that are installed when the first one begins."""
 
     def __init__(self) -> None:
         self._libraries: list[tuple[Callable[[bytes], Any], Callable[[], Any]]] | None = None

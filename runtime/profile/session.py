@@ -1,4 +1,4 @@
-"""Observes the calls on all devices for as long as somebody profiles them."""
+"""Observes the calls on all devices while a profile is active."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sink(Protocol):
 
 
 class Session:
-    """The profiles that are under way, and the observers of all devices: `backends.profiler.Listener`."""
+    """The active profiles, and the observers of all devices: `backends.profiler.Listener`."""
 
     def __init__(self) -> None:
         self._profiles: tuple[Sink, ...] = ()

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from ..backends.profiler import CallRecord, LaunchRecord
 
-_MOST_ROWS: Final = 20
+_MAX_ROWS: Final = 20
 _BOLD: Final = 1
 _DIM: Final = 2
 
@@ -137,7 +137,7 @@ def _ordered(totals: dict[str, Total], measure: Callable[[Total], int]) -> list[
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], has_colours: bool) -> Iterator[str]:
-    shown = [heads, *rows[:_MOST_ROWS]]
+    shown = [heads, *rows[:_MAX_ROWS]]
     widths = [max(len(row[column]) for row in shown) for column in range(len(heads))]
 
     def line(row: Sequence[str]) -> str:
@@ -148,8 +148,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], has_colours: boo
     yield ""
     yield painted(line(heads), _BOLD, has_colours)
     yield from map(line, shown[1:])
-    if len(rows) > _MOST_ROWS:
-        yield painted(f"and {len(rows) - _MOST_ROWS} more", _DIM, has_colours)
+    if len(rows) > _MAX_ROWS:
+        yield painted(f"and {len(rows) - _MAX_ROWS} more", _DIM, has_colours)
 
 
 def painted(text: str, colour: int, has_colours: bool) -> str:

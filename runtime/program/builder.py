@@ -75,10 +75,10 @@ class Facts(NamedTuple):
 
 # Makes a step or a program of a tuple of its fields, in half of the time of the class's own `__new__`.
 _new: Final = tuple.__new__
-# So many elements for each multiprocessor stay in caches.
+# The elements for each multiprocessor that stay in caches.
 _FEW: Final = 1024
 # Fields of kernels that count elements and bytes take no more.
-_MOST_BYTES: Final = (1 << 63) - 1
+_MAX_BYTES: Final = (1 << 63) - 1
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 _memory_of: Final = attrgetter("memory")
 # Classes of arguments that are no operands; others are added when they are met.
@@ -127,7 +127,7 @@ class ProgramBuilder:
 
     def allocate(self, nbytes: Number) -> Memory:
         """New memory, not initialised. Raises OutOfMemory for more bytes than an address counts."""
-        if type(nbytes) is int and nbytes > _MOST_BYTES:
+        if type(nbytes) is int and nbytes > _MAX_BYTES:
             raise OutOfMemory(self.facts.label, nbytes)
         memory = Memory(nbytes)
         self._allocated.append(memory)

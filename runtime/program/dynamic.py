@@ -22,7 +22,7 @@ class Repeated(Enum):
 
     NONE = "none"
     ONE_OF_LAST_TWO = "one of the last two"
-    """The kernels take a number in place of one of these."""
+    """The kernels take a number instead of one of these."""
     ALL = "all"
 
 
@@ -109,7 +109,7 @@ def with_count(program: Program, count: int) -> Program:
     draws: dict[Draw, Draw] = {}
 
     def known(value: Any) -> Any:
-        """A value with so many elements."""
+        """Replace parameters by the number of elements in a value."""
         kind = type(value)
         if kind is Address:
             return Address(memory_of(value.memory), value.offset)

@@ -56,8 +56,8 @@ class Step(NamedTuple):
     dim: int | None = None
     """That along which a row op computes, or a reduction; ALL of what reduces all dims."""
     results: int = 1
-    """How many results it has, all of the shape. Those behind the ones of a row op itself are what elements add to the
-    sums over rows that are its totals."""
+    """How many results it has, all of the shape. The results of a row op are followed by the terms that elements add to
+    its sums over rows, the totals."""
     ignored: int | None = None
     """The index of rows that do not count, of a row op with an index."""
     variant: str = ""
@@ -284,7 +284,7 @@ class FusedFunction:
         results = [it._replace(layout=operand(it.name, it.layout)) for it in self.results]
         return FusedFunction(self.name, self.tensors, sources, self.numbers, steps, results, order)
 
-    def named_numbers(self, given: Iterable[Parameter]) -> dict[str, complex | Parameter]:
+    def named_numbers(self, varying: Iterable[Parameter]) -> dict[str, complex | Parameter]:
         """Return the numbers by name, with parameters instead of those that differ between calls."""
-        parameters = iter(given)
+        parameters = iter(varying)
         return {name: next(parameters) if callable(it.value) else it.value for name, it in self.numbers.items()}

@@ -49,8 +49,8 @@ class Rows(NamedTuple):
             dtype = min((it for it in dtypes if it.compute is dtype.compute), key=_itemsize, default=dtype)
         return cls(step.dim, dtype, is_free, not step.facts.number_results)
 
-    def joined(self, other: Rows) -> Rows | None:
-        """The rows of ops of both; None where no kernel has both."""
+    def merged(self, other: Rows) -> Rows | None:
+        """Return the rows of a kernel of both ops; None where no kernel has both."""
         if self.dim != other.dim or self.dtype.compute is not other.dtype.compute:
             return None
         if other.is_free:
@@ -76,7 +76,7 @@ class FusedKernel(NamedTuple):
     shape: Shape
     """Results have it, or one number a row."""
     outputs: list[int]
-    """The positions of its results among those of the whole function and, after these, the values. Sources of the
+    """The positions of its results among those of the function and, after these, the values. Sources of the
     kernel with positions after the tensors are these."""
     rows: Rows | None
     """The dims or rows that it reduces; None for maps only, and for an op of all numbers of rows."""
@@ -92,10 +92,10 @@ class FusedKernel(NamedTuple):
 def kernels_of(function: FusedFunction) -> list[FusedKernel]:
     """Divide a function into kernels, in an order in which each finds what it reads.
 
-    A kernel has row ops and reductions along one dim of one shape, and the maps before, between and behind them, of
-    elements and of numbers of the rows. Maps of arguments
-    alone are computed in each kernel that reads them, others in the kernel that computes their operands. So what goes
-    through memory are results, and what row ops read along another dim or of another shape.
+    A kernel has row ops and reductions along one dim of one shape, and the maps before, between and after them, of
+    elements and of numbers of the rows. Maps of arguments alone are computed in each kernel that reads them, others in
+    the kernel that computes their operands. So what goes through memory are results, and what row ops read along
+    another dim or of another shape.
     """
     return _Division(function).kernels()
 
@@ -166,7 +166,7 @@ class _Division:
                     self._write(name)
 
     def _repeated(self) -> set[str]:
-        """Return the maps whose values so many elements share that a kernel of their own computes them sooner."""
+        """Return the maps whose values are shared by enough elements for a kernel of their own to be quicker."""
         largest: dict[str, int] = {}
         repeated = set()
         for step in reversed(self._function.steps):
@@ -212,10 +212,10 @@ class _Division:
             computed = self._steps[step.row_index]
             self._join(self._new_part(computed.shape, None), computed)
         for part in reversed(self._parts):
-            joined = part.rows if rows is None else part.rows and part.rows.joined(rows)
-            fits = part in before if rows is None else joined is not None
-            if fits and part.has_shape_of(step) and self._may_join(part, step, joined):
-                part.rows = joined
+            merged = part.rows if rows is None else part.rows and part.rows.merged(rows)
+            fits = part in before if rows is None else merged is not None
+            if fits and part.has_shape_of(step) and self._may_join(part, step, merged):
+                part.rows = merged
                 return self._join(part, step)
         part = self._new_part(step.shape, rows)
         if rows is not None and not self._may_join(part, step, rows):
@@ -262,14 +262,14 @@ class _Division:
         others = self._parts_before(step) - {part}
         if part.is_total or any(part in other.before for other in others):
             return False
-        joined = _Part(part.shape, rows)
-        joined.steps = [*part.steps, step]
-        read, function = self._read(joined), self._function
+        merged = _Part(part.shape, rows)
+        merged.steps = [*part.steps, step]
+        read, function = self._read(merged), self._function
         sources = [name for name in read if name not in function.numbers]
         words = sum(function.numbers[name].words for name in read if name in function.numbers)
         if rows is None:
             return len(sources) <= FUSED_SOURCES and words <= FUSED_NUMBERS
-        steps = [*[self._steps[name] for name in self._closure(joined.steps) if name in self._steps], *joined.steps]
+        steps = [*[self._steps[name] for name in self._closure(merged.steps) if name in self._steps], *merged.steps]
         positions = {each.row_position for each in steps if each.row_position is not None}
         indexes = {name for name, _ in positions}
         steps = [each for each in steps if indexes.isdisjoint(each.names)]

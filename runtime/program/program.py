@@ -137,7 +137,7 @@ class Program(NamedTuple):
     result: Results
     released: tuple[tuple[Memory, ...], ...] = ()
     """For each step, the allocated memory that no later step and no result needs."""
-    apart: tuple[tuple[Memory, Memory], ...] = ()
+    disjoint: tuple[tuple[Memory, Memory], ...] = ()
     """Foreign memory of arguments that the steps take to be disjoint. Runs where they overlap need another program."""
     buffers: tuple[Buffer, ...] = ()
     """The result, or the results, that are buffers."""

@@ -15,12 +15,12 @@ def variant_for(
 ) -> tuple[str, Sequence[T]]:
     """Return the op of rows itself, or its variant if all optional operands are absent, and the operands that it takes.
 
-    What follows the operands stays behind them.
+    What follows the operands still follows them.
     """
     facts = ROWS[op]
     if not facts.variant:
         return op, operands
-    optional = [place for place, number in enumerate(facts.absent) if number is not None]
-    if not all(is_absent(operands[place]) for place in optional):
+    optional = [index for index, number in enumerate(facts.absent) if number is not None]
+    if not all(is_absent(operands[index]) for index in optional):
         return op, operands
-    return facts.variant, [operand for place, operand in enumerate(operands) if place not in optional]
+    return facts.variant, [operand for index, operand in enumerate(operands) if index not in optional]

@@ -138,7 +138,7 @@ class Buffer:
 
 
 class BlocksBuffer:
-    """`length` weights in blocks of a GGML format: what a storage of blocks is in a program."""
+    """`length` block-quantized weights in a GGML format: the value of a storage of blocks in a program."""
 
     __slots__ = ("dtype", "length", "memory")
 
@@ -456,6 +456,6 @@ def address_of(operand: Operand | Buffer | Memory | None) -> Pointer:
     return NULL if operand is None else operand.address
 
 
-def filled(values: Sequence[Element], length: int, rest: Element) -> tuple[Element, ...]:
-    """The values, and others up to the length of an array in a struct."""
-    return (*values, *(rest,) * (length - len(values)))
+def filled(values: Sequence[Element], length: int, padding: Element) -> tuple[Element, ...]:
+    """Pad values to the length of an array in a struct."""
+    return (*values, *(padding,) * (length - len(values)))

@@ -1,4 +1,4 @@
-"""Weights in blocks of GGML's formats, in Candle's names: `QTensor` and `QMatMul`."""
+"""Block-quantized weights in GGML's formats, in Candle's names: `QTensor` and `QMatMul`."""
 
 from ...quantized_matmul import QMatMul
 from .tensor import QTensor

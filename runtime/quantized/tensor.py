@@ -1,4 +1,4 @@
-"""Tensors of weights in blocks."""
+"""Tensors of block-quantized weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..tensor.base import device_of
 
 
 class QTensor:
-    """Weights in blocks: `dtype` is their format, and each row of the last dim is whole blocks.
+    """Block-quantized weights: `dtype` is their format, and each row of the last dim consists of complete blocks.
 
     QTensor(storage, shape) takes the blocks of `storage` in row-major order. Raises ShapeMismatch where there are more
     or fewer weights, or where the last dim is no multiple of the block.
@@ -33,7 +33,7 @@ class QTensor:
     def __init__(self, storage: QStorage, shape: Iterable[int]) -> None:
         if not isinstance(storage, QStorage):
             raise argument.wrong_type("QTensor", "storage", storage, "QStorage")
-        self._shape = _whole_rows("QTensor", Shape(shape), storage.dtype)
+        self._shape = _complete_rows("QTensor", Shape(shape), storage.dtype)
         self._storage = storage
         if self._shape.elem_count != storage.length:
             reason = f"the blocks have {storage.length} weights, and the shape {self._shape.elem_count}"
@@ -41,7 +41,7 @@ class QTensor:
 
     @classmethod
     def new(cls, storage: QStorage, shape: Iterable[int]) -> QTensor:
-        """The same as QTensor(storage, shape), in Candle's name."""
+        """QTensor(storage, shape) under Candle's name."""
         return cls(storage, shape)
 
     @classmethod
@@ -52,10 +52,10 @@ class QTensor:
         """
         if not isinstance(src, Tensor):
             raise argument.wrong_type("quantize", "src", src, "Tensor")
-        found = argument.ggml_dtype("quantize", "dtype", dtype)
-        shape = _whole_rows("quantize", src.shape, found)
+        block_format = argument.ggml_dtype("quantize", "dtype", dtype)
+        shape = _complete_rows("quantize", src.shape, block_format)
         wide = src.to_dtype(DType.F32)
-        storage = QStorage.zeros(src.device, src.elem_count, found)
+        storage = QStorage.zeros(src.device, src.elem_count, block_format)
         storage.quantize(wide.storage, wide.layout)
         return cls(storage, shape)
 
@@ -95,7 +95,7 @@ class QTensor:
         return self._storage.data
 
     def to(self, device: Device | str) -> QTensor:
-        """The same blocks on another device; the tensor itself where it is there. Raises OutOfMemory."""
+        """Copy the blocks to another device; returns the tensor itself if it is there. Raises OutOfMemory."""
         target = device_of(device)
         if target == self.device:
             return self
@@ -133,8 +133,8 @@ def sizes_of(op: str, weights: QTensor) -> tuple[int, int]:
     return weights.shape[0], weights.shape[1]
 
 
-def _whole_rows(op: str, shape: Shape, dtype: GgmlDType) -> Shape:
-    """The shape, where each row of its last dim is whole blocks."""
+def _complete_rows(op: str, shape: Shape, dtype: GgmlDType) -> Shape:
+    """Return the shape; ShapeMismatch unless each row of its last dim consists of complete blocks."""
     if not shape or shape[-1] % dtype.block_size:
         size = dtype.block_size
         raise ShapeMismatch(op, (shape,), f"the last dim is a multiple of the {size} weights of a {dtype} block")

@@ -118,7 +118,7 @@ class Coordinator:
         """The values of all ranks of a group, in their order; none after `seconds`. Raises RankLost.
 
         With the text of a `call` that was counted, CollectiveMismatch where ranks that make other calls wait for this
-        one: then none of them has made its call.
+        one: then none of the calls has begun.
         """
         number = self._exchanges[name] = self._exchanges.get(name, 0) + 1
         key = f"{name} {number}"

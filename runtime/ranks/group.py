@@ -63,7 +63,7 @@ class Group:
 
     @cached_property
     def asynchronous(self) -> Group:
-        """The same ranks, for calls that overlap with those of this group: see `BackendDevice.run_async`."""
+        """A group of these ranks for calls that overlap with those of this one: see `BackendDevice.run_async`."""
         name = f"{self.name} async"
         group = Group(self.ranks, self.rank, self.local_rank, name, self._coordinator, self._has_mpi)
         group.is_async = True

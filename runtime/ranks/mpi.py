@@ -178,10 +178,10 @@ def _bytes(array: Array) -> Array:
 
 
 def _reducible(source: Array, reduction: str, ranks: int) -> tuple[Array, Callable[[Array], Array]]:
-    """An array that MPI can reduce in place of `source`, and a function that converts the result back.
+    """Return an array that MPI can reduce instead of `source`, and a function that converts the result back.
 
-    Short floats are added up in f32. In whatever order MPI joins numbers, the least and the largest are the same bits:
-    the smaller of two zeros is -0.0, and there is one NaN, which wins.
+    Short floats are added up in f32. In whatever order MPI reduces numbers, the least and the largest are the same
+    bits: the smaller of two zeros is -0.0, and there is one NaN, which wins.
     """
     dtype = DType.from_numpy(source.dtype)
     if dtype.joined_as.kind != dtype.kind:

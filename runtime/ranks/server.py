@@ -209,7 +209,7 @@ class Server(threading.Thread):
         return {other for other in self._wanted[key] if other not in self._values[key]}
 
     def _deadlocked(self, rank: int) -> set[int]:
-        """The ranks that wait forever since this rank made its call: in a cycle with it, or for one in that cycle."""
+        """Return the ranks that wait forever since this rank's call: in a cycle with it, or for one in that cycle."""
         reached: set[int] = set()
         waiting = [rank]
         while waiting:

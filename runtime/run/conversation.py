@@ -36,7 +36,7 @@ class Writer:
     def write(self, tokens: Sequence[int], max_tokens: int) -> Iterator[str]:
         """The text that follows tokens, part by part: all of a conversation so far, or a prompt.
 
-        `InvalidArgument` where there is no room for the tokens.
+        `InvalidArgument` where the cache cannot hold the tokens.
         """
         cache = self.runtime.cache
         known = _shared(self._known, tokens) if len(tokens) <= cache.max_seq_len else 0
@@ -44,7 +44,7 @@ class Writer:
         self._known = [*tokens]
         self.is_stopped, self.ending = False, ""
         self.tokens_read, self.tokens_written = len(tokens) - known, 0
-        room = cache.max_seq_len - len(tokens) + 1
+        capacity = cache.max_seq_len - len(tokens) + 1
         stream, ends = self._tokenizer.stream(tokens), self._tokenizer.ends
         begin = last = perf_counter()
         try:
@@ -59,8 +59,8 @@ class Writer:
                     self.ending = "stopped"
                     break
             else:
-                if self.tokens_written == min(max_tokens, room):
-                    self.ending = self._limit(room <= max_tokens)
+                if self.tokens_written == min(max_tokens, capacity):
+                    self.ending = self._limit(capacity <= max_tokens)
             yield stream.flush()
         finally:
             others = self.tokens_written - 1
@@ -85,7 +85,7 @@ class Conversation:
         self._system = [] if system is None else [{"role": "system", "content": system}]
         self._messages: list[dict[str, str]] = []
         self.dropped = 0
-        """How many messages and answers were left out for the last answer, the oldest ones, as there was no room."""
+        """How many messages with their answers, the oldest ones, did not fit the context of the last answer."""
 
     def answer(self, message: str, max_tokens: int) -> Iterator[str]:
         """The answer to a message, part by part; the conversation has it as far as it was written.
@@ -108,14 +108,14 @@ class Conversation:
                 self._messages.append({"role": "assistant", "content": "".join(parts)})
 
     def _tokens(self, max_tokens: int) -> list[int]:
-        """The tokens of as much of the conversation as there is room for, with room for an answer."""
+        """Return the tokens of as much of the conversation as fits the context together with an answer."""
         most = self._writer.runtime.cache.max_seq_len
-        room = most - min(max_tokens, most // _PART_FOR_ANSWER)
+        capacity = most - min(max_tokens, most // _PART_FOR_ANSWER)
         self.dropped = 0
         while True:
             text = self._tokenizer.chat([*self._system, *self._messages])
             tokens = self._tokenizer.encode(text, parse_special=True)
-            if len(tokens) <= room or len(self._messages) == 1:
+            if len(tokens) <= capacity or len(self._messages) == 1:
                 return tokens
             # A message with its answer.
             del self._messages[:2]

@@ -45,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give a prompt by --prompt, by --prompt-file or by a pipe, or --chat for a conversation")
     if is_asked and options.devices > 1:
         parser.error("a conversation runs on one device; give a --prompt")
-    given = sys.argv[1:] if arguments is None else arguments
+    words = sys.argv[1:] if arguments is None else arguments
     try:
         if options.devices > 1 and environment.placement() is None:
-            return _launch(options, given)
+            return _launch(options, words)
         _run(options, is_asked=is_asked)
     except TallowError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -59,9 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _launch(options: argparse.Namespace, given: Sequence[str]) -> int:
+def _launch(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Run the program once for each device; what a pipe sends reaches them in a file."""
-    command = [sys.executable, "-m", "tallow.run", *given]
+    command = [sys.executable, "-m", "tallow.run", *words]
     if options.prompt is not None:
         return launch.start(command, options.devices)
     with tempfile.TemporaryDirectory() as folder:
@@ -202,7 +202,7 @@ def _run(options: argparse.Namespace, *, is_asked: bool) -> None:
 
 
 def _prompt(options: argparse.Namespace) -> str:
-    """The prompt that was given, or that stands in a file or comes from standard input."""
+    """Return the prompt: that of the option, of a file or of standard input."""
     if options.prompt is not None:
         return str(options.prompt)
     # Not the end of the line that editors and `echo` write.
@@ -281,7 +281,7 @@ def _notes(conversation: Conversation, writer: Writer) -> Iterable[str]:
 
 
 def _messages() -> Iterator[str]:
-    """What is typed, but for empty lines, up to the end of the input."""
+    """Yield the lines that are typed, without empty ones, up to the end of the input."""
     while True:
         try:
             if not _is_terminal(sys.stdout):  # the text goes elsewhere, where no prompt belongs

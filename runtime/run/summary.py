@@ -1,4 +1,4 @@
-"""What a model is, and what it takes, in two lines."""
+"""The description of a model and of the memory that it takes, in two lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def describe(file: GgufFile) -> str:
     for tensor in file.values():
         counts[tensor.dtype.name] += math.prod(tensor.shape)
     total, nbytes = counts.total(), sum(tensor.nbytes for tensor in file.values())
-    # The norms of a model in blocks are floats.
+    # The norms of a quantized model are floats.
     formats = [dtype for dtype, count in counts.most_common() if count * 100 >= total]
     shown = f"{name} ({architecture})" if isinstance(name, str) and name else architecture
     bits = f"{8 * nbytes / max(total, 1):.1f} bits each"

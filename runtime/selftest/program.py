@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_device,
         help=f"{', '.join(names)}; NAME:1 is the second device (the best one that is here)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON in place of text")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
 
 

@@ -169,7 +169,7 @@ def example(
 
 
 def consistent(example: Example) -> Example:
-    """Pass to a gradient the results of its function, in place of random numbers."""
+    """Pass to a gradient the results of its function, instead of random numbers."""
     method, keys = FORWARD.get(example.method, ("", ()))
     if method:
         function = getattr(example.owner, method)
@@ -278,7 +278,7 @@ def fault(
             None if type(expected) is type(actual) else f"NumPy gives {expected!r:.80}, and the device {actual!r:.80}"
         )
     if len(expected) != len(actual):
-        return f"{len(actual)} results in place of {len(expected)}"
+        return f"{len(actual)} results instead of {len(expected)}"
     if cell.method in _DECOMPOSITIONS:
         expected, actual = (list(map(np.abs, each)) for each in (expected, actual))
     for number, (one, other) in enumerate(zip(actual, expected, strict=True)):
@@ -305,7 +305,7 @@ def _first_line(log: str) -> str:
 def different(actual: Array, expected: Array, factor: float = 1) -> str | None:
     """Return how two results differ; None if they agree within rounding."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
-        return f"{actual.shape} elements of {actual.dtype} in place of {expected.shape} of {expected.dtype}"
+        return f"{actual.shape} elements of {actual.dtype} instead of {expected.shape} of {expected.dtype}"
     dtype = DType.from_numpy(expected.dtype)
     if dtype.is_inexact:
         wide = np.complex128 if dtype.is_complex else np.float64
@@ -315,7 +315,7 @@ def different(actual: Array, expected: Array, factor: float = 1) -> str | None:
     if not wrong.any():
         return None
     first = int(np.flatnonzero(wrong)[0])
-    shown = f"element {first} is {actual.reshape(-1)[first]} in place of {expected.reshape(-1)[first]}"
+    shown = f"element {first} is {actual.reshape(-1)[first]} instead of {expected.reshape(-1)[first]}"
     return f"{int(wrong.sum())} of {wrong.size} elements are wrong: {shown}"
 
 

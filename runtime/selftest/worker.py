@@ -131,7 +131,7 @@ def _run_family(device: Device, name: str, supported: int, checks: Sequence[Chec
 
 
 def _is_usable(device: Device) -> bool:
-    """Return False if an error of a kernel has made the device unusable for this process."""
+    """Return False if the device is unusable for this process after an error of a kernel."""
     try:
         device.synchronize()
     except Exception:

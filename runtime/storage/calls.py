@@ -34,7 +34,7 @@ from ..program.values import Buffer
 P = ParamSpec("P")
 _Made: TypeAlias = BackendStorage | BackendBlocks | Iterable[BackendStorage] | None
 new: Final = object.__new__
-"""Makes an object of a class without its `__init__`. Methods that are called often do so in place."""
+"""Creates an object of a class without its `__init__`. Methods that are called often do so inline."""
 
 RECORDED: Final = -1
 """The `kind` of what is in a recorded storage. No plan has it, so such a storage is noticed where a plan is missing."""
@@ -99,7 +99,7 @@ def require_dtype(op: str, storage: Calls, dtypes: frozenset[DType], reason: str
 
 
 def require_format(op: str, storage: Calls, formats: frozenset[str], reason: str) -> None:
-    """Raise UnsupportedDType unless weights in blocks have one of `formats`."""
+    """Raise UnsupportedDType unless block-quantized weights have one of `formats`."""
     if (dtype := storage.inner.dtype).value not in formats:
         raise UnsupportedDType(op, dtype, backend_name(storage), reason)
 

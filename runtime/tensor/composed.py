@@ -9,8 +9,8 @@ from ..core.tensor_type import TensorType
 from .tensor import Tensor
 
 
-def shown(storage: Storage, layout: Layout) -> Tensor:
-    """An operand as a tensor."""
+def operand(storage: Storage, layout: Layout) -> Tensor:
+    """Return an operand as a tensor."""
     return Tensor._new(storage, layout)
 
 

@@ -82,7 +82,7 @@ def _option(name: str, value: int, least: int, most: float = math.inf) -> int:
     return number
 
 
-def shown(tensor: IndexMethods) -> str:
+def text_of(tensor: IndexMethods) -> str:
     """Return the text of a tensor: `Tensor([1., 2.], dtype=f32)`.
 
     The shape is there where the elements do not show it, and `is_recorded=True` for what depends on a variable.

@@ -240,7 +240,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return bool((close | (near & (size < math.inf))).all())
 
     def round(self, decimals: int = 0) -> Self:
-        """Round to a number of decimals, halves away from zero; with -2 decimals the nearest hundred.
+        """Round to a number of decimals, ties away from zero; with -2 decimals the nearest hundred.
 
         `UnsupportedDType` for integers and decimals below 0.
 

@@ -39,7 +39,7 @@ def _require_plain(op: str, data: object) -> None:
     if any(issubclass(kind, TensorBase) for kind in kinds) and any(
         isinstance(item, TensorBase) and item._storage.is_recorded for item in data
     ):
-        raise GradientError(op, "a list of recorded tensors is joined by stack; use tallow.stack, or detach them")
+        raise GradientError(op, "stack is what joins a list of recorded tensors; use tallow.stack, or detach them")
     if any(issubclass(kind, list | tuple) for kind in kinds):
         for item in data:
             _require_plain(op, item)

@@ -49,8 +49,8 @@ OF_OPTIMIZERS: Final[Mapping[str, str]] = {
 _OF_THE_PACKAGE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("vstack", "hstack"), "tallow.cat(tensors, dim), or tallow.stack(tensors, dim)"),
     "empty": "tallow.zeros(shape)",
-    "set_default_device": "device= where tensors are made, such as tallow.zeros(shape, device=device)",
-    "set_default_dtype": "dtype= where tensors are made, such as tallow.zeros(shape, dtype=dtype)",
+    "set_default_device": "device= where tensors are created, such as tallow.zeros(shape, device=device)",
+    "set_default_dtype": "dtype= where tensors are created, such as tallow.zeros(shape, dtype=dtype)",
     **dict.fromkeys(
         ("nn", "functional"), "methods, such as x.linear(weight, bias) and x.relu(); parameters are tallow.Var(tensor)"
     ),

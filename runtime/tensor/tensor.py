@@ -92,13 +92,13 @@ class Tensor(
         return gradients
 
     def __repr__(self) -> str:
-        return display.shown(self)
+        return display.text_of(self)
 
     def _repr_html_(self) -> str:
         """Show in a notebook what `repr` does, with columns that line up."""
         from html import escape
 
-        return f'<pre style="font-family: monospace; white-space: pre">{escape(display.shown(self))}</pre>'
+        return f'<pre style="font-family: monospace; white-space: pre">{escape(display.text_of(self))}</pre>'
 
     def __dir__(self) -> list[str]:
         return dir(type(self))

@@ -159,7 +159,7 @@ class TextStream:
     """Text of tokens that come one by one: what `push` and at last `flush` give is what `decode` makes of all of them.
 
     After a prompt it is what `decode` makes of both without the text of the prompt, so its first space is not lost. A
-    character whose bytes are several tokens is given with the last one. At most three bytes wait for it.
+    character whose bytes are several tokens comes with the last one. At most three bytes wait for it.
 
     >>> from tallow.tokenizer import Tokenizer
     >>> tokens, merges = ["H", "i", "Hi"], ["H i"]

@@ -33,7 +33,7 @@ class _Cast(NamedTuple):
     storage: Any
 
     def is_of(self, version: Any, records: bool) -> bool:
-        """Return True if the variable has not changed since, and gradients propagate in the same way."""
+        """Return True if the variable has not changed since, and gradients propagate as they did then."""
         node = self.storage.inner
         is_freed = type(node) is Node and node.is_freed
         return self.version is version and self.records is records and not is_freed

@@ -121,7 +121,7 @@ def _call(batching: Batching, storage: Any, *positional: Any) -> Any:
         return _record(batching, depth, innermost, arguments)
     level: Level = innermost.inner.level
     if level not in levels():
-        reason = "a tensor of one example was kept behind its call; return it from the function in place of that"
+        reason = "a tensor of one example was stored beyond its call; return it from the function instead"
         raise BatchingError("vmap", reason)
     if batching.rule is None:
         advice = "loop over the examples, and join the results with tl.stack"
@@ -154,8 +154,8 @@ def require_target(call: BatchedCall) -> None:
     if not (inner.kind == BATCHED and inner.level is level):
         raise BatchingError(
             call.batching.name,
-            "what is written differs between examples, and the tensor that is written to does not; write x = x + y in"
-            " place of x += y, or make it of a batched one, as by zeros_like",
+            "what is written differs between examples, and the tensor that is written to does not; write x = x + y"
+            " instead of x += y, or create it from a batched one, as by zeros_like",
         )
     if not inner.step:
         layout = Layout.contiguous((inner.length,))

@@ -125,7 +125,7 @@ def _example(x: Any, dim: int | None, level: Level) -> Any:
 
 
 def _joined(x: Any, dim: int | None, level: Level) -> Any:
-    """The results of all examples, of which one was given."""
+    """Return the results of all examples, from the tensor that stands for one."""
     if not isinstance(x, Tensor):
         raise BatchingError("vmap", f"the function gives tensors, also in lists, tuples and dicts, not {describe(x)}")
     storage: Any = x._storage

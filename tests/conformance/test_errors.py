@@ -97,7 +97,7 @@ def test_parameters_that_no_convolution_has_are_refused(op):
 @pytest.mark.parametrize("op", ["scatter_set", "scatter_add"])
 @pytest.mark.parametrize("strides", [(1, 1), (0, 1), (1, 0)])
 def test_a_target_with_an_element_in_several_places_is_refused(op, strides, x, y, indexes):
-    with pytest.raises(InvalidArgument, match="in several places") as caught:
+    with pytest.raises(InvalidArgument, match="at several positions") as caught:
         getattr(x, op)(Layout(shape_of(2, 2), strides, 0), indexes, MATRIX, y, MATRIX, 1)
     assert caught.value.op == op
 

@@ -309,7 +309,7 @@ def checked(call: OpCall, facts: Facts) -> Program:
     program, again = call.program(facts), call.program(facts)
     assert program is not None and again is not None
     Run(program, [1] * sum(isinstance(argument, Parameter) for argument in program.arguments))
-    assert all(memory.is_foreign for pair in program.apart for memory in pair)
+    assert all(memory.is_foreign for pair in program.disjoint for memory in pair)
     assert described(program) == described(again), "a program is built in two ways"
     assert str(program) == str(again), "a program is printed in two ways"
     for fallback in fallbacks(program):
@@ -365,4 +365,6 @@ def described(program: Program) -> list[Any]:
                 return {name: plain(each) for name, each in part.items()}
         return part
 
-    return [(type(part), plain(part)) for part in (*program.arguments, *program.steps, program.result, program.apart)]
+    return [
+        (type(part), plain(part)) for part in (*program.arguments, *program.steps, program.result, program.disjoint)
+    ]

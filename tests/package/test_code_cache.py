@@ -130,8 +130,8 @@ def assert_nothing_is_kept(folder: Path | None, reason: str) -> None:
     assert cache.get(MADE_OF, lambda: b"compiled again", bytes) == b"compiled again"
     assert CodeCache(folder).get(("other",), lambda: b"other", bytes) == b"other"
     (warning,) = told
-    assert str(warning.message).startswith(f"compiled kernels are not kept{f' in {folder}' if folder else ''}: ")
-    assert str(warning.message).endswith("; mend that, or set TALLOW_CACHE to a folder of your own")
+    assert str(warning.message).startswith(f"compiled kernels are not stored{f' in {folder}' if folder else ''}: ")
+    assert str(warning.message).endswith("; fix that, or set TALLOW_CACHE to a folder of your own")
 
 
 def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path):
@@ -144,8 +144,8 @@ def test_a_home_that_nobody_knows_keeps_nothing(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)
     assert cache_folder() is None
-    monkeypatch.setattr(code_cache, "_told", set())
-    assert_nothing_is_kept(cache_folder(), "nobody knows the home of this user")
+    monkeypatch.setattr(code_cache, "_warned", set())
+    assert_nothing_is_kept(cache_folder(), "this user has no home folder")
 
 
 def test_a_disk_that_is_full_keeps_nothing(tmp_path, monkeypatch):
@@ -183,7 +183,7 @@ def test_a_folder_of_another_user_is_not_trusted(tmp_path, monkeypatch, place):
     cache.get(MADE_OF, lambda: b"planted", bytes)
     shelf = entry_of(tmp_path / "cache").parent.name
     give_away(tmp_path / place.format(shelf=shelf), monkeypatch)
-    with pytest.warns(RuntimeWarning, match=r"it belongs to another user, number \d+; mend that, or set TALLOW_CACHE"):
+    with pytest.warns(RuntimeWarning, match=r"it belongs to another user, number \d+; fix that, or set TALLOW_CACHE"):
         assert cache.get(MADE_OF, lambda: b"code", bytes) == b"code"
 
 
@@ -193,7 +193,7 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path, place, mode)
     cache.get(MADE_OF, lambda: b"planted", bytes)
     folder = tmp_path / place.format(shelf=entry_of(tmp_path / "cache").parent.name)
     folder.chmod(mode)
-    with pytest.warns(RuntimeWarning, match=f"{folder}: others can write to it; run 'chmod go-w {folder}'; mend that"):
+    with pytest.warns(RuntimeWarning, match=f"{folder}: others can write to it; run 'chmod go-w {folder}'; fix that"):
         assert cache.get(MADE_OF, lambda: b"code", bytes) == b"code"
     folder.chmod(0o755)
     assert cache.get(MADE_OF, fails, bytes) == b"planted"
@@ -259,7 +259,7 @@ def test_a_lock_that_is_no_plain_file_is_left_alone(tmp_path, kind):
     lock = entry.with_name("lock")
     lock.unlink()
     {"link": lambda: lock.symlink_to(victim), "pipe": lambda: os.mkfifo(lock), "folder": lock.mkdir}[kind]()
-    with pytest.warns(RuntimeWarning, match=f"compiled kernels are not kept in .*: {lock}: "):
+    with pytest.warns(RuntimeWarning, match=f"compiled kernels are not stored in .*: {lock}: "):
         assert cache.get(MADE_OF, lambda: b"code", bytes) == b"code"
     assert victim.read_text() == "of value"
     assert cache.get(MADE_OF, fails, bytes) == b"code"

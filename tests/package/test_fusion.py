@@ -63,12 +63,15 @@ def makes(x):
 
 
 REFUSED = [
-    (branches, "bool reads elements; use where in place of if, or compute the number before and pass it"),
+    (branches, "bool reads elements; use where instead of if, or compute the number before and pass it"),
     (lambda x: x * float(x), "float reads elements; use where"),
     (lambda x: x.numpy(), "numpy reads elements; use where"),
     (lambda x: x + x.item(), "item reads elements; use where"),
     (lambda x: x + len(str(x)), "repr reads elements; use where"),
-    (reduces, "prod joins elements in a way for which rows have no kernel; reduce outside of the fused function, and"),
+    (
+        reduces,
+        "prod combines elements as no kernel of rows can; reduce outside of the fused function, and",
+    ),
     (lambda x: x.sum(), "sum joins elements of several dims; reduce outside"),
     (
         lambda x: x.T.sum(0, keepdim=True) + x.sum(-1),
@@ -80,7 +83,7 @@ REFUSED = [
         lambda x: x.gather(x.to_dtype("i64"), 0),
         "gather chooses other elements than one float of each row; call",
     ),
-    (assigns, "iadd writes in place; write x = x + y in place of x += y"),
+    (assigns, "iadd writes in place; write x = x + y instead of x += y"),
     (writes, "setitem writes in place; write x = x + y"),
     (lambda x: x.fill_(2), "fill_ writes in place; write x = x + y"),
     (lambda x: x.exp().reshape(12), "reshape gives what was computed another shape; do it to the arguments"),

@@ -99,7 +99,7 @@ def test_the_last_token_that_there_is_room_for_may_be_the_first_step(gpu: Any) -
     runtime.prefill(TOKENS[:3])
     expected = oracle("llama", arrays, TOKENS[:4])
     agree(runtime.decode_step([TOKENS[3]])[0], expected[3])
-    with pytest.raises(InvalidArgument, match="room for 4 tokens, 4 are there"):
+    with pytest.raises(InvalidArgument, match="holds 4 tokens, 4 are there"):
         runtime.decode_step([TOKENS[4]])
     runtime.reset_state()
     for token, row in zip(TOKENS[:4], expected, strict=True):

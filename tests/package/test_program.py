@@ -198,7 +198,7 @@ def test_operands_of_one_storage_may_share_elements(first: Any, second: Any, is_
     first_memory, second_memory = (argument.memory for argument in program.arguments)
     assert first_memory is not second_memory
     assert first_memory.is_same(second_memory) == is_one
-    assert program.apart == ()
+    assert program.disjoint == ()
 
 
 layouts = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=3).flatmap(
@@ -229,11 +229,11 @@ def test_foreign_memory_is_apart_until_a_run_finds_that_it_overlaps() -> None:
     call = call_of(compared, x, y)
     apart, shared = call.program(FACTS), call.program(FACTS, frozenset([(0, 1)]))
     assert apart is not None and shared is not None
-    assert [[memory.argument for memory in pair] for pair in apart.apart] == [[0, 1]]
-    assert shared.apart == ()
+    assert [[memory.argument for memory in pair] for pair in apart.disjoint] == [[0, 1]]
+    assert shared.disjoint == ()
     assert [program.steps[0].kernel for program in (apart, shared)] == ["False_False", "False_True"]
     # Memory of the package's own overlaps with nothing.
-    assert built(compared, x, at(Stored(DType.F32, 8), (8,))).apart == ()
+    assert built(compared, x, at(Stored(DType.F32, 8), (8,))).disjoint == ()
 
 
 def noted(build: ProgramBuilder, *arguments: Any, **options: Any) -> tuple[()]:

@@ -180,11 +180,11 @@ def test_a_prompt_that_is_missing_empty_or_no_text_is_refused(
 
 def test_a_prompt_that_is_too_long_is_told_with_both_lengths(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for options, fix in (
-        (["--max-seq-len", "20"], f"room for 20; shorten it, or give max_seq_len up to {CONTEXT}"),
-        ([], f"room for {CONTEXT}; shorten it, or take a model of a longer context"),
+        (["--max-seq-len", "20"], f"holds 20; shorten it, or give max_seq_len up to {CONTEXT}"),
+        ([], f"holds {CONTEXT}; shorten it, or take a model of a longer context"),
     ):
         assert main([str(model), "--prompt", "a" * 60, *options]) == 1
-        assert f"the prompt has 62 tokens, and there is {fix}\n" in capsys.readouterr().err
+        assert f"the prompt has 62 tokens, and the cache {fix}\n" in capsys.readouterr().err
 
 
 def test_text_that_ends_at_a_limit_says_which(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,7 +260,7 @@ def test_a_conversation_that_is_too_long_goes_on_without_its_oldest_messages(mod
     assert conversation.dropped > 0
     assert conversation.dropped % 2 == 0
     before = [*conversation._messages]
-    with pytest.raises(InvalidArgument, match=r"the prompt has 4\d tokens, and there is room for 24"):
+    with pytest.raises(InvalidArgument, match=r"the prompt has 4\d tokens, and the cache holds 24"):
         "".join(conversation.answer("a" * 40, 4))
     assert conversation._messages == before[len(before) - len(conversation._messages) :]
     assert "".join(conversation.answer("ab", 4)) or writer.tokens_written == 0

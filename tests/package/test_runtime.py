@@ -111,11 +111,11 @@ def test_what_a_model_cannot_read_is_refused() -> None:
         with pytest.raises(InvalidArgument, match=reason):
             runtime.prefill(tokens)
     with pytest.raises(
-        InvalidArgument, match=f"has 5 tokens, and there is room for 4; shorten it, or give max_seq_len up to {CONTEXT}"
+        InvalidArgument, match=f"has 5 tokens, and the cache holds 4; shorten it, or give max_seq_len up to {CONTEXT}"
     ):
         runtime.prefill([1] * 5)
     runtime.prefill([1] * 4)
-    with pytest.raises(InvalidArgument, match="room for 4 tokens, 4 are there, and 1 more come; reset it"):
+    with pytest.raises(InvalidArgument, match="holds 4 tokens, 4 are there, and 1 more come; reset it"):
         runtime.decode_step([1])
     del tensors["blk.1.ffn_up.weight"]
     with pytest.raises(InvalidArgument, match=r"tensor 'blk\.1\.ffn_up\.weight' of architecture 'llama' is missing"):
@@ -240,10 +240,10 @@ def test_a_cache_keeps_what_is_appended_until_it_is_reset(device: Device) -> Non
     copies = cache.retrieve(1)
     assert keys.numpy().tolist() == rows.numpy().tolist()
     assert values.numpy().tolist() == (rows * 2).numpy().tolist()
-    with pytest.raises(InvalidArgument, match="room for 3 tokens, 2 are there, and 2 more come"):
+    with pytest.raises(InvalidArgument, match="holds 3 tokens, 2 are there, and 2 more come"):
         cache.append(0, rows, rows)
     for count in (2, 1 << 62):
-        with pytest.raises(InvalidArgument, match=f"room for 3 tokens, 2 are there, and {count} more come; reset it"):
+        with pytest.raises(InvalidArgument, match=f"holds 3 tokens, 2 are there, and {count} more come; reset it"):
             cache.advance(count)
     with pytest.raises(InvalidArgument, match="count is -1, and must be 0 or more"):
         cache.advance(-1)

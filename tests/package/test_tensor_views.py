@@ -144,7 +144,7 @@ def test_iteration(device: Device) -> None:
 @pytest.mark.parametrize(
     ("view", "error", "message"),
     [
-        (lambda x: x.reshape(5), ShapeMismatch, "24 elements do not fill 5 places"),
+        (lambda x: x.reshape(5), ShapeMismatch, "24 elements do not fill 5 positions"),
         (lambda x: x.reshape(5, -1), ShapeMismatch, "no size for -1"),
         (lambda x: x.reshape(-1, -1), ShapeMismatch, "no size for -1"),
         (lambda x: x.reshape(0, -1), ShapeMismatch, "no size for -1"),

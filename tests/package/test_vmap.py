@@ -286,7 +286,7 @@ def test_errors() -> None:
         (lambda x: x.numpy(), BatchingError, "cannot be read"),
         (lambda x: tl.zeros(3).add_(x), BatchingError, "what is written differs between examples"),
         (lambda x: kept.append(x) or x, None, ""),
-        (lambda x: x + kept[0], BatchingError, "kept behind its call"),
+        (lambda x: x + kept[0], BatchingError, "stored beyond its call"),
         (lambda x: "text", BatchingError, "gives tensors, also in lists, tuples and dicts, not 'text'"),
     ]:
         if error is None:
@@ -295,7 +295,7 @@ def test_errors() -> None:
         with pytest.raises(error, match=text):
             tl.vmap(function)(x)
     for use in (lambda x: x + 1, lambda x: tl.ones(3) * x, lambda x: x.sum().item(), lambda x: tl.Var(tl.ones(3)) * x):
-        with pytest.raises(BatchingError, match=r"kept behind its call|cannot be read"):
+        with pytest.raises(BatchingError, match=r"stored beyond its call|cannot be read"):
             use(kept[0])
     kept.clear()
     gc.collect()

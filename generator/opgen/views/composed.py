@@ -24,7 +24,7 @@ def _function(spec: Spec, method: Method) -> View:
     parameters = [f"{_storage(name) if name in operands else name}: {text}" for name, text in types.items()]
     tensors = {}
     for name, layout in operands.items():
-        tensor = f"shown({_storage(name)}, {layout})"
+        tensor = f"operand({_storage(name)}, {layout})"
         is_given = f"{_storage(name)} is not None and {layout} is not None"
         tensors[name] = f"{tensor} if {is_given} else None" if method.is_optional(name) else tensor
     assert method.body is not None

@@ -61,7 +61,7 @@ _BEYOND: Final[Mapping[np.ufunc, Function]] = {
 }
 # What takes the elements to the host because that is what it is for.
 _ON_HOST: Final = frozenset({np.save, np.savez, np.savez_compressed, np.savetxt, np.array2string})
-# What works in place of a function that is refused, where neither a method nor the call with an array does.
+# What works instead of a function that is refused, where neither a method nor the call with an array does.
 _HINTS: Final[Mapping[str, str]] = {
     "numpy.copyto": "x.copy_(source), or x[...] = source",
     "numpy.put_along_axis": "x.scatter_(indexes, source, dim)",

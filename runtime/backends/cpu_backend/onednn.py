@@ -192,7 +192,7 @@ class Onednn:
         """Return a function that solves a problem, from the addresses of its operands and of the result.
 
         Operands are source, weights, a bias if there is one, and those of posts. The function returns False in a
-        forked process. None where oneDNN has no quick way to it.
+        forked process. None where oneDNN has no quick algorithm for it.
         """
         by_threads = {get_threads(): self._compiled(problem)}
         if by_threads[get_threads()] is None:

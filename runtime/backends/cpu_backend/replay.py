@@ -18,7 +18,7 @@ class Replay:
     """A recording of a thread's calls with storages of the CPU in a `with` block, replayed with the same storages.
 
     The block returns its results, and a replay overwrites the same storages. A block is `complete`
-    if all of its calls are like earlier ones: else some were made without a plan.
+    if all of its calls are like earlier ones: else some had no plan.
     """
 
     def __init__(self, device: BackendDevice) -> None:

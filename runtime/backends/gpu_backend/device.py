@@ -45,7 +45,7 @@ class GpuDevice(GpuBase):
     """
 
     has_fused_kernels = True
-    joined_rows = MAX_ROWS_OF_X
+    fused_rows = MAX_ROWS_OF_X
     storage_class: ClassVar[type[GpuStorage]]
     blocks_class: ClassVar[type[QGpuStorage]]
 

@@ -65,7 +65,7 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
             driver.synchronize_device()
 
     # NumPy's capsules are freed in C, at any time and by any thread; a function of Python could not be, least of
-    # all while an exception is under way. NumPy never looks at the elements, so they may as well be on the device.
+    # all while an exception is being raised. NumPy never looks at the elements, so they may as well be on the device.
     capsule = np.asarray(_Lent(storage, layout, give_back)).__dlpack__()
     storage.share()
     tensor = said_by(capsule)

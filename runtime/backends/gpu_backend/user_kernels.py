@@ -371,10 +371,10 @@ class GpuKernel(Kernel):
         return blocks, threads, shared_bytes
 
     def _three(self, name: str, sizes: Size) -> Dim3:
-        given = argument.integers(self._op, name, sizes if isinstance(sizes, Iterable) else (sizes,))
-        if not 1 <= len(given) <= 3:
+        integers = argument.integers(self._op, name, sizes if isinstance(sizes, Iterable) else (sizes,))
+        if not 1 <= len(integers) <= 3:
             raise InvalidArgument(self._op, f"{name} must be one to three integers, not {describe(sizes)}")
-        x, y, z = (*given, 1, 1)[:3]
+        x, y, z = (*integers, 1, 1)[:3]
         return x, y, z
 
     def _named(self, position: int) -> str:

@@ -77,7 +77,7 @@ def no_gpu(root: Path = ROOT) -> str:
             " and log in again, or in a container pass --group-add for these groups"
         )
     if not nodes:
-        return "/dev/dri has no render node; in a container pass --device=/dev/dri beside --device=/dev/kfd"
+        return "/dev/dri has no render node; in a container pass --device=/dev/dri as well as --device=/dev/kfd"
     hiding = next((name for name in _HIDING if name in os.environ), None)
     if hiding is not None:
         return f"{hiding}={os.environ[hiding]} may hide it; unset that, or set it to the number of a GPU that is there"

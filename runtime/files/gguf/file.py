@@ -21,7 +21,7 @@ from .header import Entry, read_header
 from .metadata import Value
 
 PLAIN: Final = {GgmlDType.F32: DType.F32, GgmlDType.F16: DType.F16, GgmlDType.BF16: DType.BF16}
-"""The dtypes of tensors that are not stored in blocks."""
+"""The dtypes of tensors that are not block-quantized."""
 
 
 def open_gguf(path: Source, device: Device | str | None = None) -> GgufFile:
@@ -76,7 +76,7 @@ class GgufTensor:
         return self._entry.nbytes
 
     def load(self) -> Tensor | QTensor:
-        """Read the tensor to the device, through the memory of the loader alone: in blocks unless it is of floats."""
+        """Read the tensor to the device, through the memory of the loader alone: as blocks unless it is of floats."""
         dtype = PLAIN.get(self.dtype)
         return self.blocks() if dtype is None else Tensor._new(self._read(dtype), Layout.contiguous(self.shape))
 
@@ -92,7 +92,9 @@ class GgufTensor:
         entry, shape = self._entry, list(self._entry.shape)
         blocks = count * (entry.dtype.block_size if dim == len(shape) - 1 else 1)
         if shape[dim] % blocks:
-            reason = f"a dim of {shape[dim]} in blocks of {blocks // count} has no {count} equal parts; use fewer ranks"
+            reason = (
+                f"a dim of {shape[dim]} with blocks of {blocks // count} has no {count} equal parts; use fewer ranks"
+            )
             raise ShapeMismatch("GgufTensor.part", (self.shape,), reason)
         pitch = entry.nbytes // shape[0]
         shape[dim] //= count

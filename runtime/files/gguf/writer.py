@@ -51,8 +51,8 @@ def save_gguf(
     them, keeps its dtype. Tensors begin at multiples of what `general.alignment` says, 32 bytes by default.
 
     `InvalidArgument`, which names the tensor or the key, for what the format cannot hold: tensors of more than four
-    dims, of no elements or, where they are not in blocks, of other dtypes than f32, f16 and bf16, and values of other
-    types; `FileError` where the file cannot be written.
+    dims, of no elements or, where they are not block-quantized, of other dtypes than f32, f16 and bf16, and values of
+    other types; `FileError` where the file cannot be written.
 
     >>> from tallow import gguf
     >>> gguf.save_gguf({"weight": tl.ones((2, 32))}, "model.gguf", {"general.architecture": "llama"})

@@ -29,7 +29,7 @@ class CountingMethods(ComposedMethods):
         """Return the different elements in ascending order, a vector.
 
         Each NaN is different from all others. Complex numbers are in the order of their real parts, and of their
-        imaginary parts where these are equal. If asked for, in this order and in i64: the position of the first of each
+        imaginary parts where these are equal. If requested, in this order and in i64: the position of the first of each
         in row-major order; the index of each element in the result, in the shape of the tensor; and how many there are
         of each. The host waits for the number of different elements.
 

@@ -253,7 +253,7 @@ def _places(tensor: Any, dim: int, mask: Any) -> list[Any]:
         tensor = tensor.unsqueeze(dim)
     sizes = tensor.shape[dim : dim + mask.ndim]
     if any(size not in (0, expected) for size, expected in zip(mask.shape, sizes, strict=True)):
-        reason = f"a mask has the shape of the dims that it indexes, {sizes}, or 0 in place of a size"
+        reason = f"a mask has the shape of the dims that it indexes, {sizes}, or 0 instead of a size"
         raise IndexMismatch("index", (tensor.shape, Shape(mask.shape)), reason)
     return list(mask.nonzero()) if isinstance(mask, np.ndarray) else list(mask.nonzero().unbind(1))
 

@@ -38,7 +38,7 @@ SLOTS: Final = THREADS
 _ALIGNMENT: Final = 256
 
 Fill: TypeAlias = Callable[[memoryview, int], object]
-"""Fills memory with the bytes of a source from an offset on. Several threads call it at once."""
+"""Fills memory with the bytes of a source from an offset on. Threads call it at the same time."""
 
 
 class Upload(NamedTuple):

@@ -41,7 +41,7 @@ class Module(Resource):
     def function(
         self, name: str, queue: StreamHandle, block: int, argument_size: int, shared_bytes: int = 0
     ) -> Function:
-        """Return a function that enqueues a kernel in blocks of `block` threads; its struct has `argument_size` bytes.
+        """Return a function that enqueues a kernel with `block` threads a block; its struct has `argument_size` bytes.
 
         NVIDIA gives a block more than 48 KiB of shared memory only at a launch: there, the kernel gets `shared_bytes`,
         or as many as the device has. Elsewhere kernels declare all that they need.
@@ -131,7 +131,7 @@ class Module(Resource):
 
 
 class Kernel:
-    """A kernel that is launched in one dim, in one stream, in blocks of one size."""
+    """A kernel that is launched in one dim and one stream, with one block size."""
 
     __slots__ = (
         "__weakref__",

@@ -67,7 +67,7 @@ class _Compiler:
 
     def function(self) -> Plan:
         program = self._program
-        for pair in program.apart:
+        for pair in program.disjoint:
             self._require_apart(*pair)
         for step, released in zip(program.steps, program.released, strict=True):
             self._step(step)

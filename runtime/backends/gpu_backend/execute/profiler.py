@@ -103,7 +103,7 @@ class GpuProfiler(DeviceProfiler):
 
         def run(record: CallRecord, arguments: Sequence[Any]) -> Results:
             record.is_captured = capture.of(self._driver) is not None
-            if program.apart and (pairs := overlapping(program, arguments)):
+            if program.disjoint and (pairs := overlapping(program, arguments)):
                 other = call.program(facts, pairs)
                 assert other is not None, "the op has taken this call before"
                 return self._run(other, arguments, record, Work(call, other))[0]

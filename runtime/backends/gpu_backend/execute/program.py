@@ -59,7 +59,7 @@ def plan_of(device: GpuBase, key: Key, call: OpCall, *, may_refuse: bool) -> Gpu
     program = call.program(device.facts, may_refuse=may_refuse)
     if program is None:
         return None
-    if not program.apart:
+    if not program.disjoint:
         return GpuPlan(device, key, partial(_run, device, program), lambda: _compiled(device, program))
     # Only other overlaps of foreign memory make another program of the call.
     otherwise = partial(_run_overlapping, device, call, program)

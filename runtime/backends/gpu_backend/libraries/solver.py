@@ -244,7 +244,7 @@ class SolverLibrary(Library, ABC):
         """Enqueue singular values of matrices with no fewer rows than columns: `sizes` are both, and the left vectors.
 
         Both kinds of vectors are columns, whose memory is needed even if they are not requested. An i32 of `infos`
-        is not 0 if the values of a matrix were not found.
+        is not 0 if the algorithm did not converge for a matrix.
         """
         rows, columns, of_left = sizes
         kind, vectors = self.vectors[has_vectors], (matrices, rows, values, left, rows, right, columns)

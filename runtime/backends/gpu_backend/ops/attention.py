@@ -52,7 +52,7 @@ def plan(build: ProgramBuilder, op: str, query: Operand, key: Operand, mask: Ope
     batches, heads, queries, size = query.shape
     key_heads, keys = key.shape[1:3]
     rows, multiprocessors, key_rows = heads // key_heads * queries, build.facts.multiprocessors, batches * key_heads
-    held = held_size(op, size)
+    kernel_size = kernel_head_size(op, size)
     is_plain = mask is None and scale >= _MIN_SCALE
     is_small = key_rows * _max_splits(rows, keys) < multiprocessors
     # Blocks of many rows of f32 need a multiprocessor each; those of few rows share one.
@@ -64,7 +64,7 @@ def plan(build: ProgramBuilder, op: str, query: Operand, key: Operand, mask: Ope
         busy = _BUSY_BLOCKS.get(variant, _MAX_BUSY_BLOCKS)
         splits = _splits(blocks, min(rows, taken), keys, multiprocessors, busy)
     _check_counts(op, query, key, rows, blocks * splits)
-    return Plan(held, variant, blocks, splits, build.facts.shared_bytes if variant in _ALL_KEYS else 0)
+    return Plan(kernel_size, variant, blocks, splits, build.facts.shared_bytes if variant in _ALL_KEYS else 0)
 
 
 class GradientGrid(NamedTuple):
@@ -82,7 +82,7 @@ def gradient_grid(op: str, query: Operand, key: Operand) -> GradientGrid:
     rows = heads // key_heads * queries
     row_blocks, key_blocks = (batches * key_heads * ceil_divide(count, ATTENTION_ROWS) for count in (rows, keys))
     _check_counts(op, query, key, rows, max(row_blocks, key_blocks))
-    return GradientGrid(held_size(op, size), row_blocks, key_blocks)
+    return GradientGrid(kernel_head_size(op, size), row_blocks, key_blocks)
 
 
 def _check_counts(op: str, query: Operand, key: Operand, rows: int, blocks: int) -> None:
@@ -126,7 +126,7 @@ def zero_gradients(
             build.zero(result)
 
 
-def held_size(op: str, size: int) -> int:
+def kernel_head_size(op: str, size: int) -> int:
     """The size of heads of the kernels for heads of a size."""
     if size > _SIZES[-1]:
         raise InvalidArgument(

@@ -306,7 +306,7 @@ class _Composition:
         )
 
     def _derived_text(self, derivations: Sequence[set[str]]) -> str:
-        """Return the members of the functor if it derives values."""
+        """Return the code of the functor that derives values, if it does."""
         if not self._derived:
             return ""
         count, names = len(self._sources), [*self._derived]

@@ -122,14 +122,14 @@ def parts(per_block: int, dims: Dims, strides: tuple[Dims, ...], limit: int = LI
 
 
 @lru_cache(maxsize=1024)
-def plane_parts(op: str, per_block: int, dims: Dims, strides: tuple[Dims, ...], places: int) -> tuple[Part, ...]:
-    """Like `parts` without merging dims, where the first `places` operands are positions and no elements.
+def plane_parts(op: str, per_block: int, dims: Dims, strides: tuple[Dims, ...], positions: int) -> tuple[Part, ...]:
+    """Like `parts` without merging dims, where the first `positions` operands are positions and no elements.
 
     A position cannot begin elsewhere than at 0: InvalidArgument where that would take more than 32 bits.
     """
     split = tuple(_parts(per_block, dims, strides, LIMIT))
-    if any(any(part.offsets[:places]) for part in split):
-        raise InvalidArgument(op, f"one image has more than {LIMIT - 1} places; use smaller images")
+    if any(any(part.offsets[:positions]) for part in split):
+        raise InvalidArgument(op, f"one image has more than {LIMIT - 1} positions; use smaller images")
     return split
 
 

@@ -144,7 +144,7 @@ class _Product(NamedTuple):
         return self.channels * math.prod(map(ceil_divide, self.params.kernel, periods))
 
     @property
-    def places(self) -> int:
+    def image_positions(self) -> int:
         """The most positions of a residue, in an image."""
         return math.prod(map(ceil_divide, self.positions, self.residues))
 
@@ -294,12 +294,12 @@ def _launches(build: ProgramBuilder, product: _Product) -> Iterator[_Launch]:
     length = ACCESS_BYTES // product.image.itemsize
     # Offsets of accesses have 31 bits too.
     stride = max(product.image.strides[0], product.factors.strides[0] if product.sums_positions else 0, 1)
-    limit = min((LIMIT - 1) // product.places, (LIMIT - 1) * length // stride)
+    limit = min((LIMIT - 1) // product.image_positions, (LIMIT - 1) * length // stride)
     if limit == 0 or product.terms >= LIMIT:
-        raise InvalidArgument(product.op, f"one image has more than {LIMIT - 1} places; use smaller images")
+        raise InvalidArgument(product.op, f"one image has more than {LIMIT - 1} positions; use smaller images")
     for first in range(0, product.images, limit):
         images = min(limit, product.images - first)
-        positions = images * product.places
+        positions = images * product.image_positions
         depth, columns = (positions, product.terms) if product.sums_positions else (product.terms, positions)
         # Images that are too many for one launch are enough for all multiprocessors.
         splits = images == product.images or product.sums_positions
@@ -352,7 +352,7 @@ def _launch(
     params, image, factors = product.params, product.image, product.factors
     strides, residues = product.factors_strides, product.residues
     itemsize, tile = image.itemsize, launch.tile
-    columns = product.terms if product.sums_positions else launch.images * product.places
+    columns = product.terms if product.sums_positions else launch.images * product.image_positions
     down, across = ceil_divide(product.rows, tile.rows), ceil_divide(columns, tile.columns)
     blocks = down * across * math.prod(residues) * params.groups * launch.parts
     if blocks > MAX_BLOCKS:

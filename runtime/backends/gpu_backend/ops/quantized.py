@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 # are quicker with weights that are decoded to memory.
 _EXACT_TURNS: Final = 32
 _FLOAT_TURNS: Final = 4
-# More rows of 16-bit x, or of x that may be rounded, are multiplied by weights that are decoded on their way to matrix
-# cores; still more are quicker by a library, with weights that are decoded to memory.
+# More rows of 16-bit x, or of x that may be rounded, are multiplied on matrix cores by weights that are decoded in
+# registers; still more are quicker by a library, with weights that are decoded to memory.
 _MAX_TILED: Final = 32
 # Where groups of waves multiply, these decode weights themselves for this many rows, but those of grids, and of
 # Q3K, whose scales and quants begin anywhere, in more time than it takes to decode them to memory.
@@ -137,7 +137,7 @@ def embedding(build: ProgramBuilder, blocks: StorageOrBuffer, ids: Operand, rows
 
 
 class _Weights(NamedTuple):
-    """Weights (rows, hidden) quantized in blocks, and how activations may be rounded that they are multiplied with."""
+    """Block-quantized weights (rows, hidden), and how the activations may be rounded that they are multiplied with."""
 
     blocks: BlocksBuffer
     rows: int
@@ -286,7 +286,7 @@ def fwd_rms_norm(
     """The product of what rms_norm makes of x, and the sum of x and the residual where there is one."""
     weights = _Weights(blocks, rows, hidden, activations)
     if _makes_rows(weights, x):
-        kernel, activations_of, together = _rows_of_x(build, weights, x)
+        kernel, activations_of, together = _activation_rows(build, weights, x)
         sums = norm.rms_norm_by(build, kernel, x, weight, residual, eps, activations_of.address, together)
         if sums is not None:
             return _product_of_made(build, weights, activations_of.address, x.shape[0]), *sums
@@ -309,7 +309,7 @@ def fwd_silu_mul(
         gated = elementwise.binary(build, BinaryOp.SILU_MUL, x, y)
         return forward(build, blocks, dense(gated, x.shape), rows, hidden, activations)
     x, y = _in_accesses(build, x), _in_accesses(build, y)
-    kernel, quantized, together = _rows_of_x(build, weights, x)
+    kernel, quantized, together = _activation_rows(build, weights, x)
     packed = arguments.make_gated_x(
         result=quantized.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
         x_rows=x.shape[0], hidden=hidden, together=together,
@@ -330,12 +330,12 @@ def _product_of_made(build: ProgramBuilder, weights: _Weights, quantized: Addres
 
 
 def _multiply_few(build: ProgramBuilder, weights: _Weights, x: Operand, result: Address) -> None:
-    """Write the product of as many rows of x as the kernel takes at once to the address `result`."""
+    """Write the product of as many activation rows as the kernel takes at once to the address `result`."""
     stride, count = x.strides[0], x.shape[0]
     if weights.blocks.block_size == 1:
         _multiply_rows(build, weights, x.address, stride, count, result)
         return
-    kernel, quantized, together = _rows_of_x(build, weights, x)
+    kernel, quantized, together = _activation_rows(build, weights, x)
     packed = arguments.make_x(
         result=quantized.address, x=x.address, x_stride=stride, x_rows=count, hidden=weights.hidden, together=together
     )
@@ -364,11 +364,11 @@ def _multiply_rows(
     else:
         padded_rows = ceil_divide(rows, BLOCK_ROWS * INTERLEAVED_TILES) * BLOCK_ROWS * INTERLEAVED_TILES
         count = ceil_divide(padded_rows << split_bits, _WAVES * _rows_at_once(blocks, activations))
-    name = f"{kernel}_{blocks.dtype.value}_{_most_rows(x_rows)}"
+    name = f"{kernel}_{blocks.dtype.value}_{_max_rows(x_rows)}"
     build.launch("block_product", name, count, packed)
 
 
-def _most_rows(count: int) -> int:
+def _max_rows(count: int) -> int:
     """Return the most activation rows that the kernel for `count` of them takes."""
     return next(limit for limit in (1, FEW_ROWS_OF_X, MAX_ROWS_OF_X) if count <= limit)
 
@@ -400,7 +400,7 @@ def _roomy(build: ProgramBuilder, blocks: BlocksBuffer) -> Memory:
     return padded.memory
 
 
-def _rows_of_x(build: ProgramBuilder, weights: _Weights, x: Operand) -> tuple[str, Buffer, int]:
+def _activation_rows(build: ProgramBuilder, weights: _Weights, x: Operand) -> tuple[str, Buffer, int]:
     """Return the suffix of kernels that quantize activations for these weights, memory, and how many are interleaved.
 
     See rows_of_x.hpp.
@@ -409,7 +409,7 @@ def _rows_of_x(build: ProgramBuilder, weights: _Weights, x: Operand) -> tuple[st
     planes = EXACT_PLANES if weights.activations is None else 1
     group = min(weights.blocks.dtype.group_size, _LANE_WEIGHTS)
     row_bytes = ceil_divide(hidden, _MAX_PART) * (_MAX_PART * planes + _MAX_PART // group * _STEP_BYTES)
-    quantized = build.empty(DType.U8, _most_rows(count) * row_bytes)
+    quantized = build.empty(DType.U8, _max_rows(count) * row_bytes)
     return f"{planes}_{group}", quantized, 1 if count == 1 else X_ROWS_TOGETHER
 
 

@@ -37,14 +37,14 @@ _MIN_ACCESSES: Final = 4
 _MAX_ACCESSES: Final = 512
 # So few splits save less time than the second pass takes.
 _FEW_SPLITS: Final = 2
-# A whole block takes a row of more accesses: each of its threads then has REDUCE_IN_FLIGHT. A wave reads a shorter one
-# sooner than a block joins the states of its threads, and needs no second pass.
+# A block takes a row of more accesses: each of its threads then has REDUCE_IN_FLIGHT. A wave reads a shorter one
+# sooner than a block combines the states of its threads, and needs no second pass.
 _WAVE_ACCESSES: Final = BLOCK_SIZE * REDUCE_IN_FLIGHT - 1
 # The limit for elements with a stride, of which a thread reads one after the other.
 _WAVE_ELEMENTS: Final = 128
 # The same where states are several numbers: those of many threads take long to join.
 _WAVE_ACCESSES_OF_SEVERAL: Final = 2048
-# So many threads side by side read whole sectors of memory; of so many rows at most, they need no second pass.
+# The adjacent threads that read full sectors of memory, and the rows up to which they need no second pass.
 _MIN_SUBGROUP: Final = 4
 _MAX_IN_ONE_PASS: Final = 1024
 # What the rows kernel numbers where a row is dense.

@@ -136,7 +136,7 @@ def _best_algorithm(
     multiprocessors, wave = gpu
     count, length = math.prod(shape), shape[dim]
     lines = count // length
-    # Positions along a line are adjacent in memory, or lines are; a broadcast source is near either way.
+    # Positions along a line are adjacent in memory, or lines are; a broadcast source is near in both cases.
     is_dense = all(step in (0, 1) for step in steps)
     threads = ceil_divide(lines, multiprocessors * _THREADS) * length * _THREAD_STEP
     waves = ceil_divide(lines, _waves_at_once(gpu, dtype, target[dim])) * ceil_divide(length, wave) * _WAVE_STEP
@@ -277,7 +277,7 @@ def _sorted_rows(build: ProgramBuilder, rows: Rows) -> tuple[Memory, Memory, Mem
 def _sorted(build: ProgramBuilder, rows: Rows, stride: int, others: Dims, reach: int) -> tuple[Memory, Memory]:
     """Keys below `reach`, or ~0 for nowhere, and their positions, sorted by key and then by position.
 
-    Rows are `stride` elements apart, and positions along the dims are as the strides `others` say.
+    `stride` is the stride of rows in elements, and `others` are the strides of positions along the dims.
     """
     indexes = rows.indexes
     count = indexes.layout.elem_count

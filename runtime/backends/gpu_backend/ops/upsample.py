@@ -69,7 +69,7 @@ def patches(op: str, itemsize: int, shape: Dims, strides: Dims, sizes: Dims) -> 
     wanted = math.prod(planes) * height * across // _BUSY_THREADS
     down = ceil_divide(height, min(max(wanted, _MIN_ROWS), _MAX_ROWS))
     if max(*shape[2:], *sizes, down * across) >= LIMIT:
-        raise InvalidArgument(op, f"one side of an image has more than {LIMIT - 1} places; use smaller images")
+        raise InvalidArgument(op, f"one side of an image has more than {LIMIT - 1} positions; use smaller images")
     dims, steps = merged(planes, ((planes[1] * height * width, height * width), strides[:2]))
     to, offset = [(*operand, 0, 0) for operand in steps]
     launches = plane_parts(op, BLOCK_SIZE, (*dims, down, across), (to, offset), 0)

@@ -102,7 +102,7 @@ class HipBuffer(DeviceBuffer):
         source_offset: int = 0,
         stream: HipStream | None = None,
     ) -> None:
-        """Copy `height` rows of `width` bytes, whose pitch is `source_pitch` there and `pitch` apart here.
+        """Copy `height` rows of `width` bytes, whose pitch is `source_pitch` there and `pitch` here.
 
         Rows there and here may take turns where both pitches are one; otherwise the regions that they span must not
         overlap (`InvalidArgument`). `DeviceMismatch` when `source` is on another device.

@@ -1,4 +1,4 @@
-"""Products with weights in blocks that are joined with what makes x."""
+"""Products with block-quantized weights that are fused with the op that computes the activations."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..tensor.base import parts, require_tensors
 from .tensor import QTensor
 
 
-class JoinedProducts:
-    """What `QMatMul` does in fewer launches where the device can: weights (rows, hidden), and how x is rounded."""
+class FusedProducts:
+    """The calls of `QMatMul` that take fewer launches where the device can fuse them; weights are (rows, hidden)."""
 
     _qtensor: QTensor
     _rows: int
@@ -33,16 +33,16 @@ class JoinedProducts:
         eps: float,
         residual: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Give the product of what `x.rms_norm(weight, eps, residual)` makes first, and the sum of x and the residual.
+        """Return the product of the first result of `x.rms_norm(weight, eps, residual)`, and the sum of x and residual.
 
-        Both have the same bits as by calls apart; without a residual the sum is x. A GPU needs one launch less for up
-        to 16 rows in f32 of which nothing is recorded. Raises as `forward` and `Tensor.rms_norm` do.
+        Both have the bits of separate calls; without a residual the sum is x. A GPU needs one launch less for up to 16
+        rows in f32 of which nothing is recorded. Raises as `forward` and `Tensor.rms_norm` do.
         """
         require_tensors("forward_rms_norm", x=x)
         scale = parts("forward_rms_norm", "weight", weight)
         others = parts("forward_rms_norm", "residual", residual)
         is_added = residual is None or residual.shape == x.shape
-        if not (is_added and self._is_joined(x, weight, residual)):
+        if not (is_added and self._is_fused(x, weight, residual)):
             if residual is None:
                 return self.forward(x.rms_norm(weight, eps)), x
             normed, total = x.rms_norm(weight, eps, residual)
@@ -59,11 +59,11 @@ class JoinedProducts:
     def forward_silu_mul(self, x: Tensor, y: Tensor) -> Tensor:
         """Give the product of `x.silu_mul(y)`, of tensors of one shape.
 
-        It has the same bits as by calls apart. A GPU needs one launch less for up to 16 rows in f32 of which nothing is
+        It has the bits of separate calls. A GPU needs one launch less for up to 16 rows in f32 of which nothing is
         recorded. Raises as `forward` and `Tensor.silu_mul` do.
         """
         require_tensors("forward_silu_mul", x=x, y=y)
-        if x.shape != y.shape or not self._is_joined(x, y):
+        if x.shape != y.shape or not self._is_fused(x, y):
             return self.forward(x.silu_mul(y))
         rows, factors = self._matrix(x), self._matrix(y)
         product = self._qtensor.storage.fwd_silu_mul(
@@ -71,12 +71,12 @@ class JoinedProducts:
         )
         return self._shaped(product, x)
 
-    def _is_joined(self, x: Tensor, *others: Tensor | None) -> bool:
-        """Whether the device saves a launch where what makes x is joined with the product."""
+    def _is_fused(self, x: Tensor, *others: Tensor | None) -> bool:
+        """Return True if the device saves a launch by computing the activations in the product's launch."""
         self._require_rows(x.layout)
         rows = math.prod(x.shape[:-1])
         return (
-            0 < rows <= x.device.inner.joined_rows
+            0 < rows <= x.device.inner.fused_rows
             and x.dtype is DType.F32
             and not any(tensor is not None and tensor.is_recorded for tensor in (x, *others))
         )

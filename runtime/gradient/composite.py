@@ -31,7 +31,7 @@ def _to(node: Node, g: Tensor) -> Contributions:
     yield 0, g.reshape(node.inputs[1].shape).to(node.saved[-1])
 
 
-def joined_mean(losses: Any, counted: Any) -> Any:
+def mean_of_counted(losses: Any, counted: Any) -> Any:
     """The mean of recorded losses that count: each of them has the same gradient, also those that do not."""
     storage, layout = losses._storage, losses._layout
     mean, total, slope = storage.value.ratio_of_sums(layout, counted._storage, counted._layout)
