@@ -18,7 +18,8 @@ def reduced(shape: Sizes, dims: Collection[int]) -> Sizes:
 
 def without_dim(shape: Sizes, dim: int) -> Sizes:
     """The shape of numbers of rows along a dim, of which -1 is the last one."""
-    return tuple([size for axis, size in enumerate(shape) if axis != dim % len(shape)])
+    dim %= len(shape)
+    return (*shape[:dim], *shape[dim + 1 :])
 
 
 def concatenated(first: HasShape, others: Sequence[HasShape], dim: int) -> Sizes:

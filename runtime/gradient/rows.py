@@ -80,9 +80,11 @@ def row_numbers(
 
     Its gradient op takes vectors along the rows, numbers that the op saved, and the index of each row.
     """
-    rows = Layout.contiguous(g._layout.shape)
-    parts = [part for vector in vectors for part in parts_of(name, "operand", vector)]
-    for other in (g, *others):
+    rows, parts = g._layout.dense, list[object]()
+    for vector in vectors:
+        parts += parts_of(name, "operand", vector)
+    parts += g._storage, g._layout
+    for other in others:
         parts += (other._storage, other._layout) if isinstance(other, Tensor) else (other, rows)
     storage = getattr(x._storage, name)(x._layout, *parts, *where, owns(node, 0, handle), *parameters)
     return x._like(storage)

@@ -52,8 +52,9 @@ class Var(Tensor):
         if not tensor.dtype.is_inexact:
             reason = f"a Var is of floats or complex numbers, and {tensor.dtype.value} has no gradients"
             raise GradientError("Var", f"{reason}; convert the tensor with to_dtype first")
-        around = live_batches and levels()
-        self._layout = layout_of(tensor.shape, tensor._layout.is_channels_last and not around)
+        around, layout = live_batches and levels(), tensor._layout
+        is_dense = layout.is_contiguous or around
+        self._layout = layout.dense if is_dense else layout_of(layout.shape, layout.is_channels_last)
         value = tracked(_value_of(tensor, self._layout, around))
         node = Node.of(value, None)
         if not self._layout.is_contiguous:
@@ -95,7 +96,10 @@ def _value_of(tensor: Tensor, layout: Layout, around: Sequence[Any]) -> Storage:
     stay."""
     if not around:
         with no_grad():
-            return tensor.detach().permute(layout.memory_order()).copy()._storage
+            value = tensor.detach()
+            if not layout.is_contiguous:
+                value = value.permute(layout.memory_order())
+            return value.copy()._storage
     storage: Any = tensor._storage
     if storage.inner.kind == RECORDED and is_at(storage.value, around[-1]):
         storage = storage.value

@@ -176,12 +176,12 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         0.3495199382305145
         """
         op = "cross_entropy"
-        share = 0.0 if label_smoothing == 0 else argument.real(op, "label_smoothing", label_smoothing)
+        if label_smoothing == 0:
+            return self._of_classes(op, targets, ignore_index, reduction, weight)
+        share = argument.real(op, "label_smoothing", label_smoothing)
         if not 0 <= share <= 1:
             raise InvalidArgument(op, f"label_smoothing is from 0 to 1, not {share}")
-        if share:
-            return self._of_classes("smoothed_cross_entropy", targets, ignore_index, reduction, weight, share)
-        return self._of_classes(op, targets, ignore_index, reduction, weight)
+        return self._of_classes("smoothed_cross_entropy", targets, ignore_index, reduction, weight, share)
 
     def _of_classes(
         self, op: str, targets: Self, ignore_index: int, reduction: str, weight: Self | None, *numbers: float
@@ -193,34 +193,27 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
             _require_reduction(op, reduction, _REDUCTIONS)
         if live_autocasts:
             self, weight = extensions.widened(self, weight)
-        x = self
-        vector: tuple[Any, Any] = None, None
+        x, factors, factors_layout = self, None, None
         if weight is not None:
             require_tensors(op, weight=weight)
             dtype = common_dtype(op, self.dtype, weight.dtype)
             x, weight = self.to_dtype(dtype), weight.to_dtype(dtype)
-            vector = weight._storage, weight._layout
+            factors, factors_layout = weight._storage, weight._layout
         dim, layout = min(len(x._layout.shape), 2) - 1, targets._layout.dense
-        rows = *vector, targets._storage, targets._layout, dim, ignore_index
+        rows = factors, factors_layout, targets._storage, targets._layout, dim, ignore_index
         storage, counts, *_ = getattr(x._storage, op)(x._layout, *rows, *numbers)
-        losses, counted = self._new(storage, layout), self._new(counts, layout)
-        if reduction == "mean" and weight is not None and weight._storage.is_wrapped:
+        losses = self._new(storage, layout)
+        if reduction == "none":
+            loss = losses
+        elif reduction == "sum":
+            loss = losses.sum()
+        elif factors is None or not factors.is_wrapped:
+            loss = losses._mean_of_counted(self._new(counts, layout))
+        else:
             # What rows count for has no gradient, and the weights of targets have.
             ones = x._new_full((), -1.0).broadcast_as(x.shape)
-            counted = self._new(ones._storage.nll_loss(ones._layout, *rows)[0], layout)
-            loss = losses._reduced(reduction, counted)
-        elif reduction == "mean":
-            loss = losses._mean_of_counted(counted)
-        else:
-            loss = losses._reduced(reduction, counted)
+            loss = losses.sum().div(self._new(ones._storage.nll_loss(ones._layout, *rows)[0], layout).sum())
         return loss.to_dtype(x._storage.inner.dtype)
-
-    def _reduced(self, reduction: str, weights: Self) -> Self:
-        """Return the losses, their sum, or that over the sum of the weights."""
-        if reduction == "none":
-            return self
-        total = self.sum()
-        return total.div(weights.sum()) if reduction == "mean" else total
 
     def _mean_of_counted(self, counted: Self) -> Self:
         """Return the mean of the losses for which `counted` is 1; it is 0 for the others."""
