@@ -79,6 +79,8 @@ _new: Final = tuple.__new__
 _FEW: Final = 1024
 # Fields of kernels that count elements and bytes take no more.
 _MAX_BYTES: Final = (1 << 63) - 1
+# Their bytes are no more in any dtype.
+_MAX_ELEMENTS: Final = 1 << 58
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 _memory_of: Final = attrgetter("memory")
 # Classes of arguments that are no operands; others are added when they are met.
@@ -111,9 +113,12 @@ class ProgramBuilder:
 
     def empty(self, dtype: DType, length: Number) -> Buffer:
         """A new buffer, not initialised."""
-        itemsize = dtype.itemsize
-        nbytes = length * itemsize if type(length) is int else computed(mul, length, itemsize)
-        return Buffer(dtype, length, self.allocate(nbytes))
+        if type(length) is int and length < _MAX_ELEMENTS:
+            # Most often, and `allocate` need not check the bytes.
+            memory = Memory(length * dtype.itemsize)
+            self._allocated.append(memory)
+            return Buffer(dtype, length, memory)
+        return Buffer(dtype, length, self.allocate(computed(mul, length, dtype.itemsize)))
 
     @overload
     def output(self, result: TensorType) -> Buffer: ...
@@ -387,7 +392,10 @@ class OpCall:
                 # Keys contain whether operands are one storage only where that matters.
                 if operand in operands:
                     buffer.memory.owner = operands.index(operand)
-                parts[position] = _new(kind, (buffer, *part[1:])) if is_tuple else buffer
+                if kind is Operand:
+                    parts[position] = _new(Operand, (buffer, part[1]))
+                else:
+                    parts[position] = _new(kind, (buffer, *part[1:])) if is_tuple else buffer
                 program_arguments.append(buffer)
                 operands.append(operand)
             elif not is_tuple:

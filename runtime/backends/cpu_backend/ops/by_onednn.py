@@ -158,7 +158,7 @@ def fused(
     parts = scale, bias, residual, activation, params
     otherwise = _otherwise(native_conv.fused, conv.fused, x, kernel, *parts)
     if x.dtype is not DType.F32:
-        result = build.attempt(_rounded_once, onednn, x, kernel, *parts, otherwise)
+        result = build.attempt(_rounded_once, onednn, x, kernel, parts, otherwise)
         if isinstance(result, Buffer):
             return result
     wide, weights = (native_conv.converted(build, each, DType.F32) for each in (x, kernel))
@@ -171,14 +171,11 @@ def _rounded_once(
     onednn: Onednn,
     x: Operand,
     kernel: Operand,
-    scale: Operand | None,
-    bias: Operand | None,
-    residual: Operand | None,
-    activation: str | None,
-    params: ParamsConvolution,
+    parts: tuple[Operand | None, Operand | None, Operand | None, str | None, ParamsConvolution],
     otherwise: partial[Results],
 ) -> Buffer | None:
-    """A fused convolution of 16 bits, of which oneDNN computes all but the activation."""
+    """A fused convolution of 16 bits, of which oneDNN computes all but the activation; `parts` are those of `fused`."""
+    scale, bias, residual, activation, params = parts
     # An activation is of sums that were not rounded; relu rounds to the same bits before or after.
     stored = x.dtype if activation in (None, UnaryOp.RELU.value) else DType.F32
     epilogue = _Epilogue.of(build, scale, bias, residual, stored, params)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..... import results
 from .....kernels import launches
@@ -108,22 +108,7 @@ def attention_gradient(
 
 
 def attention_gradient_in_any_order(
-    build: ProgramBuilder,
-    library: Attention,
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    result: Operand,
-    gradient: Operand,
-    logsumexp: Operand,
-    mask: Operand | None,
-    lengths: Operand | None,
-    is_causal: bool,
-    of_mask: bool,
-    scale: float,
+    build: ProgramBuilder, library: Attention, *arguments: Any
 ) -> tuple[Buffer, ...] | None:
     """Compute the gradients by algorithms whose bits may differ from run to run."""
-    operands = query, key, value, result, gradient
-    return attention_gradient(
-        build, library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, nondeterministic=True
-    )
+    return attention_gradient(build, library, *arguments, nondeterministic=True)
