@@ -1,6 +1,7 @@
 // Convolutions on the host, as products of a matrix of weights and what lies under each weight.
 #pragma once
 
+#include "epilogue.hpp"
 #include "pair_product.hpp"
 
 namespace tallow {
@@ -152,12 +153,22 @@ template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Argu
                 multiply_lines(tile, weights + row * all_weights + first, all_weights, rows, columns, terms, stride);
             }
         }
+        const Epilogue<T, Arguments> epilogue{arguments};
+        const auto element = [&](uint64_t i, uint64_t y) {
+            return (outer * arguments.result_channels + row + i) * arguments.result_plane +
+                   (top + y) * arguments.result_stride_h + left * arguments.result_stride_w;
+        };
+        for (uint32_t i = 0; i < rows; ++i) {
+            Value* const sums = tile.sums + i * stride;
+            epilogue.transform(sums, columns, group * arguments.result_channels + row + i, false);
+            for (uint64_t y = 0; y < height; ++y)
+                epilogue.add_residual(sums + y * arguments.line_width, width, element(i, y));
+        }
+        epilogue.activate(tile.sums, rows * stride);
         for (uint32_t i = 0; i < rows; ++i)
             for (uint64_t y = 0; y < height; ++y) {
                 const Value* const sums = tile.sums + i * stride + y * arguments.line_width;
-                T* const result = pointer_to<T>(arguments.result) +
-                                  (outer * arguments.result_channels + row + i) * arguments.result_plane +
-                                  (top + y) * arguments.result_stride_h + left * arguments.result_stride_w;
+                T* const result = pointer_to<T>(arguments.result) + element(i, y);
                 if (arguments.result_stride_w == 1)
                     narrow_span(width, result, sums);
                 else

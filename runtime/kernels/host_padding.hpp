@@ -46,9 +46,19 @@ template <typename Word, typename Arguments> class Padding {
         uint64_t row = begin / width, first = begin % width;
         while (left != 0) {
             const Word* const plane = plane_of(row / height);
-            for (uint64_t y = row % height; y < height && left != 0; ++y, ++row) {
-                const uint64_t length = width - first < left ? width - first : left;
-                write(target, inside(plane, 1, y), first, first + length);
+            for (uint64_t y = row % height, rows = 0; y < height && left != 0; y += rows, row += rows) {
+                const Word* const source = inside(plane, 1, y);
+                uint64_t length = width - first < left ? width - first : left;
+                rows = 1;
+                if (length == width) {
+                    const uint64_t run = run_of(1, y), end = run < 2 ? arguments_.ends[run * max_rank + 1] : height;
+                    rows = (end < height ? end : height) - y;
+                    rows = rows < left / width ? rows : left / width;
+                    write_rows(target, source, arguments_.steps[run * max_rank + 1] * arguments_.strides[1], rows);
+                    length = rows * width;
+                } else {
+                    write(target, source, first, first + length);
+                }
                 target += length;
                 left -= length;
                 first = 0;
@@ -64,11 +74,35 @@ template <typename Word, typename Arguments> class Padding {
         return plane;
     }
 
+    // Of a dim, the run in which a position is.
+    TALLOW_INLINE uint32_t run_of(uint32_t d, uint64_t at) const {
+        return (at >= arguments_.ends[d]) + (at >= arguments_.ends[max_rank + d]);
+    }
+
     TALLOW_INLINE const Word* inside(const Word* whole, uint32_t d, uint64_t at) const {
-        const uint32_t run = (at >= arguments_.ends[d]) + (at >= arguments_.ends[max_rank + d]);
+        const uint32_t run = run_of(d, at);
         const int64_t element =
             arguments_.origins[run * max_rank + d] + arguments_.steps[run * max_rank + d] * static_cast<int64_t>(at);
         return whole == nullptr || element < 0 ? nullptr : whole + element * arguments_.strides[d];
+    }
+
+    // Writes rows of a run, whose sources have a stride: they are often short, and of one run each.
+    TALLOW_INLINE void write_rows(Word* __restrict target, const Word* __restrict source, int64_t stride,
+                                  uint64_t rows) const {
+        const uint64_t width = arguments_.dims[0];
+        const auto write_each = [=](auto write_row) {
+            for (uint64_t i = 0; i < rows; ++i)
+                write_row(target + i * width, source + static_cast<int64_t>(i) * stride);
+        };
+        const Run only = runs_[0];
+        if (source == nullptr)
+            fill(target, value_, rows * width);
+        else if (only.end < width || only.step == 0)
+            write_each([=](Word* to, const Word* from) { write(to, from, 0, width); });
+        else if (only.step > 0)
+            write_each([=](Word* to, const Word* from) { copy(to, from + only.origin, width); });
+        else
+            write_each([=](Word* to, const Word* from) { reverse(to, from + only.origin, width); });
     }
 
     // Writes the positions of a row from one to another.
@@ -103,15 +137,17 @@ template <typename Word, typename Arguments> class Padding {
     }
     static TALLOW_INLINE void reverse(Word* target, const Word* last, uint64_t length) {
         constexpr uint64_t lanes = access_bytes / sizeof(Word), many = long_bytes / sizeof(Word);
-        target[0] = last[0];
-        target[length - 1] = last[1 - static_cast<int64_t>(length)];
-        if (length >= many)
+        if (length >= many) {
             reverse_by<many>(target, last, length);
-        else if (length > lanes)
+        } else if (length > lanes) {
             reverse_by<lanes>(target, last, length);
-        else if (length > 2)
-            for (uint64_t i = 0; i < length; ++i)
-                target[i] = last[-static_cast<int64_t>(i)];
+        } else {
+            target[0] = last[0];
+            target[length - 1] = last[1 - static_cast<int64_t>(length)];
+            if (length > 2)
+                for (uint64_t i = 0; i < length; ++i)
+                    target[i] = last[-static_cast<int64_t>(i)];
+        }
     }
     // Whole accesses, as in copy_few.
     template <uint64_t Lanes> static TALLOW_INLINE void reverse_by(Word* target, const Word* last, uint64_t length) {

@@ -1,6 +1,7 @@
 // Matrix products on the host.
 #pragma once
 
+#include "epilogue.hpp"
 #include "pair_product.hpp"
 
 namespace tallow {
@@ -160,7 +161,16 @@ TALLOW_INLINE void multiply_sides(const Arguments& arguments) {
                     sides.multiply(count, columns, terms, sides.sums + i * width, width);
                 }
             }
-            T* const result = pointer_to<T>(arguments.result) + (batch * arguments.m + row) * arguments.n + column;
+            const uint64_t element = (batch * arguments.m + row) * arguments.n + column;
+            const Epilogue<T, Arguments> epilogue{arguments};
+            for (uint32_t i = 0; i < rows; ++i) {
+                Value* const sums = sides.sums + i * width;
+                const bool are_columns = arguments.channels_are_columns != 0;
+                epilogue.transform(sums, columns, are_columns ? column : row + i, are_columns);
+                epilogue.add_residual(sums, columns, element + i * arguments.n);
+            }
+            epilogue.activate(sides.sums, rows * width);
+            T* const result = pointer_to<T>(arguments.result) + element;
             for (uint32_t i = 0; i < rows; ++i) {
                 Value* const sums = sides.sums + i * width;
                 if (arguments.bias != 0)

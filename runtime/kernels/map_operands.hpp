@@ -228,4 +228,12 @@ template <typename Span, typename Arguments> TALLOW_INLINE void map_operands(con
     Map<Span, Arguments>(arguments).run(pool);
 }
 
+// Calls a kernel of Span with elements that are its results too.
+template <typename Span, typename Arguments> TALLOW_INLINE void map_in_place(const Arguments& arguments) {
+    Span span{};
+    span.results[0] = span.sources[0] = arguments.elements;
+    span.count = arguments.count;
+    reinterpret_cast<void (*)(const Span*)>(arguments.kernel)(&span);
+}
+
 } // namespace tallow

@@ -22,6 +22,7 @@ from ..kernels import HostKernels
 from ..onednn import Memory, Onednn, Post, Problem, Window
 from . import conv, native_conv, native_matmul
 from . import matmul as matrices
+from .epilogue import converted
 from .native import contiguous, copied
 from .native_conv import are_finite
 from .pointwise import Product
@@ -120,7 +121,7 @@ class _Epilogue(NamedTuple):
         for op, vector in ((BinaryOp.MUL, scale), (BinaryOp.ADD, bias)):
             if vector is not None:
                 ops.append(op)
-                operands.append(contiguous(build, native_conv.converted(build, vector, DType.F32)))
+                operands.append(contiguous(build, converted(build, vector, DType.F32)))
         if residual is not None:
             order = layout_of(params.out_dims, params.channels_last).memory_order()
             ops.append(BinaryOp.ADD)
@@ -161,7 +162,7 @@ def fused(
         result = build.attempt(_rounded_once, onednn, x, kernel, parts, otherwise)
         if isinstance(result, Buffer):
             return result
-    wide, weights = (native_conv.converted(build, each, DType.F32) for each in (x, kernel))
+    wide, weights = (converted(build, each, DType.F32) for each in (x, kernel))
     product = _forward(build, onednn, wide, weights, params, otherwise)
     return None if product is None else native_conv.finished(build, x.dtype, product, *parts)
 
@@ -196,7 +197,7 @@ def _forward(
 ) -> Buffer | None:
     product = Product.of(build, x, kernel, params)
     if product is not None:
-        return None if product.has_few_rows else _multiply(build, onednn, *product, otherwise, epilogue)
+        return None if product.has_few_rows else _multiply(build, onednn, *product[:3], otherwise, epilogue)
     # Kernels would compute an epilogue in f32, op by op.
     if epilogue is None and _is_by_planes(x, params):
         return None

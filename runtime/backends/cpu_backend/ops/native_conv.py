@@ -15,7 +15,7 @@ import numpy as np
 
 from .....dtype import DType
 from .....kernels import constants, host_arguments
-from .....op import BinaryOp, MethodOp, UnaryOp
+from .....op import BinaryOp, UnaryOp
 from ....core.conv import Params, ParamsConvolution
 from ....core.layout import Layout, channels_last_order, layout_of
 from ....core.shape import Shape
@@ -25,6 +25,7 @@ from ....program.program import Results
 from ....program.values import Address, Buffer, Constant, Operand, along_channels, dense
 from ..values import PRODUCTS, RUN_PARTS, THREADS
 from . import conv
+from .epilogue import NO_EPILOGUE, Epilogue, converted
 from .native import contiguous, launch_map
 from .pointwise import Product
 
@@ -95,17 +96,27 @@ def convolve(
     build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: Params | ParamsConvolution
 ) -> Buffer | None:
     """As `conv.convolve`; None where NumPy does it."""
-    params = params.general
-    product = Product.of(build, x, kernel, params)
+    product = Product.of(build, x, kernel, params.general)
     if product is not None:
         return product.by_kernels(build, kernels)
+    return _by_tiles(build, kernels, x, kernel, params.general)
+
+
+def _by_tiles(
+    build: ProgramBuilder,
+    kernels: HostKernels,
+    x: Operand,
+    kernel: Operand,
+    params: ParamsConvolution,
+    epilogue: Epilogue = NO_EPILOGUE,
+) -> Buffer | None:
     if params.is_empty or len(params.sizes) > 2:
         return None
     weights = contiguous(build, kernel)
     shape = Shape(_of_groups(params))
     weights = weights.as_strided(shape, shape.contiguous_strides())
     result = build.empty(x.dtype, math.prod(params.out_dims))
-    is_done = _launch_convolution(build, kernels, "convolve", x, weights, result.address, params)
+    is_done = _launch_convolution(build, kernels, "convolve", x, weights, result.address, params, epilogue)
     return _stored(build, result, params.out_dims, params) if is_done else None
 
 
@@ -121,18 +132,18 @@ def fused(
     params: ParamsConvolution,
 ) -> Buffer | None:
     """As `conv.fused`; None where NumPy does it. Each step is in the compute dtype."""
-    wide = x.dtype.compute
-    product = convolve(build, kernels, converted(build, x, wide), converted(build, kernel, wide), params)
-    return None if product is None else finished(build, x.dtype, product, scale, bias, residual, activation, params)
-
-
-def converted(build: ProgramBuilder, x: Operand, dtype: DType) -> Operand:
-    """The elements in a dtype: where they are if they have it, else in a new buffer."""
-    if x.dtype is dtype:
-        return x
-    result = dense(build.empty(dtype, x.layout.elem_count), x.shape)
-    launch_map(build, MethodOp.TO_DTYPE.kernel(x.dtype, result=dtype), [result], [x])
-    return result
+    wide, product = x.dtype.compute, Product.of(build, x, kernel, params)
+    if product is not None and product.has_few_rows and x.dtype is wide:
+        # The bits of the op alone, whose kernel has no epilogue.
+        result = product.by_kernels(build, kernels)
+        return None if result is None else finished(build, wide, result, scale, bias, residual, activation, params)
+    if product is not None and residual is not None:
+        order = layout_of(params.out_dims, params.channels_last).memory_order()
+        residual = Operand(residual.storage, residual.layout.permute(order))
+    epilogue = Epilogue.of(build, scale, bias, residual, activation, wide)
+    if product is not None:
+        return product.by_kernels(build, kernels, epilogue)
+    return _by_tiles(build, kernels, x, kernel, params, epilogue)
 
 
 def finished(
@@ -205,6 +216,7 @@ def _launch_convolution(
     weights: Operand,
     result: Address,
     params: ParamsConvolution,
+    epilogue: Epilogue = NO_EPILOGUE,
 ) -> bool:
     """Launch a kernel of a convolution whose result is at an address; False where it has too little memory."""
     params, x = params.as_images, x.as_rank(4)
@@ -212,7 +224,7 @@ def _launch_convolution(
     rows, columns = (_Axis.convolved(*each) for each in dims)
     height, width = params.result_sizes
     strides = height * width, width, 1
-    return _launch(build, kernels, kernel, x, weights, result, rows, columns, params.stride, strides)
+    return _launch(build, kernels, kernel, x, weights, result, rows, columns, params.stride, strides, epilogue)
 
 
 def convolve_transposed(
@@ -280,6 +292,7 @@ def _launch(
     columns: _Axis,
     steps: tuple[int, ...],
     result_strides: tuple[int, int, int],
+    epilogue: Epilogue = NO_EPILOGUE,
 ) -> bool:
     """Launch a kernel for `x` and contiguous weights (groups, c_out / groups, ..); False if memory is too small."""
     name, tile = f"{kernel}_{x.dtype.value}", _Tile.of(rows, columns)
@@ -307,6 +320,7 @@ def _launch(
         step_h=steps[0], step_w=steps[1],
         stride_b=strides[0], stride_c=strides[1], stride_h=strides[2], stride_w=strides[3],
         result_plane=result_strides[0], result_stride_h=result_strides[1], result_stride_w=result_strides[2],
+        **epilogue.fields(),
     )  # fmt: skip
     products = batches * rows.size * columns.size * weights.layout.elem_count
     build.launch("host_product", name, 1, packed, work=products // PRODUCTS)

@@ -13,6 +13,7 @@ from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
 from ....program.values import Address, Buffer, Constant, Operand, address_of
 from ..values import PRODUCTS, RUN_PARTS, THREADS
+from .epilogue import NO_EPILOGUE, Epilogue
 from .native import contiguous
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ def matmul(
     rhs: Operand,
     bmnk: tuple[int, int, int, int],
     bias: Operand | None = None,
+    epilogue: Epilogue = NO_EPILOGUE,
+    channels_are_columns: bool = False,
 ) -> Buffer | None:
-    """As `matmul.matmul`, plus a bias in each row; None where BLAS does it."""
+    """As `matmul.matmul`, plus a bias in each row and an epilogue; None where BLAS does it."""
     batches, m, n, _ = bmnk
     dtype, products, kernel = lhs.dtype, math.prod(bmnk), f"matmul_{lhs.dtype.value}"
     if (
@@ -50,7 +53,7 @@ def matmul(
     if bias is not None:
         bias = contiguous(build, bias)
     result = build.empty(dtype, batches * m * n)
-    multiply(build, lhs, rhs, bmnk, bias, result.address)
+    multiply(build, lhs, rhs, bmnk, bias, result.address, epilogue, channels_are_columns)
     return result
 
 
@@ -61,6 +64,8 @@ def multiply(
     bmnk: tuple[int, int, int, int],
     bias: Operand | None,
     result: Address,
+    epilogue: Epilogue = NO_EPILOGUE,
+    channels_are_columns: bool = False,
 ) -> None:
     """Write nonempty products to an address."""
     batches, m, n, k = bmnk
@@ -69,7 +74,8 @@ def multiply(
         result=result, lhs=lhs.storage.address, rhs=rhs.storage.address, bias=address_of(bias),
         run_parts=RUN_PARTS, threads=THREADS, lhs_begins=Constant(_begins(lhs.layout)).address,
         rhs_begins=Constant(_begins(rhs.layout)).address, batches=batches, m=m, n=n, k=k,
-        lhs_strides=lhs.strides[-2:], rhs_strides=rhs.strides[-2:],
+        lhs_strides=lhs.strides[-2:], rhs_strides=rhs.strides[-2:], **epilogue.fields(),
+        channels_are_columns=int(channels_are_columns),
     )  # fmt: skip
     work = max(math.prod(bmnk) // PRODUCTS, lhs.layout.elem_count, rhs.layout.elem_count)
     build.launch("host_product", f"matmul_{lhs.dtype.value}", 1, packed, work=work)

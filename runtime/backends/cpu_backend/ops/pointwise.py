@@ -12,6 +12,7 @@ from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, dense
 from . import native_few_rows, native_matmul
+from .epilogue import NO_EPILOGUE, Epilogue
 from .native import copied
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Product(NamedTuple):
     lhs: Operand
     rhs: Operand
     bmnk: tuple[int, int, int, int]
+    channels_are_columns: bool
 
     @classmethod
     def of(cls, build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConvolution) -> Product | None:
@@ -38,11 +40,10 @@ class Product(NamedTuple):
         if params.channels_last or positions == 1:
             last = Operand(seen.storage, seen.layout.permute(channels_last_order(len(x.shape))))
             rows = _reshaped(build, last, (batches * positions, inner))
-            return cls(
-                rows, kernel.as_strided((inner, outer), (by_inner, by_outer)), (1, batches * positions, outer, inner)
-            )
+            columns = kernel.as_strided((inner, outer), (by_inner, by_outer))
+            return cls(rows, columns, (1, batches * positions, outer, inner), channels_are_columns=True)
         weights = kernel.as_strided((batches, outer, inner), (0, by_outer, by_inner))
-        return cls(weights, _reshaped(build, seen, (batches, inner, positions)), batch)
+        return cls(weights, _reshaped(build, seen, (batches, inner, positions)), batch, channels_are_columns=False)
 
     @property
     def has_few_rows(self) -> bool:
@@ -50,10 +51,15 @@ class Product(NamedTuple):
         batches, rows, _, _ = self.bmnk
         return batches == 1 and rows <= FEW_ROWS
 
-    def by_kernels(self, build: ProgramBuilder, kernels: HostKernels) -> Buffer | None:
+    def by_kernels(
+        self, build: ProgramBuilder, kernels: HostKernels, epilogue: Epilogue = NO_EPILOGUE
+    ) -> Buffer | None:
         """The result; None where BLAS computes it."""
-        few = native_few_rows.matmul(build, kernels, *self)
-        return native_matmul.matmul(build, kernels, *self) if few is None else few
+        sides = self.lhs, self.rhs, self.bmnk
+        few = native_few_rows.matmul(build, kernels, *sides) if epilogue is NO_EPILOGUE else None
+        if few is not None:
+            return few
+        return native_matmul.matmul(build, kernels, *sides, None, epilogue, self.channels_are_columns)
 
 
 def _reshaped(build: ProgramBuilder, x: Operand, shape: Sequence[int]) -> Operand:
