@@ -2,9 +2,8 @@
 // sequence, with their products.
 #pragma once
 
-#include "host_few_rows.hpp"
 #include "host_rows.hpp"
-#include "packed_product.hpp"
+#include "panel_product.hpp"
 #include "recurrent_cells.hpp"
 
 namespace tallow {
@@ -51,7 +50,7 @@ template <> struct FunctionsOf<bf16> {
 #endif
 
 // Numbers as a loop of vectors reads and writes them: those that it cannot convert are converted before and behind it.
-template <typename T, bool Near = is_near_float<T>> struct Nearby {
+template <typename T, bool Near = is_same<T, bf16>> struct Nearby {
     using type = widened<T>;
 
     static TALLOW_INLINE const type* source(uint64_t count, const T* memory, type* buffer) {
@@ -166,96 +165,6 @@ template <typename Cell, typename T, typename Arguments> TALLOW_INLINE void recu
     });
 }
 
-// The products of a state with the weight, of a few rows, as floats.
-template <typename Cell, typename T> struct FewProducts {
-    struct Arguments {
-        uint64_t result, x, matrix, bias, x_floats, run_parts, rows, outputs, length;
-        int64_t step;
-        uint32_t threads;
-    };
-    Arguments arguments;
-    const widened<T>* x = nullptr;
-
-    template <typename Sequence>
-    TALLOW_INLINE explicit FewProducts(const Sequence& sequence)
-        : arguments{0,
-                    0,
-                    sequence.weight,
-                    0,
-                    sequence.x_floats,
-                    sequence.run_parts,
-                    sequence.rows,
-                    Cell::gates * sequence.length,
-                    sequence.length,
-                    static_cast<int64_t>(sequence.length * sizeof(T)),
-                    sequence.threads} {
-    }
-    // The matrix is in a cache after the first step, so half of a part is worth a thread.
-    TALLOW_INLINE uint64_t units() const {
-        const uint64_t limit = rows_of_part(arguments) / (2 * Cell::gates) / matrix_group * matrix_group;
-        return limit < matrix_group ? matrix_group : limit < span_part ? limit : span_part;
-    }
-    TALLOW_INLINE void take(uint64_t state, uint64_t result) {
-        arguments.x = state;
-        arguments.result = result;
-        x = computed_rows<T>(arguments);
-    }
-    TALLOW_INLINE void multiply(uint64_t first, uint64_t count) const {
-        for (uint64_t k = 0; k < Cell::gates; ++k) {
-            const uint64_t begin = k * arguments.length + first;
-            multiply_range<T, Elements<T>>(arguments, x, begin, begin + count);
-        }
-    }
-};
-
-#if defined(TALLOW_PAIRS)
-// The same of any number of rows, in tiles: the columns of all gates of 16 units follow one another.
-template <typename Cell> struct PackedProducts {
-    RowTiles state;
-    uint32_t* weight;
-    bf16* result = nullptr;
-    uint32_t threads;
-
-    template <typename Sequence>
-    TALLOW_INLINE explicit PackedProducts(const Sequence& sequence)
-        : state{sequence.rows, sequence.length, pointer_to<uint32_t>(sequence.packed)},
-          weight(state.pairs + state.size()), threads(sequence.threads) {
-        const uint64_t length = sequence.length;
-        const int64_t steps[2] = {static_cast<int64_t>(length), 1};
-        do_parts(sequence, groups(), [&](uint64_t group) {
-            const uint64_t first = group * pair_side;
-            const auto lines = static_cast<uint32_t>(length - first < pair_side ? length - first : pair_side);
-            for (uint64_t k = 0; k < Cell::gates; ++k)
-                take_pairs<0, false>(pointer_to<const bf16>(sequence.weight) + (k * length + first) * length, steps,
-                                     lines, static_cast<uint32_t>(length),
-                                     weight + (group * Cell::gates + k) * pairs_of_lines(length));
-        });
-    }
-    TALLOW_INLINE uint64_t groups() const {
-        return (state.terms + pair_side - 1) / pair_side;
-    }
-    TALLOW_INLINE uint64_t units() const {
-        uint64_t most = 8;
-        while (most > 1 && threads > 1 && groups() < most * threads)
-            most /= 2;
-        return most * pair_side;
-    }
-    TALLOW_INLINE void take(uint64_t from, uint64_t to) {
-        state.take(pointer_to<const bf16>(from));
-        result = pointer_to<bf16>(to);
-    }
-    TALLOW_INLINE void multiply(uint64_t first, uint64_t count) const {
-        const uint64_t begin = first / pair_side * Cell::gates;
-        const uint64_t end = (first + count + pair_side - 1) / pair_side * Cell::gates;
-        multiply_packed(state, weight, begin, end, [&](uint64_t row, uint64_t column, const float* sums) {
-            const uint64_t unit = column / Cell::gates * pair_side;
-            round_sums(state.terms - unit, result + (row * Cell::gates + column % Cell::gates) * state.terms + unit,
-                       sums);
-        });
-    }
-};
-#endif
-
 // The arguments of the cells of a step.
 struct StepCells {
     uint64_t hidden, cell, gates, products, bias, last_hidden, last_cell, lengths, run_parts, gates_stride, position,
@@ -274,16 +183,39 @@ TALLOW_INLINE void prefetch_gates(const StepCells& cells, uint64_t row, uint64_t
     }
 }
 
+// The parts of the panels of a step: each thread has one, and of one thread a part's products stay in its cache.
+template <typename Columns> struct PanelParts {
+    static constexpr uint64_t most = (256 + Columns::panel_units - 1) / Columns::panel_units;
+    uint64_t panels;
+    uint64_t together;
+
+    TALLOW_INLINE PanelParts(const Columns& columns, uint32_t threads) : panels(columns.panels()), together(most) {
+        while (together > 1 && threads > 1 && panels < together * threads)
+            together /= 2;
+    }
+    TALLOW_INLINE uint64_t count() const {
+        return (panels + together - 1) / together;
+    }
+    TALLOW_INLINE uint64_t begin(uint64_t part) const {
+        return part * together;
+    }
+    TALLOW_INLINE uint64_t end(uint64_t part) const {
+        return panels - begin(part) < together ? panels : begin(part) + together;
+    }
+};
+
 // A part has the products of all gates of some units, and then their cells: a step waits for its threads once.
-template <typename Cell, typename T, typename Products>
-__attribute__((noinline)) void run_step(const Products& products, const StepCells& cells) {
-    const uint64_t length = cells.length, units = products.units();
-    do_parts(cells, (length + units - 1) / units, [&](uint64_t part) {
+template <typename Cell, typename T, typename Products, typename Rows>
+__attribute__((noinline)) void run_step(const Products& products, const Rows& x, const StepCells& cells) {
+    const uint64_t length = cells.length;
+    const PanelParts parts(products.columns, cells.threads);
+    const uint64_t units = parts.together * products.columns.panel_units;
+    do_parts(cells, parts.count(), [&](uint64_t part) {
         const uint64_t first = part * units, count = length - first < units ? length - first : units;
         constexpr uint64_t rows_ahead = 8;
         for (uint64_t row = 0; row < cells.rows && row < rows_ahead; ++row)
             prefetch_gates<Cell, T>(cells, row, first, count);
-        products.multiply(first, count);
+        products.multiply(x, cells.rows, parts.begin(part), parts.end(part), pointer_to<T>(cells.products));
         for (uint64_t row = 0; row < cells.rows; ++row) {
             if (row + rows_ahead < cells.rows)
                 prefetch_gates<Cell, T>(cells, row + rows_ahead, first, count);
@@ -292,104 +224,210 @@ __attribute__((noinline)) void run_step(const Products& products, const StepCell
     });
 }
 
+// All steps of `rows` rows from `first` on.
 template <typename Cell, typename T, typename Products, typename Arguments>
-TALLOW_INLINE void run_sequence(const Arguments& arguments) {
-    const uint64_t rows = arguments.rows, length = arguments.length, steps = arguments.steps;
-    const uint64_t state_bytes = rows * length * sizeof(T);
-    Products products(arguments);
+TALLOW_INLINE void run_steps(const Arguments& arguments, const Products& products, uint64_t first, uint64_t rows,
+                             uint32_t threads) {
+    const uint64_t length = arguments.length, steps = arguments.steps;
+    const uint64_t state_bytes = arguments.rows * length * sizeof(T), begin = first * length * sizeof(T);
     StepCells cells{};
     cells.bias = arguments.bias;
-    cells.last_hidden = arguments.initial;
-    cells.last_cell = Cell::has_cell ? arguments.initial + state_bytes : 0;
-    cells.lengths = arguments.lengths;
+    cells.last_hidden = arguments.initial + begin;
+    cells.last_cell = Cell::has_cell ? arguments.initial + state_bytes + begin : 0;
+    cells.lengths = arguments.lengths ? arguments.lengths + first * sizeof(int64_t) : 0;
     cells.run_parts = arguments.run_parts;
     cells.gates_stride = arguments.gates_stride;
     cells.rows = rows;
     cells.length = length;
-    cells.threads = arguments.threads;
+    cells.threads = threads;
     for (uint64_t i = 0; i < steps; ++i) {
         cells.position = arguments.reverse ? steps - 1 - i : i;
-        cells.products = arguments.products + cells.position * arguments.product_bytes;
-        cells.gates = arguments.gates + cells.position * arguments.gates_step * sizeof(T);
-        cells.hidden = arguments.states + cells.position * state_bytes;
+        cells.products = arguments.products + cells.position * arguments.product_bytes + Cell::gates * begin;
+        cells.gates =
+            arguments.gates + (cells.position * arguments.gates_step + first * arguments.gates_stride) * sizeof(T);
+        cells.hidden = arguments.states + cells.position * state_bytes + begin;
         cells.cell = Cell::has_cell ? cells.hidden + steps * state_bytes : 0;
-        products.take(cells.last_hidden, cells.products);
-        run_step<Cell, T>(products, cells);
+        run_step<Cell, T>(products, products.take(pointer_to<const T>(cells.last_hidden), first, rows), cells);
         cells.last_hidden = cells.hidden;
         cells.last_cell = cells.cell;
     }
 }
 
-// All steps of a sequence: of at most most_rows rows, or of any number where there is room for tiles.
-template <typename Cell, typename T, typename Arguments>
-TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
+// The rows of a part whose steps one thread runs, so that it waits for no others: as many as those of other parts.
+// 0 if threads had better share each step, since not all would have rows, or since their caches have no room for the
+// whole weight.
+template <typename Arguments> TALLOW_INLINE uint64_t rows_of_thread(const Arguments& arguments, uint64_t weight_bytes) {
+    constexpr uint64_t cache_bytes = 5 << 18;
+    constexpr uint64_t most_rows = 64;
+    const uint64_t threads = arguments.threads < 1 ? 1 : arguments.threads;
+    if (threads > 1 && (weight_bytes > cache_bytes || 2 * arguments.rows < threads))
+        return 0;
+    const uint64_t rows = (arguments.rows + threads - 1) / threads;
+    const uint64_t blocks = (rows + most_rows - 1) / most_rows;
+    return (rows + blocks - 1) / blocks;
+}
+
+// Calls run(products, first, rows, threads) for all rows, or for those of each thread.
+template <typename Products, typename Arguments, typename Run>
+TALLOW_INLINE void divide_rows(const Arguments& arguments, const Run& run) {
+    const Products products(arguments);
+    const uint64_t rows = arguments.rows, together = rows_of_thread(arguments, products.bytes());
+    if (together == 0)
+        return run(products, 0, rows, arguments.threads);
+    do_parts(arguments, (rows + together - 1) / together, [&](uint64_t part) {
+        const uint64_t first = part * together;
+        run(products, first, rows - first < together ? rows - first : together, 1);
+    });
+}
+template <typename Cell, typename T, bool OfGradients, typename Arguments, typename Run>
+TALLOW_INLINE void with_products(const Arguments& arguments, const Run& run) {
 #if defined(TALLOW_PAIRS)
     if constexpr (is_same<T, bf16>)
-        if (arguments.packed != 0)
-            return run_sequence<Cell, T, PackedProducts<Cell>>(arguments);
+        if (arguments.has_tiles)
+            return divide_rows<TileProducts<Cell::gates, OfGradients>>(arguments, run);
 #endif
-    run_sequence<Cell, T, FewProducts<Cell, T>>(arguments);
+    divide_rows<PanelProducts<T, Cell::gates, OfGradients>>(arguments, run);
+}
+
+// All steps of a sequence.
+template <typename Cell, typename T, typename Arguments>
+TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
+    with_products<Cell, T, false>(arguments,
+                                  [&](const auto& products, uint64_t first, uint64_t rows, uint32_t threads) {
+                                      run_steps<Cell, T>(arguments, products, first, rows, threads);
+                                  });
+}
+
+// The gradient of a step of consecutive units of a row, of which there are at most span_part.
+template <typename Cell, typename T, typename Arguments>
+TALLOW_INLINE void gradient_of_units(const Arguments& arguments, uint64_t row, uint64_t first, uint64_t count) {
+    using Value = widened<T>;
+    const uint64_t length = arguments.length, offset = row * length + first;
+    Value buffers[6][span_part], hidden_buffer[span_part], cell_buffer[span_part];
+    Value gate_buffers[2][Cell::gates][span_part];
+    const auto load = [&](uint64_t address, uint32_t number) {
+        return computed_span<T>(count, optional_pointer<const T>(address, offset), buffers[number]);
+    };
+    const Value *const gradient = load(arguments.gradient, 0), *const by_products = load(arguments.by_products, 1),
+                       *const direct = load(arguments.direct, 2),
+                       *const cell_gradient = load(arguments.cell_gradient, 3),
+                       *const direct_cell = load(arguments.direct_cell, 4), *const state = load(arguments.state, 5);
+    T* const of_hidden = optional_pointer<T>(arguments.of_hidden, offset);
+    T* const of_cell = optional_pointer<T>(arguments.of_cell, offset);
+    Value* const new_hidden = result_span<T>(of_hidden, hidden_buffer);
+    Value* const new_cell = result_span<T>(of_cell, cell_buffer);
+    T* of_gates[2][Cell::gates];
+    Value* new_gates[2][Cell::gates];
+    for (uint32_t k = 0; k < Cell::gates; ++k) {
+        const uint64_t begin = (row * Cell::gates + k) * length + first;
+        of_gates[0][k] = optional_pointer<T>(arguments.of_gates, begin);
+        of_gates[1][k] = optional_pointer<T>(arguments.of_products, begin);
+        for (uint32_t part = 0; part < 2; ++part)
+            new_gates[part][k] = result_span<T>(of_gates[part][k], gate_buffers[part][k]);
+    }
+    if (has_ended(arguments, row)) {
+        for (uint64_t i = 0; i < count; ++i) {
+            new_hidden[i] = gradient[i] + by_products[i] + direct[i];
+            new_cell[i] = cell_gradient[i] + direct_cell[i];
+            for (uint32_t k = 0; k < Cell::gates; ++k)
+                new_gates[0][k][i] = new_gates[1][k][i] = 0;
+        }
+    } else {
+        const GateSpans<Cell, T> gates(arguments, row, first, count);
+        TALLOW_INDEPENDENT
+        for (uint64_t i = 0; i < count; ++i) {
+            Value x[Cell::gates], h[Cell::gates];
+            gates.load(i, x, h);
+            const auto gradients =
+                Cell::gradients(Cell::slopes(x, h, state[i]), gradient[i] + by_products[i] + direct[i],
+                                cell_gradient[i] + direct_cell[i]);
+            for (uint32_t k = 0; k < Cell::gates; ++k) {
+                new_gates[0][k][i] = gradients.of_input[k];
+                if constexpr (!Cell::has_cell)
+                    new_gates[1][k][i] = gradients.of_hidden[k];
+            }
+            new_hidden[i] = Cell::has_cell ? Value{0} : gradients.of_state;
+            if constexpr (Cell::has_cell)
+                new_cell[i] = gradients.of_state;
+        }
+    }
+    finish_span<T>(count, of_hidden, new_hidden);
+    finish_span<T>(count, of_cell, new_cell);
+    for (uint32_t k = 0; k < Cell::gates; ++k)
+        for (uint32_t part = 0; part < 2; ++part)
+            finish_span<T>(count, of_gates[part][k], new_gates[part][k]);
 }
 
 // As in recurrent.hpp. of_hidden and of_cell may alias direct and direct_cell.
 template <typename Cell, typename T, typename Arguments>
 TALLOW_INLINE void recurrent_gradient(const Arguments& arguments) {
-    using Value = widened<T>;
     visit_units(arguments, [&](uint64_t row, uint64_t first, uint64_t count) {
-        const uint64_t length = arguments.length, offset = row * length + first;
-        Value buffers[6][span_part], hidden_buffer[span_part], cell_buffer[span_part];
-        Value gate_buffers[2][Cell::gates][span_part];
-        const auto load = [&](uint64_t address, uint32_t number) {
-            return computed_span<T>(count, optional_pointer<const T>(address, offset), buffers[number]);
-        };
-        const Value *const gradient = load(arguments.gradient, 0), *const by_products = load(arguments.by_products, 1),
-                           *const direct = load(arguments.direct, 2),
-                           *const cell_gradient = load(arguments.cell_gradient, 3),
-                           *const direct_cell = load(arguments.direct_cell, 4), *const state = load(arguments.state, 5);
-        T* const of_hidden = optional_pointer<T>(arguments.of_hidden, offset);
-        T* const of_cell = optional_pointer<T>(arguments.of_cell, offset);
-        Value* const new_hidden = result_span<T>(of_hidden, hidden_buffer);
-        Value* const new_cell = result_span<T>(of_cell, cell_buffer);
-        T* of_gates[2][Cell::gates];
-        Value* new_gates[2][Cell::gates];
-        for (uint32_t k = 0; k < Cell::gates; ++k) {
-            const uint64_t begin = (row * Cell::gates + k) * length + first;
-            of_gates[0][k] = optional_pointer<T>(arguments.of_gates, begin);
-            of_gates[1][k] = optional_pointer<T>(arguments.of_products, begin);
-            for (uint32_t part = 0; part < 2; ++part)
-                new_gates[part][k] = result_span<T>(of_gates[part][k], gate_buffers[part][k]);
-        }
-        if (has_ended(arguments, row)) {
-            for (uint64_t i = 0; i < count; ++i) {
-                new_hidden[i] = gradient[i] + by_products[i] + direct[i];
-                new_cell[i] = cell_gradient[i] + direct_cell[i];
-                for (uint32_t k = 0; k < Cell::gates; ++k)
-                    new_gates[0][k][i] = new_gates[1][k][i] = 0;
-            }
-        } else {
-            const GateSpans<Cell, T> gates(arguments, row, first, count);
-            TALLOW_INDEPENDENT
-            for (uint64_t i = 0; i < count; ++i) {
-                Value x[Cell::gates], h[Cell::gates];
-                gates.load(i, x, h);
-                const auto gradients =
-                    Cell::gradients(Cell::slopes(x, h, state[i]), gradient[i] + by_products[i] + direct[i],
-                                    cell_gradient[i] + direct_cell[i]);
-                for (uint32_t k = 0; k < Cell::gates; ++k) {
-                    new_gates[0][k][i] = gradients.of_input[k];
-                    if constexpr (!Cell::has_cell)
-                        new_gates[1][k][i] = gradients.of_hidden[k];
-                }
-                new_hidden[i] = Cell::has_cell ? Value{0} : gradients.of_state;
-                if constexpr (Cell::has_cell)
-                    new_cell[i] = gradients.of_state;
-            }
-        }
-        finish_span<T>(count, of_hidden, new_hidden);
-        finish_span<T>(count, of_cell, new_cell);
-        for (uint32_t k = 0; k < Cell::gates; ++k)
-            for (uint32_t part = 0; part < 2; ++part)
-                finish_span<T>(count, of_gates[part][k], new_gates[part][k]);
+        gradient_of_units<Cell, T>(arguments, row, first, count);
+    });
+}
+
+// The arguments of the gradient of a step.
+struct GradientCells {
+    uint64_t of_gates, of_products, of_hidden, of_cell, gates, products, bias, state, lengths, gradient, by_products,
+        direct, cell_gradient, direct_cell, run_parts, gates_stride, position, rows, length;
+    uint32_t threads;
+};
+
+// The gradient of all steps, from the last one that ran to the first one. The gradient of a hidden state through the
+// products is in that of the initial state; what reaches it directly is added at the end.
+template <typename Cell, typename T, typename Products, typename Arguments>
+TALLOW_INLINE void run_gradient_steps(const Arguments& arguments, const Products& products, uint64_t first,
+                                      uint64_t rows, uint32_t threads) {
+    const uint64_t length = arguments.length, steps = arguments.steps;
+    const uint64_t state_bytes = arguments.rows * length * sizeof(T), begin = first * length * sizeof(T);
+    const uint64_t of_cell = Cell::has_cell ? arguments.of_initial + state_bytes + begin : 0;
+    const uint64_t of_last = Cell::has_cell ? arguments.of_gates : arguments.of_products;
+    GradientCells cells{};
+    cells.of_hidden = arguments.direct ? arguments.direct + begin : 0;
+    cells.of_cell = of_cell;
+    cells.bias = arguments.bias;
+    cells.lengths = arguments.lengths ? arguments.lengths + first * sizeof(int64_t) : 0;
+    cells.run_parts = arguments.run_parts;
+    cells.gates_stride = arguments.gates_stride;
+    cells.rows = rows;
+    cells.length = length;
+    cells.threads = threads;
+    const PanelParts parts(products.columns, threads);
+    for (uint64_t i = steps; i-- > 0;) {
+        const auto position = [&](uint64_t step) { return arguments.reverse ? steps - 1 - step : step; };
+        const uint64_t offset = position(i) * state_bytes + begin, of_step = Cell::gates * offset;
+        cells.position = position(i);
+        cells.of_gates = arguments.of_gates + of_step;
+        cells.of_products = Cell::has_cell ? 0 : arguments.of_products + of_step;
+        cells.gates =
+            arguments.gates + (cells.position * arguments.gates_step + first * arguments.gates_stride) * sizeof(T);
+        cells.products = arguments.products + of_step;
+        cells.state = i != 0 ? arguments.states + position(i - 1) * state_bytes + begin : arguments.initial + begin;
+        if (Cell::has_cell)
+            cells.state += i != 0 ? steps * state_bytes : state_bytes;
+        cells.gradient = arguments.gradient + offset;
+        cells.cell_gradient = Cell::has_cell ? cells.gradient + steps * state_bytes : 0;
+        recurrent_gradient<Cell, T>(cells);
+        cells.by_products = arguments.of_initial + begin;
+        cells.direct = cells.of_hidden;
+        cells.direct_cell = of_cell;
+        const auto x = products.take(pointer_to<const T>(of_last + of_step), first, rows);
+        do_parts(cells, parts.count(), [&](uint64_t part) {
+            products.multiply(x, rows, parts.begin(part), parts.end(part), pointer_to<T>(cells.by_products));
+        });
+    }
+    if (arguments.direct)
+        map_span(
+            rows * length, [](T x, T y) { return convert<T>(to_compute(x) + to_compute(y)); },
+            pointer_to<T>(cells.by_products), pointer_to<const T>(cells.by_products),
+            pointer_to<const T>(cells.direct));
+}
+
+// The gradient of a sequence.
+template <typename Cell, typename T, typename Arguments>
+TALLOW_INLINE void recurrent_sequence_gradient(const Arguments& arguments) {
+    with_products<Cell, T, true>(arguments, [&](const auto& products, uint64_t first, uint64_t rows, uint32_t threads) {
+        run_gradient_steps<Cell, T>(arguments, products, first, rows, threads);
     });
 }
 

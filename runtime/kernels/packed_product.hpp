@@ -19,16 +19,19 @@ struct RowTiles {
     uint32_t count = static_cast<uint32_t>((rows + pair_side - 1) / pair_side);
     uint32_t tile_rows = static_cast<uint32_t>((rows + count - 1) / count);
 
-    // How many pairs there is room for.
-    TALLOW_INLINE uint64_t size() const {
-        return count * pairs_of_lines(terms);
+    // The pairs of a row of tiles.
+    TALLOW_INLINE uint64_t step() const {
+        return pairs_of_lines(terms) / pair_side * tile_rows;
     }
     TALLOW_INLINE void take(const bf16* source) const {
-        const int64_t steps[2] = {static_cast<int64_t>(terms), 1};
-        for (uint64_t row = 0, tile = 0; row < rows; row += tile_rows, ++tile)
-            take_pairs<0, true>(source + row * terms, steps,
-                                static_cast<uint32_t>(rows - row < tile_rows ? rows - row : tile_rows),
-                                static_cast<uint32_t>(terms), pairs + tile * pairs_of_lines(terms));
+        for (uint64_t row = 0; row < rows; ++row) {
+            uint32_t* target = pairs + row / tile_rows * step() + row % tile_rows * pair_side;
+            for (uint64_t term = 0; term < terms; term += 2 * pair_side, target += tile_rows * pair_side) {
+                const Pairs line =
+                    load_numbers<Pairs>(source + row * terms + term, static_cast<uint32_t>(terms - term));
+                __builtin_memcpy(target, &line, sizeof line);
+            }
+        }
     }
 };
 
@@ -43,42 +46,48 @@ TALLOW_INLINE void multiply_packed(const RowTiles& lhs, const uint32_t* rhs, uin
                                    const Finish& finish) {
     const UsesTiles tiles(lhs.tile_rows);
     const uint64_t step = pairs_of_lines(lhs.terms);
-    const bool is_one_tile = lhs.count == 1;
-    constexpr uint32_t most_columns = 4;
-    alignas(64) float sums[2 * pair_side * most_columns * pair_side];
-    for (uint64_t column = begin; column < end;) {
-        const uint64_t most = is_one_tile ? most_columns : 2;
-        const auto columns = static_cast<uint32_t>(end - column < most ? end - column : most);
-        for (uint32_t tile = 0; tile < lhs.count; tile += 2) {
+    // A block has four tiles: many rows read a column once.
+    constexpr uint32_t most_tiles = 4;
+    const uint32_t tall = lhs.count > 2 ? most_tiles : lhs.count, wide = most_tiles / tall;
+    alignas(64) float sums[most_tiles * tile_pairs];
+    for (uint64_t column = begin; column < end; column += wide) {
+        const auto columns = static_cast<uint32_t>(end - column < wide ? end - column : wide);
+        for (uint32_t tile = 0; tile < lhs.count; tile += tall) {
+            const uint32_t rows = lhs.count - tile < tall ? lhs.count - tile : tall;
             const uint64_t row = uint64_t{tile} * lhs.tile_rows;
-            const TileBlock block{lhs.pairs + tile * step,
-                                  rhs + column * step,
-                                  step,
-                                  step,
-                                  static_cast<uint32_t>(step / pair_side),
-                                  lhs.tile_rows,
-                                  sums,
-                                  most_columns * pair_side};
-            const bool is_pair = tile + 1 < lhs.count;
-            switch (columns) {
-            case 1:
-                is_pair ? multiply_packed_tiles<2, 1>(block) : multiply_packed_tiles<1, 1>(block);
+            const TileBlock block{
+                lhs.pairs + tile * lhs.step(),           rhs + column * step, lhs.step(), step,
+                static_cast<uint32_t>(step / pair_side), lhs.tile_rows,       sums,       wide * pair_side};
+            switch (rows * most_tiles + columns) {
+            case most_tiles + 1:
+                multiply_packed_tiles<1, 1>(block);
                 break;
-            case 2:
-                is_pair ? multiply_packed_tiles<2, 2>(block) : multiply_packed_tiles<1, 2>(block);
+            case most_tiles + 2:
+                multiply_packed_tiles<1, 2>(block);
                 break;
-            case 3:
+            case most_tiles + 3:
                 multiply_packed_tiles<1, 3>(block);
                 break;
-            default:
+            case most_tiles + 4:
                 multiply_packed_tiles<1, 4>(block);
+                break;
+            case 2 * most_tiles + 1:
+                multiply_packed_tiles<2, 1>(block);
+                break;
+            case 2 * most_tiles + 2:
+                multiply_packed_tiles<2, 2>(block);
+                break;
+            case 3 * most_tiles + 1:
+                multiply_packed_tiles<3, 1>(block);
+                break;
+            default:
+                multiply_packed_tiles<4, 1>(block);
             }
-            const uint64_t last = row + (is_pair ? 2 : 1) * lhs.tile_rows;
+            const uint64_t last = row + rows * lhs.tile_rows;
             for (uint64_t i = row; i < last && i < lhs.rows; ++i)
                 for (uint32_t j = 0; j < columns; ++j)
                     finish(i, column + j, sums + (i - row) * block.stride + j * pair_side);
         }
-        column += columns;
     }
 }
 

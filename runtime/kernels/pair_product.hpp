@@ -60,8 +60,13 @@ template <uint32_t Sums, uint32_t Lhs, uint32_t Rhs> TALLOW_INLINE void multiply
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Lhs), "i"(Rhs));
 }
 
+template <uint32_t Value> struct Number {
+    static constexpr uint32_t value = Value;
+};
+
 // Both sides of a block of tiles, and its sums. A row of tiles on the left begins `lhs_step` pairs behind the one
-// before, a column of them on the right `rhs_step`; its tiles follow one another. Rows of sums are `stride` apart.
+// before, a column of them on the right `rhs_step`; its tiles, which have `tile_rows` rows on the left, follow one
+// another. Rows of sums are `stride` apart.
 struct TileBlock {
     const uint32_t* lhs;
     const uint32_t* rhs;
@@ -86,21 +91,31 @@ struct TileBlock {
         (store_tile<Number>(tile_of_sums<Rows, Number>(), stride), ...);
     }
     template <uint32_t Rows, uint32_t... Column> TALLOW_INLINE void multiply(uint64_t place, Numbers<Column...>) const {
-        load_tile<4>(lhs + place, pair_side);
-        if constexpr (Rows == 2)
-            load_tile<5>(lhs + lhs_step + place, pair_side);
-        (multiply_column<Rows, Column>(rhs + Column * rhs_step + place), ...);
+        const uint32_t* const left = lhs + place / pair_side * tile_rows;
+        if constexpr (Rows <= 2)
+            load_rows<0>(left, typename CountUp<Rows>::type());
+        (multiply_column<Rows, Column>(left, rhs + Column * rhs_step + place, typename CountUp<Rows>::type()), ...);
     }
-    template <uint32_t Rows, uint32_t Column> static TALLOW_INLINE void multiply_column(const uint32_t* tile) {
-        constexpr uint32_t first = Column * Rows, right = 6 + Column % 2;
+    // Two registers have rows of the left side: of more rows, of a single column, each replaces the last but one.
+    template <uint32_t First, uint32_t... Row>
+    TALLOW_INLINE void load_rows(const uint32_t* left, Numbers<Row...>) const {
+        (load_tile<4 + (First + Row) % 2>(left + (First + Row) * lhs_step, pair_side), ...);
+    }
+    template <uint32_t Rows, uint32_t Column, uint32_t... Row>
+    TALLOW_INLINE void multiply_column(const uint32_t* left, const uint32_t* tile, Numbers<Row...>) const {
+        constexpr uint32_t right = 6 + Column % 2;
         load_tile<right>(tile, pair_side);
-        multiply_tiles<first, 4, right>();
-        if constexpr (Rows == 2)
-            multiply_tiles<first + 1, 5, right>();
+        const auto multiply_row = [&](auto row) {
+            constexpr uint32_t number = decltype(row)::value;
+            if constexpr (Rows > 2)
+                load_rows<number>(left, Numbers<0>());
+            multiply_tiles<Column * Rows + number, 4 + number % 2, right>();
+        };
+        (multiply_row(Number<Row>()), ...);
     }
 };
 
-// Writes sums of products of bf16, or adds them to those that are there: at most four tiles, in one or two rows.
+// Writes sums of products of bf16, or adds them to those that are there: at most four tiles.
 template <uint32_t Rows, uint32_t Columns, bool Adds>
 TALLOW_INLINE void multiply_tiles_of_pairs(const TileBlock& block) {
     using Sums = typename CountUp<Rows * Columns>::type;

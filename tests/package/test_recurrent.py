@@ -217,6 +217,57 @@ def test_gradients_of_many_sequences_are_those_in_f64(
         np.testing.assert_allclose(ours.numpy(), exact.numpy(), rtol=0, atol=tolerance * scale)
 
 
+def in_steps(kind: str, x: Tensor, own: Mapping[str, Tensor], lengths: Sequence[int]) -> Tensor:
+    """The output of both directions of a layer, by a cell per step."""
+    steps, batch, _ = x.shape
+    outputs = []
+    for ending in ("", "_reverse"):
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        weights = {name: own[f"{name}_l0{ending}"] for name in names}
+        states = [Tensor.zeros((batch, weights["weight_hh"].shape[1]), dtype=x.dtype)] * (1 if kind == "gru" else 2)
+        of_steps = [states[0]] * steps
+        for step in reversed(range(steps)) if ending else range(steps):
+            runs = Tensor([[length > step] for length in lengths])
+            new = states_of(CELLS[kind](x[step], weights, tuple(states) if kind == "lstm" else states[0]))
+            states = [runs.where(after, before) for after, before in zip(new, states, strict=True)]
+            of_steps[step] = runs.where(states[0], 0)
+        outputs.append(tl.stack(of_steps))
+    return tl.cat(outputs, -1)
+
+
+# Threads share steps of few sequences, or have their own ones; 35 units fill neither vectors nor tiles.
+@pytest.mark.parametrize(("batch", "units"), [(1, 35), (13, 16), (70, 35), (70, 9)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("f32", 1e-5), ("bf16", 0.05), ("f16", 0.005), ("f64", 1e-12)])
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_long_sequences_on_any_number_of_threads(
+    kind: str, dtype: str, tolerance: float, batch: int, units: int
+) -> None:
+    rng, steps = np.random.default_rng(3), 9
+    weights = {name: each / units**0.5 for name, each in random_weights(kind, 3, units, 1, 2).items()}
+    arrays = [rng.normal(size=(steps, batch, size)) for size in (3, 2 * units)]
+    lengths = [int(length) for length in rng.integers(0, steps + 1, batch)]
+
+    def results(dtype: str, function: Callable[..., Tensor]) -> list[Any]:
+        x, seed, *own = [Tensor(array, dtype="f32").to_dtype(dtype) for array in (*arrays, *weights.values())]
+        operands = [tl.Var(each) for each in (x, *own)]
+        output = function(operands[0], dict(zip(weights, operands[1:], strict=True)))
+        gradients = output.backward(seed)
+        return [each.to_dtype("f64").numpy() for each in (output, *[gradients[operand] for operand in operands])]
+
+    wanted, before = results("f64", lambda x, own: in_steps(kind, x, own, lengths)), tl.get_threads()
+    of_threads = []
+    try:
+        for threads in (1, 2, 5):
+            tl.set_threads(threads)
+            of_threads.append(results(dtype, lambda x, own: FUNCTIONS[kind](x, own, lengths=lengths)[0]))
+    finally:
+        tl.set_threads(before)
+    for first, *others, exact in zip(*of_threads, wanted, strict=True):
+        np.testing.assert_allclose(first, exact, rtol=0, atol=tolerance * abs(exact).max())
+        for other in others:
+            np.testing.assert_array_equal(other, first)
+
+
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_gradients_of_cells(kind: str, gradcheck: Gradcheck) -> None:
     rows, count = GATES[kind] * 2, 1 if kind == "gru" else 2

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _MANY_STEPS: Final = 8
 # Products with fewer rows take as long with either layout.
 _COLUMN_ROWS: Final = 3
-_TILE_PAIRS: Final = 256
+# The most columns of a vector, and rows of a tile.
+_LANES: Final = 16
 
 
 def cell(
@@ -65,8 +66,29 @@ def sequence_gradient(
     initial: Operand, states: Operand, products: Operand, lengths: Operand | None, gradient: Operand, reverse: bool,
 ) -> tuple[Buffer, ...] | None:  # fmt: skip
     """As `recurrent.sequence_gradient`; None if NumPy computes it."""
-    own, operands = _of(build, kernels, gates), (gates, weight, bias, initial, states, products, lengths, gradient)
-    return None if own is None else shared.sequence_gradient(build, own, *operands, reverse)
+    own = _of(build, kernels, gates)
+    if own is None:
+        return None
+    steps, rows, units = (*gates.shape[:2], initial.shape[2])
+    kind, dtype, work = shared.kind_of(initial), gates.dtype, gates.layout.elem_count
+    if steps < _MANY_STEPS or 0 in (rows, units):
+        operands = gates, weight, bias, initial, states, products, lengths, gradient
+        return shared.sequence_gradient(build, own, *operands, reverse)
+    of_gates, of_initial = build.empty(dtype, work), build.empty(dtype, kind.states * rows * units)
+    of_products = build.empty(dtype, work) if kind.states == 1 else None
+    has_direct = kind.states == 1 or lengths is not None
+    has_tiles = dtype is DType.BF16 and kernels.has_tiles
+    gates = shared.contiguous_rows(own, gates)
+    packed = host_arguments.recurrent_sequence_gradient(
+        of_gates=of_gates.address, of_products=NULL if of_products is None else of_products.address,
+        of_initial=of_initial.address, direct=build.empty(dtype, rows * units).address if has_direct else NULL,
+        products=own.contiguous(products).address, states=own.contiguous(states).address,
+        gradient=own.contiguous(gradient).address,
+        packed=_packed(build, dtype, rows, _rounded(units, kind.gates * _LANES), kind.gates * units, has_tiles),
+        has_tiles=has_tiles, **_fields(own, gates, weight, bias, initial, lengths, reverse),
+    )  # fmt: skip
+    build.launch("host_recurrent", f"{kind.name}_sequence_gradient_{dtype.value}", 1, packed, work=work)
+    return (of_gates, of_initial) if of_products is None else (of_gates, of_products, of_initial)
 
 
 def _sequence(
@@ -79,30 +101,46 @@ def _sequence(
         return None
     steps, rows, units = (*gates.shape[:2], initial.shape[2])
     kind, dtype, work = shared.kind_of(initial), gates.dtype, gates.layout.elem_count
-    has_tiles = dtype is DType.BF16 and steps >= _MANY_STEPS and kernels.has_tiles
-    if (rows > FEW_ROWS and not has_tiles) or 0 in (steps, rows, units):
+    if steps < _MANY_STEPS or 0 in (rows, units):
         return shared.sequence(build, own, gates, weight, bias, initial, lengths, reverse, keep_products)
+    has_tiles = dtype is DType.BF16 and kernels.has_tiles
     states = build.empty(dtype, kind.states * steps * rows * units)
     products = build.empty(dtype, work if keep_products else work // steps)
     gates = shared.contiguous_rows(own, gates)
-    x_floats = NULL if dtype.compute is dtype or has_tiles else build.empty(DType.F32, rows * units).address
-    tiles = _tiles(rows, units) + kind.gates * _tiles(units, units)
     packed = host_arguments.recurrent_sequence(
-        states=states.address, products=products.address, gates=gates.address, weight=own.contiguous(weight).address,
-        bias=address_of(shared.optional_contiguous(own, bias)), initial=own.contiguous(initial).address,
-        lengths=address_of(shared.optional_contiguous(own, lengths)), x_floats=x_floats,
-        packed=build.empty(DType.U32, tiles * _TILE_PAIRS).address if has_tiles else NULL, run_parts=RUN_PARTS,
-        gates_step=gates.strides[0], gates_stride=gates.strides[1],
-        product_bytes=work // steps * gates.itemsize if keep_products else 0, steps=steps, rows=rows, length=units,
-        reverse=reverse, threads=THREADS,
+        states=states.address, products=products.address,
+        packed=_packed(build, dtype, rows, kind.gates * _rounded(units, _LANES), units, has_tiles),
+        product_bytes=work // steps * gates.itemsize if keep_products else 0, has_tiles=has_tiles,
+        **_fields(own, gates, weight, bias, initial, lengths, reverse),
     )  # fmt: skip
     build.launch("host_recurrent", f"{kind.name}_sequence_{dtype.value}", 1, packed, work=work)
     return states, products
 
 
-def _tiles(lines: int, terms: int) -> int:
-    """The number of tiles of pairs, those of pair_product.hpp, that lines of terms fill."""
-    return -(-lines // 16) * -(-terms // 32)
+def _fields(
+    own: _Kernels, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand, lengths: Operand | None,
+    reverse: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The fields that a sequence and its gradient share, for gates with contiguous rows."""
+    return {
+        "gates": gates.address, "weight": own.contiguous(weight).address,
+        "bias": address_of(shared.optional_contiguous(own, bias)), "initial": own.contiguous(initial).address,
+        "lengths": address_of(shared.optional_contiguous(own, lengths)), "run_parts": RUN_PARTS,
+        "gates_step": gates.strides[0], "gates_stride": gates.strides[1], "steps": gates.shape[0],
+        "rows": gates.shape[1], "length": initial.shape[2], "reverse": reverse, "threads": THREADS,
+    }  # fmt: skip
+
+
+def _packed(build: ProgramBuilder, dtype: DType, rows: int, columns: int, terms: int, has_tiles: bool) -> Address:
+    """Memory for a weight of so many columns, and for rows, as panel_product.hpp has them."""
+    if has_tiles:
+        return build.empty(dtype, (columns + rows + -(-rows // _LANES)) * _rounded(terms, 2 * _LANES)).address
+    return build.empty(dtype.compute, (columns + (0 if dtype.compute is dtype else rows)) * terms).address
+
+
+def _rounded(count: int, step: int) -> int:
+    """A count, rounded up to full steps."""
+    return -(-count // step) * step
 
 
 class _Kernels:
