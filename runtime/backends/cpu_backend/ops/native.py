@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _PARAMETERS: Final = max(host_arguments.PARAMETERS.get("span", 0), 1)
 _ZEROS: Final = (0,) * MAX_RANK
 _LINE: Final = (1, *_ZEROS[1:])
+_WORD_BYTES: Final = (2, 4, 8)
 MOVE: Final = None
 """Instead of a kernel's name: the elements of the one operand are only moved."""
 
@@ -115,6 +116,10 @@ def launch_map(
         for _, own in every:
             strides += own.strides[::-1]
             strides += _ZEROS[len(own.strides) :]
+        if kernel is MOVE and (word := _word(layout.shape[-1], itemsizes[0], every)) > 1:
+            dims, count = (1, *dims[1:]), layout.elem_count // word
+            itemsizes = [itemsize * word for itemsize in itemsizes]
+            strides = [stride // word for stride in strides]
     if source is not None:
         addresses[-1] = source
     packed = host_arguments.map_operands(
@@ -125,6 +130,17 @@ def launch_map(
         parameters=filled([number_bits(number, compute) for number in numbers], _PARAMETERS, 0),
     )  # fmt: skip
     build.launch("span", "map_operands", 1, packed, work=count)
+
+
+def _word(size: int, itemsize: int, operands: Sequence[Operand]) -> int:
+    """The number of elements of the last dim where they are adjacent and few: they are moved as one word; else 1."""
+    if size * itemsize not in _WORD_BYTES:
+        return 1
+    for _, layout in operands:
+        *others, last = layout.strides
+        if last != 1 or any(stride % size for stride in others):
+            return 1
+    return size
 
 
 def runs_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int, int] | None:
