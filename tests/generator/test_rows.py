@@ -20,7 +20,7 @@ from opgen.problem import Location
 from opgen.row_derivatives import row_gradients
 from opgen.row_passes import passes_of
 from opgen.row_values import share_values, stages_of
-from opgen.rows import joined, readable, row_constants, with_elements_at
+from opgen.rows import readable, reduced, row_constants, with_elements_at
 from opgen.scopes import primitives_of_rows
 
 SPEC = own_spec.read()
@@ -34,7 +34,7 @@ def row(text: str, **let: str) -> Node:
     known: dict[str, Node] = {}
     for name, part in let.items():
         known[name] = inlined(parse(part), known)
-    return joined(inlined(parse(text), known), REDUCTIONS)
+    return reduced(inlined(parse(text), known), REDUCTIONS)
 
 
 def gradient(text: str, *operands: str, **let: str) -> dict[str, str]:
