@@ -103,7 +103,9 @@ def test_matrices_stay_in_their_blocks(
     runtime = ModelRuntime.load_from_gguf(path, device)
     agree(runtime.decode_step(tokens), expected)
     runtime.reset_state()
-    for token, row in zip(tokens, expected, strict=True):
+    # One token at a time a GPU does the same for each.
+    few = len(tokens) if full or device.is_cpu() else 8
+    for token, row in zip(tokens[:few], expected[:few], strict=True):
         agree(runtime.decode_step([token])[0], row)
 
 

@@ -526,7 +526,12 @@ def test_the_exit_code_of_a_rank_is_that_of_the_launcher(starter: str, tmp_path:
     assert "rank 1 ended after 0 calls of 'world'" in done.stderr
 
 
-@pytest.mark.parametrize("number", launch_module._ENDING, ids=lambda number: number.name)
+# One handler takes all of them.
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(it, marks=[pytest.mark.full] * (place > 1)) for place, it in enumerate(launch_module._ENDING)],
+    ids=lambda number: number.name,
+)
 @pytest.mark.parametrize("starter", STARTERS)
 def test_a_signal_ends_the_ranks_and_what_they_started(starter: str, number: signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
