@@ -20,6 +20,11 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     // So many vectors are reduced side by side; threads of a short row have no more.
     static constexpr uint32_t chains = Vectors < reduce_chains ? Vectors : reduce_chains;
     static constexpr bool is_short = Vectors * N * sizeof(T) <= short_row_bytes;
+    // Threads of f64 have no more vectors in longer rows, which take several waves.
+    static constexpr bool is_of_a_wave = is_short && sizeof(T) < 8;
+    // Vectors are added up in sets of those that are preferred, see ThreadVectors.
+    static constexpr uint32_t sets = N * sizeof(T) == access_bytes && Vectors > chains ? Vectors / chains : 1;
+    static constexpr uint32_t set_vectors = Vectors / sets;
     static constexpr uint32_t known_operands = resident_operands<Functor, T, N, Vectors> | operands_of_rows<Functor>;
     static constexpr uint32_t others = ((1u << operands) - 1) & ~known_operands;
     // How many vectors of operands that are not in registers are loaded at once: of two operands fewer, and where rows
@@ -39,7 +44,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     uint32_t length;
     uint32_t subgroup_size;
     const Vector* shared;
-    using Own = ThreadVectors<is_short>;
+    using Own = ThreadVectors<is_short, sets, set_vectors>;
     Own own;
     Vector loaded[operands][Vectors];
     typename DerivedOf<Functor, T, N, Vectors>::type derived[Vectors];
@@ -111,8 +116,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                     own = hidden(own);
                 const uint32_t w = begin + v;
                 accesses[v] = {};
-                if (Sources::has_words || w < own.count)
-                    accesses[v] = sources.varying(k, own.vector_offset(w) * N, w < own.count, w < own.complete);
+                if (Sources::has_words || own.has(w))
+                    accesses[v] = sources.varying(k, own.vector_offset(w) * N, own.has(w), own.is_complete(w));
             }
         }
     }
@@ -123,11 +128,11 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
             if ((arguments.per_row & others) >> k & 1)
 #pragma unroll
                 for (uint32_t v = 0; v < Vectors; ++v)
-                    if (v < hidden(own).count)
+                    if (hidden(own).has(v))
                         sources.fetch(k, own.vector_offset(v) * N);
     }
     TALLOW_INLINE void pad(Vector (&vectors)[operands], uint32_t v, const Own& own) const {
-        pad_vectors<Functor, T, N>(vectors, v < own.count, v < own.complete);
+        pad_vectors<Functor, T, N>(vectors, own.has(v), own.is_complete(v));
     }
     TALLOW_INLINE void add_residual(const Sources& sources) {
         static_assert((resident_operands<Functor, T, N, Vectors> & 1) != 0, "the sums are resident in registers");
@@ -138,7 +143,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
         for (uint32_t v = 0; v < Vectors; ++v) {
             loaded[0][v] = add_vectors<T, N>(loaded[0][v], sources.vector(operands, residuals[v]));
             const Own there = hidden(own);
-            store_one<T, N>(sums, own.vector_offset(v) * N, loaded[0][v], v < there.count, v < there.complete);
+            store_one<T, N>(sums, own.vector_offset(v) * N, loaded[0][v], there.has(v), there.is_complete(v));
         }
     }
     static TALLOW_INLINE bool is_resident(uint32_t k) {
@@ -187,7 +192,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
             if (is_resident(k) && !sources.is_number(k))
 #pragma unroll
                 for (uint32_t v = 0; v < Vectors; ++v)
-                    if (v < own.count)
+                    if (own.has(v))
                         sources.fetch(k, own.vector_offset(v) * N);
     }
     // Loads vectors of the operands that are not in registers, from `begin` on: several at once, as each waits for the
@@ -222,45 +227,57 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
         if constexpr (others != 0)
             pad(vectors, v, own);
     }
+    // The numbers of a pass for the vectors of a set, from `first` on.
+    template <uint32_t Pass>
+    TALLOW_INLINE void reduce_set(const RowOf<T, Functor>& row, const Sources& sources, uint32_t first,
+                                  Value (&numbers)[Functor::template Reduced<Pass>::count]) {
+        using Joins = typename Functor::template Reduced<Pass>;
+        Value parts[chains][Joins::count];
+#pragma unroll
+        for (uint32_t j = 0; j < chains; ++j)
+            Joins::identities(parts[j]);
+#pragma unroll
+        for (uint32_t begin = 0; begin < set_vectors; begin += chains) {
+            const Own there = hidden(own);
+            if (begin > 0 && begin >= there.slots)
+                continue;
+            typename Sources::Access accesses[operands][together];
+#pragma unroll
+            for (uint32_t j = 0; j < chains; ++j) {
+                const uint32_t v = first + begin + j;
+                if (j % together == 0)
+                    load_others(sources, v, there, accesses);
+                Vector vectors[operands];
+                take(sources, v, there, accesses, vectors);
+                Value terms[Joins::count];
+                reduce_vector<Pass, Functor, T, N>(row, vectors, derived[v], index(v), there.is_complete(v), terms);
+                const bool is_valid = has_padding<Functor> || there.has(v);
+                if (begin == 0) {
+#pragma unroll
+                    for (uint32_t i = 0; i < Joins::count; ++i)
+                        parts[j][i] = is_valid ? terms[i] : parts[j][i];
+                } else {
+                    combine_valid<Joins>(parts[j], terms, is_valid);
+                }
+            }
+        }
+        join_parts<Joins, chains / 2>(parts);
+        copy_numbers<Joins::count>(numbers, parts[0]);
+    }
     // The passes from `Pass` on.
     template <uint32_t Pass> TALLOW_INLINE void reduce(RowOf<T, Functor>& row, Subgroup& threads) {
         if constexpr (Pass < Functor::passes) {
             using Joins = typename Functor::template Reduced<Pass>;
             const Sources sources = locate_again();
-            Value parts[chains][Joins::count];
+            Value numbers[sets][Joins::count];
 #pragma unroll
-            for (uint32_t j = 0; j < chains; ++j)
-                Joins::identities(parts[j]);
-#pragma unroll
-            for (uint32_t begin = 0; begin < Vectors; begin += chains) {
-                const Own there = hidden(own);
-                if (begin > 0 && begin >= there.slots)
-                    continue;
-                typename Sources::Access accesses[operands][together];
-#pragma unroll
-                for (uint32_t j = 0; j < chains; ++j) {
-                    const uint32_t v = begin + j;
-                    if (j % together == 0)
-                        load_others(sources, v, there, accesses);
-                    Vector vectors[operands];
-                    take(sources, v, there, accesses, vectors);
-                    Value terms[Joins::count];
-                    reduce_vector<Pass, Functor, T, N>(row, vectors, derived[v], index(v), v < there.complete, terms);
-                    const bool is_valid = has_padding<Functor> || v < there.count;
-                    if (begin == 0) {
-#pragma unroll
-                        for (uint32_t i = 0; i < Joins::count; ++i)
-                            parts[j][i] = is_valid ? terms[i] : parts[j][i];
-                    } else {
-                        combine_valid<Joins>(parts[j], terms, is_valid);
-                    }
-                }
-            }
-            join_parts<Joins, chains / 2>(parts);
+            for (uint32_t set = 0; set < sets; ++set)
+                reduce_set<Pass>(row, sources, set * set_vectors, numbers[set]);
             // Where no branch depends on the subgroup, NVIDIA's compiler unpacks elements of 16 bits while lanes
             // exchange numbers, for which there are not enough registers.
-            all_reduce_subgroup<Joins, is_short || sizeof(T) < sizeof(Value) ? 1 : row_subgroup>(threads, parts[0]);
-            finish_pass<Pass>(row, parts[0]);
+            constexpr uint32_t least = is_short || sizeof(T) < sizeof(Value) ? 1 : row_subgroup;
+            all_reduce_sets<Joins, least, is_of_a_wave ? row_subgroup : block_size>(threads, numbers);
+            finish_pass<Pass>(row, numbers[0]);
             reduce<Pass + 1>(row, threads);
         }
     }
@@ -282,10 +299,12 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
         const Sources sources = locate_again();
         const RowTargets<Functor, T, N> targets(arguments, uint64_t{number} * length + own.first * N);
         constexpr uint32_t stored_vectors = has_results_of_elements<Functor> ? Vectors : 1;
+        // Where adjacent lanes have adjacent vectors, which exist for both or for none of them.
+        const bool in_halves = writes_halves<Functor, N> && subgroup_size > 1 && arguments.length % (2 * N) == 0;
 #pragma unroll
         for (uint32_t begin = 0; begin < stored_vectors; begin += together) {
             const Own there = hidden(own);
-            if (begin >= there.count)
+            if (!in_halves && !there.has(begin))
                 continue;
             // Few at a time: other threads keep the memory busy, of which more fit if each has fewer registers.
             typename Sources::Access accesses[operands][together];
@@ -293,7 +312,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
 #pragma unroll
             for (uint32_t v = begin; v < begin + together && v < stored_vectors; ++v) {
                 // Words take few instructions, and a branch would be one of them.
-                if (sizeof(T) * N >= access_bytes && v > begin && v >= there.count)
+                if (sizeof(T) * N >= access_bytes && v > begin && !in_halves && !there.has(v))
                     continue;
                 Vector vectors[operands];
                 take(sources, v, there, accesses, vectors);
@@ -304,7 +323,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                     compute_element<Functor, T, N>(row, vectors, derived[v], i, index(v) + i, results);
                 totals.add(v, results);
                 store_numbers<Functor, T, N>(arguments, results, 0, number, index(v) == 0 && length > 0);
-                targets.store(results, own.vector_offset(v) * N, v < there.count, v < there.complete);
+                targets.store(results, own.vector_offset(v) * N, there.has(v), there.is_complete(v), in_halves);
             }
         }
     }

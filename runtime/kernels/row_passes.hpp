@@ -238,14 +238,56 @@ TALLOW_INLINE void store_one(T* first, uint64_t index, const RowVector<T, N>& ve
         store_elements<T, N>(first + index, vector);
 }
 
+// Whether lanes exchange halves of vectors of two accesses each, so that each access of two lanes is of adjacent
+// memory: NVIDIA GPUs write half of a sector of 32 bytes as slowly as a whole one.
+#if defined(TALLOW_AMD)
+constexpr bool exchanges_halves = false;
+#else
+constexpr bool exchanges_halves = true;
+#endif
+template <typename Type, uint32_t N>
+constexpr bool has_halves = exchanges_halves && sizeof(Type) * N == 2 * access_bytes;
+template <uint32_t N, typename List> constexpr bool any_has_halves = false;
+template <uint32_t N, typename... Type> constexpr bool any_has_halves<N, Types<Type...>> = (has_halves<Type, N> || ...);
+template <typename Functor, uint32_t N, typename = void> constexpr bool writes_halves = false;
+template <typename Functor, uint32_t N>
+constexpr bool writes_halves<Functor, N, typename VoidOf<typename Functor::Results>::type> =
+    row_totals<Functor> == 0 && any_has_halves<N, typename Functor::Results>;
+
+// Writes vectors that are next to those of the lane whose index differs in the last bit; all lanes take part.
+template <typename Type, uint32_t N>
+TALLOW_INLINE void store_halves(Type* elements, const RowVector<Type, N>& vector, bool is_valid) {
+    constexpr uint32_t words = access_bytes / 4;
+    const bool is_second = lane_index() % 2 != 0;
+    Registers<access_bytes> halves[2];
+#pragma unroll
+    for (uint32_t word = 0; word < words; ++word) {
+        const uint32_t low = vector.values[word], high = vector.values[words + word];
+        const uint32_t other = shuffle_xor(is_second ? low : high, 1);
+        halves[0].values[word] = is_second ? other : low;
+        halves[1].values[word] = is_second ? high : other;
+    }
+    if (!is_valid)
+        return;
+    elements -= is_second ? N / 2 : 0;
+    store_access(elements, halves[0]);
+    store_access(elements + N, halves[1]);
+}
+
 template <typename Value, uint32_t N, bool Pairs> struct StoreVector {
     const Value (&numbers)[N];
     void* first;
     uint64_t index;
     bool is_valid;
     bool is_complete;
+    bool in_halves;
     template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
         Type* const elements = static_cast<Type*>(first) + index;
+        if constexpr (has_halves<Type, N>)
+            if (in_halves) {
+                store_halves<Type, N>(elements, round_vector<Type, N>(numbers), is_valid);
+                return;
+            }
         if (!is_valid)
             return;
         if constexpr (Pairs) {
@@ -280,9 +322,9 @@ template <typename Functor, typename T, uint32_t N> struct RowTargets {
             targets[r] = opaque_pointer<T>(address);
         }
     }
-    // Writes a vector of each result, `index` elements from the first one on.
+    // Writes a vector of each result, `index` elements from the first one on; in halves see store_halves.
     TALLOW_INLINE void store(const compute_type<T> (&results)[output_slots<Functor>][N], uint64_t index, bool is_valid,
-                             bool is_complete) const {
+                             bool is_complete, bool in_halves = false) const {
 #pragma unroll
         for (uint32_t r = 0; r < Functor::results; ++r) {
             if (is_of_rows<Functor>(r))
@@ -290,7 +332,7 @@ template <typename Functor, typename T, uint32_t N> struct RowTargets {
             if constexpr (has_types<Functor>)
                 visit_type(typename Functor::Results{}, r,
                            StoreVector<compute_type<T>, N, are_pairs<T, N>>{results[r], targets[r], index, is_valid,
-                                                                            is_complete});
+                                                                            is_complete, in_halves});
             else
                 store_one<T, N>(targets[r], index, round_vector<T, N>(results[r]), is_valid, is_complete);
         }

@@ -126,43 +126,71 @@ template <typename Joins, typename Value> TALLOW_INLINE void join_lanes(Value (&
     Joins::combine(numbers, others);
 }
 
-// Joins the numbers of all threads of a subgroup, of `Least` threads or more, for each of them.
-template <typename Joins, uint32_t Least, typename Value>
-TALLOW_INLINE void all_reduce_subgroup(Subgroup& subgroup, Value (&numbers)[Joins::count]) {
-    constexpr uint32_t count = Joins::count;
-    const uint32_t lanes = Least < wave_size && subgroup.size < wave_size ? subgroup.size : wave_size;
-    if (Least >= wave_size || subgroup.size >= wave_size) {
+// Joins the numbers of all threads of a subgroup, of `Least` threads or more and of `Most` at most, for each of them:
+// into the first ones of its sets. Those of row_subgroup threads follow each other, set by set; so sets are joined like
+// the numbers of as many waves, or of parts of a wave.
+template <typename Joins, uint32_t Least, uint32_t Most, typename Value, uint32_t Sets>
+TALLOW_INLINE void all_reduce_sets(Subgroup& subgroup, Value (&numbers)[Sets][Joins::count]) {
+    constexpr uint32_t count = Joins::count, width = Sets > 1 ? row_subgroup : wave_size;
+    constexpr uint32_t own = width < wave_size ? 1 : Sets;
+    static_assert(own == Sets || Sets * width == wave_size, "a wave has the sets of its lanes");
+    if constexpr (own < Sets)
 #pragma unroll
-        for (uint32_t mask = wave_size / 2; mask > 0; mask /= 2)
-            join_lanes<Joins>(numbers, mask);
+        for (uint32_t s = 1; s < Sets; ++s)
+            Joins::combine(numbers[0], numbers[s]);
+    const uint32_t lanes = Least < width && subgroup.size < width ? subgroup.size : width;
+    if (Least >= width || subgroup.size >= width) {
+#pragma unroll
+        for (uint32_t mask = width / 2; mask > 0; mask /= 2)
+#pragma unroll
+            for (uint32_t s = 0; s < own; ++s)
+                join_lanes<Joins>(numbers[s], mask);
     } else {
 #pragma unroll 1
         for (uint32_t mask = lanes / 2; mask > 0; mask /= 2)
-            join_lanes<Joins>(numbers, mask);
+            join_lanes<Joins>(numbers[0], mask);
     }
-    if (subgroup.size <= wave_size) {
+    if (Most <= width || subgroup.size <= width) {
         // Lanes combine in different orders.
         if constexpr (!Joins::are_commutative)
 #pragma unroll
-            for (uint32_t j = 0; j < count; ++j)
-                numbers[j] = shuffle_from(numbers[j], lane_index() & ~(lanes - 1));
+            for (uint32_t s = 0; s < own; ++s)
+#pragma unroll
+                for (uint32_t j = 0; j < count; ++j)
+                    numbers[s][j] = shuffle_from(numbers[s][j], lane_index() & ~(lanes - 1));
+#pragma unroll
+        for (uint32_t s = 1; s < own; ++s)
+            Joins::combine(numbers[0], numbers[s]);
         return;
     }
     // Two arrays alternate: a wave that is ahead writes to the one that no other wave still reads.
-    __shared__ Value waves[2][waves_per_block][count];
-    Value(&of_waves)[waves_per_block][count] = waves[subgroup.joins++ % 2];
-    if (lane_index() == 0)
-        copy_numbers<count>(of_waves[wave_index()], numbers);
+    constexpr uint32_t all = block_size / width * own;
+    __shared__ Value of_sets[2][all][count];
+    Value(&parts)[all][count] = of_sets[subgroup.joins++ % 2];
+    const uint32_t number = thread_index() / width, threads = subgroup.size / width;
+    if (lane_index() % width == 0)
+#pragma unroll
+        for (uint32_t s = 0; s < own; ++s)
+            copy_numbers<count>(parts[number * own + s], numbers[s]);
     synchronize_subgroup(subgroup);
-    const uint32_t first = wave_index() & ~(subgroup.size / wave_size - 1);
-    copy_numbers<count>(numbers, of_waves[first]);
-    Joins::combine(numbers, of_waves[first + 1]);
-    if (subgroup.size == 2 * wave_size)
+    const uint32_t first = (number & ~(threads - 1)) * own;
+    copy_numbers<count>(numbers[0], parts[first]);
+#pragma unroll
+    for (uint32_t part = 1; part < 2 * own; ++part)
+        Joins::combine(numbers[0], parts[first + part]);
+    if (threads == 2)
         return;
 #pragma unroll
-    for (uint32_t wave = 2; wave < waves_per_block; ++wave)
-        if (wave < subgroup.size / wave_size)
-            Joins::combine(numbers, of_waves[first + wave]);
+    for (uint32_t part = 2 * own; part < all; ++part)
+        if (part < threads * own)
+            Joins::combine(numbers[0], parts[first + part]);
+}
+template <typename Joins, uint32_t Least, typename Value>
+TALLOW_INLINE void all_reduce_subgroup(Subgroup& subgroup, Value (&numbers)[Joins::count]) {
+    Value sets[1][Joins::count];
+    copy_numbers<Joins::count>(sets[0], numbers);
+    all_reduce_sets<Joins, Least, block_size>(subgroup, sets);
+    copy_numbers<Joins::count>(numbers, sets[0]);
 }
 
 } // namespace tallow

@@ -33,8 +33,6 @@ class Rows(NamedTuple):
     dtype: DType
     is_free: bool = False
     """Whether no op promises an order, as reductions do not: these are of any rows in which numbers are as exact."""
-    has_elements: bool = True
-    """Whether the op alone writes elements: threads that write none have more of a row, and so another order."""
 
     @classmethod
     def of(cls, step: Step, dtypes: Iterable[DType]) -> Rows | None:
@@ -47,7 +45,7 @@ class Rows(NamedTuple):
         dtype, is_free = step.dtype, not step.facts.passes or step.op.value in ROW_REDUCTIONS
         if is_free:
             dtype = min((it for it in dtypes if it.compute is dtype.compute), key=_itemsize, default=dtype)
-        return cls(step.dim, dtype, is_free, not step.facts.number_results)
+        return cls(step.dim, dtype, is_free)
 
     def merged(self, other: Rows) -> Rows | None:
         """Return the rows of a kernel of both ops; None where no kernel has both."""

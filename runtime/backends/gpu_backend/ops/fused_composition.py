@@ -244,8 +244,7 @@ class _Composition:
             has_index=self._index is not None, numbers=self._begin,
         )  # fmt: skip
         of_rows = tuple([self._is_of_row(name) for name, *_ in own])
-        has_elements = not all(of_rows) if self._rows.is_free else self._rows.has_elements
-        return row_formula.RowFormula(family, family, facts, of_rows, has_elements)
+        return row_formula.RowFormula(family, family, facts, of_rows, has_elements=not all(of_rows))
 
     def _needed(self, names: Iterable[str], derived: Iterable[str] = ()) -> set[str]:
         """The names that are read or computed for others, down to derived values, and for the derived ones."""
