@@ -43,27 +43,26 @@ template <typename R> TALLOW_INLINE Complex<R> zero_if_nan(Complex<R> z) {
     return {zero_if_nan(z.real), zero_if_nan(z.imag)};
 }
 
-// Sums of floats carry what their additions round off, so that errors do not grow with the length of a line.
+// Sums of floats carry what their additions round off, by Kahan's method, so that errors do not grow with the length of
+// a line.
 template <typename Scan> struct Carry<Scan, true> {
     using State = typename Scan::State;
     State sum = Scan::identity();
-    State lost = Scan::identity();
-    // Differences from infinite sums are NaN, but nothing is lost there.
+    State excess = Scan::identity();
     TALLOW_INLINE State value() const {
-        return sum + zero_if_nan(lost);
+        return sum;
     }
-    // Knuth's addition of two floats.
+    // Differences from infinite sums are NaN, but they exceed nothing.
     TALLOW_INLINE void add(State next) {
-        const State before = sum;
-        sum = before + next;
-        const State added = sum - before;
-        lost = lost + ((before - (sum - added)) + (next - added));
+        const State before = sum, wanted = next - excess;
+        sum = before + wanted;
+        excess = zero_if_nan((sum - before) - wanted);
     }
     TALLOW_INLINE State begin() const {
         return Scan::identity();
     }
     TALLOW_INLINE State with(State own) const {
-        return value() + own;
+        return sum + own;
     }
     TALLOW_INLINE void add_own(State own) {
         add(own);
