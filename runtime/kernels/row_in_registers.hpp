@@ -333,7 +333,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments>
 TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
     begin_rows<Functor, T>(arguments, true);
-    Subgroup subgroup{arguments.subgroup_size};
+    // Threads that derive values have no registers for the number of a barrier, and compute more than four blocks do.
+    Subgroup subgroup{arguments.subgroup_size, derived_values<Functor> != 0};
     // Threads of vectors of 16 bytes have registers for the sums at their positions, which are the same in all rows.
     constexpr bool has_totals = row_totals<Functor> != 0 && sizeof(T) * N == access_bytes;
     using Row = RowInRegisters<Functor, T, N, Vectors, Arguments>;

@@ -11,6 +11,8 @@ namespace tallow {
 // of whose threads join at the same time.
 struct Subgroup {
     uint32_t size;
+    // Whether its waves wait for the whole block.
+    bool waits_for_block = false;
     uint32_t joins = 0;
 
     TALLOW_INLINE uint32_t lane() const {
@@ -19,14 +21,17 @@ struct Subgroup {
 };
 
 // Waits for the other threads of a subgroup of several waves; on AMD for all subgroups of the block, none of which is
-// elsewhere.
+// elsewhere. A barrier whose number is not constant reserves all 16 of a block, of which NVIDIA's multiprocessors have
+// those of four blocks: as many as keep the memory busy.
 TALLOW_INLINE void synchronize_subgroup([[maybe_unused]] const Subgroup& subgroup) {
 #if defined(TALLOW_NVIDIA)
-    asm volatile("bar.sync %0, %1;" ::"r"(subgroups_in(thread_index(), subgroup.size) + 1), "r"(subgroup.size)
-                 : "memory");
-#else
-    synchronize_block();
+    if (!subgroup.waits_for_block) {
+        asm volatile("bar.sync %0, %1;" ::"r"(subgroups_in(thread_index(), subgroup.size) + 1), "r"(subgroup.size)
+                     : "memory");
+        return;
+    }
 #endif
+    synchronize_block();
 }
 
 // Brings the line of an address to the cache that all blocks share.
