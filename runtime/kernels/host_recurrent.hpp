@@ -253,16 +253,18 @@ TALLOW_INLINE void run_steps(const Arguments& arguments, const Products& product
     }
 }
 
-// The rows of a part whose steps one thread runs, so that it waits for no others: as many as those of other parts.
-// 0 if threads had better share each step, since not all would have rows, or since their caches have no room for the
-// whole weight.
+// The rows of a part whose steps one thread runs, so that it waits for no others: as many as those of other parts, and
+// not one alone, for which reading the weight takes as long. 0 if threads had better share each step: since their
+// caches have no room for the whole weight or, with few rows, since reading it takes longer than waiting for each
+// other.
 template <typename Arguments> TALLOW_INLINE uint64_t rows_of_thread(const Arguments& arguments, uint64_t weight_bytes) {
-    constexpr uint64_t cache_bytes = 5 << 18;
-    constexpr uint64_t most_rows = 64;
-    const uint64_t threads = arguments.threads < 1 ? 1 : arguments.threads;
-    if (threads > 1 && (weight_bytes > cache_bytes || 2 * arguments.rows < threads))
+    constexpr uint64_t cache_bytes = 5 << 18, wait_bytes = 3 << 18;
+    constexpr uint64_t few_rows = 8, most_rows = 64;
+    const uint64_t threads = arguments.threads < 1 ? 1 : arguments.threads, all = arguments.rows;
+    const bool are_few = all <= threads && all <= few_rows;
+    if (threads > 1 && weight_bytes > (are_few ? wait_bytes : cache_bytes))
         return 0;
-    const uint64_t rows = (arguments.rows + threads - 1) / threads;
+    const uint64_t rows = all < 2 * threads ? 2 : (all + threads - 1) / threads;
     const uint64_t blocks = (rows + most_rows - 1) / most_rows;
     return (rows + blocks - 1) / blocks;
 }

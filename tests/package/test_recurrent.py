@@ -235,8 +235,9 @@ def in_steps(kind: str, x: Tensor, own: Mapping[str, Tensor], lengths: Sequence[
     return tl.cat(outputs, -1)
 
 
-# Threads share steps of few sequences, or have their own ones; 35 units fill neither vectors nor tiles.
-@pytest.mark.parametrize(("batch", "units"), [(1, 35), (13, 16), (70, 35), (70, 9)])
+# Threads have their own sequences or, with the weight of so many units, share steps; 35 and 481 units fill neither
+# vectors nor tiles.
+@pytest.mark.parametrize(("batch", "units"), [(1, 35), (13, 16), (70, 35), (70, 9), (3, 481)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f32", 1e-5), ("bf16", 0.05), ("f16", 0.005), ("f64", 1e-12)])
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_long_sequences_on_any_number_of_threads(
