@@ -210,6 +210,8 @@ def boolean(op: str, name: str, value: Any) -> bool:
 
 def text(op: str, name: str, value: Any) -> str:
     """Return a text that C can hold: UTF-8 without a null character."""
+    if type(value) is str and value.isidentifier():
+        return value
     if not isinstance(value, str):
         raise wrong_type(op, name, value, "str")
     try:

@@ -20,6 +20,7 @@ template <typename Word, typename Arguments> class Padding {
         for (uint32_t run = 0; run < sizeof(runs_) / sizeof(Run); ++run)
             runs_[run] = {arguments.ends[run * max_rank], arguments.origins[run * max_rank],
                           arguments.steps[run * max_rank]};
+        has_one_run_ = runs_[0].end >= arguments.dims[0] && runs_[0].step != 0;
     }
 
     void run(Pool& threads) const {
@@ -50,7 +51,7 @@ template <typename Word, typename Arguments> class Padding {
                 const Word* const source = inside(plane, 1, y);
                 uint64_t length = width - first < left ? width - first : left;
                 rows = 1;
-                if (length == width) {
+                if (has_one_run_ && length == width) {
                     const uint64_t run = run_of(1, y), end = run < 2 ? arguments_.ends[run * max_rank + 1] : height;
                     rows = (end < height ? end : height) - y;
                     rows = rows < left / width ? rows : left / width;
@@ -86,7 +87,7 @@ template <typename Word, typename Arguments> class Padding {
         return whole == nullptr || element < 0 ? nullptr : whole + element * arguments_.strides[d];
     }
 
-    // Writes rows of a run, whose sources have a stride: they are often short, and of one run each.
+    // Writes rows of one run each, whose sources have a stride.
     TALLOW_INLINE void write_rows(Word* __restrict target, const Word* __restrict source, int64_t stride,
                                   uint64_t rows) const {
         const uint64_t width = arguments_.dims[0];
@@ -94,15 +95,16 @@ template <typename Word, typename Arguments> class Padding {
             for (uint64_t i = 0; i < rows; ++i)
                 write_row(target + i * width, source + static_cast<int64_t>(i) * stride);
         };
-        const Run only = runs_[0];
+        constexpr uint64_t many = long_bytes / sizeof(Word);
+        const int64_t origin = runs_[0].origin;
         if (source == nullptr)
             fill(target, value_, rows * width);
-        else if (only.end < width || only.step == 0)
-            write_each([=](Word* to, const Word* from) { write(to, from, 0, width); });
-        else if (only.step > 0)
-            write_each([=](Word* to, const Word* from) { copy(to, from + only.origin, width); });
+        else if (runs_[0].step > 0)
+            write_each([=](Word* to, const Word* from) { copy(to, from + origin, width); });
+        else if (width < many)
+            write_each([=](Word* to, const Word* from) { reverse(to, from + origin, width); });
         else
-            write_each([=](Word* to, const Word* from) { reverse(to, from + only.origin, width); });
+            write_each([=](Word* to, const Word* from) { reverse_by<many>(to, from + origin, width); });
     }
 
     // Writes the positions of a row from one to another.
@@ -137,17 +139,15 @@ template <typename Word, typename Arguments> class Padding {
     }
     static TALLOW_INLINE void reverse(Word* target, const Word* last, uint64_t length) {
         constexpr uint64_t lanes = access_bytes / sizeof(Word), many = long_bytes / sizeof(Word);
-        if (length >= many) {
+        target[0] = last[0];
+        target[length - 1] = last[1 - static_cast<int64_t>(length)];
+        if (length >= many)
             reverse_by<many>(target, last, length);
-        } else if (length > lanes) {
+        else if (length > lanes)
             reverse_by<lanes>(target, last, length);
-        } else {
-            target[0] = last[0];
-            target[length - 1] = last[1 - static_cast<int64_t>(length)];
-            if (length > 2)
-                for (uint64_t i = 0; i < length; ++i)
-                    target[i] = last[-static_cast<int64_t>(i)];
-        }
+        else if (length > 2)
+            for (uint64_t i = 0; i < length; ++i)
+                target[i] = last[-static_cast<int64_t>(i)];
     }
     // Whole accesses, as in copy_few.
     template <uint64_t Lanes> static TALLOW_INLINE void reverse_by(Word* target, const Word* last, uint64_t length) {
@@ -186,6 +186,7 @@ template <typename Word, typename Arguments> class Padding {
     const Word value_;
     Run runs_[3];
     uint64_t count_ = 1;
+    bool has_one_run_ = false;
 };
 
 template <typename Arguments> TALLOW_INLINE void pad_rows(const Arguments& arguments) {

@@ -8,7 +8,7 @@
 
 namespace tallow {
 
-// Rows of a strip of a tile, which is two vectors wide and keeps its sums in registers.
+// Rows of a strip of a tile, which is two vectors wide, or one at its end, and keeps its sums in registers.
 #if defined(__AVX512F__)
 constexpr uint32_t vector_bytes = 64;
 constexpr uint32_t strip_rows = 8;
@@ -45,34 +45,34 @@ template <typename T> struct alignas(64) Tile {
     }
 };
 
-// Adds to `Rows` rows of sums, two vectors wide, the products of the terms in each row of `lhs` and column of `rhs`.
+// Adds to `Rows` rows of sums, `Vectors` wide, the products of the terms in each row of `lhs` and column of `rhs`.
 // The stride of rows of `lhs` is `RowStep`, that of their terms `TermStep`.
-template <uint32_t Rows, uint32_t RowStep, uint32_t TermStep, typename T>
+template <uint32_t Rows, uint32_t Vectors, uint32_t RowStep, uint32_t TermStep, typename T>
 TALLOW_JOINING void multiply_strip(const T* lhs, const T* rhs, const uint32_t* offsets, uint32_t terms, T* sums,
                                    uint64_t stride) {
     TALLOW_JOIN
     using Vector = typename Tile<T>::Vector;
-    Vector accumulators[Rows][strip_vectors] = {};
+    Vector accumulators[Rows][Vectors] = {};
     // An index as wide as an address needs no arithmetic of its own.
     for (uint64_t k = 0; k < terms; ++k) {
-        Vector right[strip_vectors];
-        for (uint32_t j = 0; j < strip_vectors; ++j)
+        Vector right[Vectors];
+        for (uint32_t j = 0; j < Vectors; ++j)
             right[j] = *reinterpret_cast<const Vector*>(rhs + offsets[k] + j * Tile<T>::lanes);
         for (uint32_t i = 0; i < Rows; ++i)
-            for (uint32_t j = 0; j < strip_vectors; ++j)
+            for (uint32_t j = 0; j < Vectors; ++j)
                 accumulators[i][j] += lhs[i * RowStep + k * TermStep] * right[j];
     }
     for (uint32_t i = 0; i < Rows; ++i)
-        for (uint32_t j = 0; j < strip_vectors; ++j)
+        for (uint32_t j = 0; j < Vectors; ++j)
             *reinterpret_cast<Vector*>(sums + i * stride + j * Tile<T>::lanes) += accumulators[i][j];
 }
 
-template <uint32_t Rows, uint32_t RowStep, uint32_t TermStep, typename T, typename... Others>
+template <uint32_t Rows, uint32_t Vectors, uint32_t RowStep, uint32_t TermStep, typename T, typename... Others>
 TALLOW_INLINE void multiply_rows(uint32_t rows, const T* lhs, const T* rhs, Others... others) {
     if (rows >= Rows)
-        multiply_strip<Rows, RowStep, TermStep>(lhs, rhs, others...);
+        multiply_strip<Rows, Vectors, RowStep, TermStep>(lhs, rhs, others...);
     else if constexpr (Rows > 1)
-        multiply_rows<Rows - 1, RowStep, TermStep>(rows, lhs, rhs, others...);
+        multiply_rows<Rows - 1, Vectors, RowStep, TermStep>(rows, lhs, rhs, others...);
 }
 
 // Adds to some strips of one row of sums the products of the terms and each column: a strip of one row waits for sums.
@@ -109,10 +109,21 @@ TALLOW_INLINE void multiply_strips(uint32_t rows, uint32_t columns, const T* lhs
                                                         lhs, rhs + column, offsets, terms, sums + column);
         return;
     }
-    for (uint32_t column = 0; column < columns; column += Tile<T>::strip_columns)
+    const auto multiply = [=](auto multiply_some_rows, uint32_t column) {
         for (uint32_t row = 0; row < rows; row += strip_rows)
-            multiply_rows<strip_rows, RowStep, TermStep>(rows - row, lhs + row * RowStep, rhs + column, offsets, terms,
-                                                         sums + row * stride + column, stride);
+            multiply_some_rows(rows - row, lhs + row * RowStep, rhs + column, sums + row * stride + column);
+    };
+    const auto wide = [=](uint32_t count, const T* left, const T* right, T* to) {
+        multiply_rows<strip_rows, strip_vectors, RowStep, TermStep>(count, left, right, offsets, terms, to, stride);
+    };
+    const auto narrow = [=](uint32_t count, const T* left, const T* right, T* to) {
+        multiply_rows<strip_rows, 1, RowStep, TermStep>(count, left, right, offsets, terms, to, stride);
+    };
+    uint32_t column = 0;
+    for (; column + Tile<T>::lanes < columns; column += Tile<T>::strip_columns)
+        multiply(wide, column);
+    if (column < columns)
+        multiply(narrow, column);
 }
 
 // Adds the product of a tile's sides to sums with a row stride: of full strips of columns; those past `columns` are

@@ -95,8 +95,7 @@ def _join_along(
             kind = inner.kind
             if kind == TRACED or inner.device is not device:
                 device = None
-            numbers.append(tensor._layout.number)
-            numbers.append(kind)
+            numbers += tensor._layout.number, kind
             inners.append(inner)
     except (AttributeError, IndexError):
         _listed(op, tensors)
@@ -118,7 +117,10 @@ def _join_along(
                 storage = new(type(first))
                 storage.inner = plan(*inners)
                 storage.written = None
-                return tensors[0]._new(storage, join.result)
+                joined = new(type(tensors[0]))
+                joined._storage = storage
+                joined._layout = join.result
+                return joined
         storage = first.cat(join.first, tuple([tensor._storage for tensor in tensors[1:]]), join.others, join.dim)
     except TallowError as error:
         error.rename(op)
