@@ -28,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--full", action="store_true", help="also run the tests marked full, and larger sweeps")
     group.addoption("--part", help="of each case on a device, its dtypes of one of several parts, e.g. 0/16")
     group.addoption("--cases", help="of tests and methods with many cases on a device, one of several parts, e.g. 0/3")
+    group.addoption("--sample", type=int, default=0, help="about as many of the layouts and sizes of each cell")
     group.addoption("--quick", action="store_true", help="at most three cases of each test, and none marked slow")
     group.addoption("--update-golden", action="store_true", help="write what golden tests expect instead of comparing")
 

@@ -47,11 +47,9 @@ TESTED_IN_PART = {
     "tinygrad": (("edges",), "f32 and (impl-add or impl-exp or impl-gelu or impl-sin or impl-log or tanh or erf)")
 }
 # What a library is known to fail. CuPy compiles its kernels so that subnormal f32 count as 0, and computes f16 in f32.
-# Of JAX's floats only cells of these methods were all compared, and passed. Of NumPy's f64, which is under
-# array_api_strict, one logarithm in 16,705 is off by more where it is next to 0.
+# Of NumPy's f64, which is under array_api_strict, one logarithm in 16,705 is off by more where it is next to 0.
 LEFT_OUT = {
     "cupy": "f32 or f16 or f8e4m3 or (to_dtype and f64)",
-    "jax": "f16 or bf16 or f8e4m3 or f8e5m2 or (f64 or f32) and not (unary_ or binary_impl or cmp or reduce_op)",
     # Its sums of a strided dim add up one element after the other.
     "array_api_strict": "(log_softmax or layer_norm_gradient) and f64",
 }
@@ -110,7 +108,7 @@ def test_files_are_right_where_libraries_are_not_installed(spec: Spec) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_its_file_is_short_and_all_there_is(file: Path) -> None:
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= (160 if file.stem == "tinygrad" else 80)
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= (160 if file.stem == "tinygrad" else 84)
     assert {path.suffix for path in file.parent.glob(f"{file.stem}*")} == {".yaml"}
 
 
@@ -167,7 +165,9 @@ def test_all_of_its_cells_agree_with_the_oracle(project: Path, pytestconfig: pyt
     own = [cell for cell in cells(read_spec(project)) if cell.backend == project.name]
     supported = sum(cell.status == "supported" for cell in own)
     chosen = TESTED_IN_PART.get(project.name, ((), f"not ({left_out(project)})"))[1]
-    passed = conform(project, CELLS, "-n", "auto", "-k", chosen)
+    # Each shape is one more compilation.
+    sample = ("--sample", "2") if project.name in COMPILES else ()
+    passed = conform(project, CELLS, "-n", "auto", "-k", chosen, *sample)
     print(f"{project.name}: {supported} of {len(own)} cells are supported; {passed}")
 
 

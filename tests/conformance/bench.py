@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 import pytest
@@ -51,6 +51,8 @@ class Bench:
     device: tallow.Device
     full: bool
     generator: np.random.Generator
+    sample: ClassVar[int] = 0
+    """About as many cases of each cell are tested; 0 for all."""
 
     @classmethod
     def of(cls, cell: SupportCell, device: tallow.Device, full: bool) -> Bench:
@@ -76,7 +78,7 @@ class Bench:
         """
         ops = ops_of(self.cell.backend, self.cell.method, self.cell.dtype)
         number = ops.index(self.cell.op)
-        return list(cases) if self.full or number == 0 else list(cases[number % 7 :: 7])
+        return self._sampled(cases if self.full or number == 0 else cases[number % 7 :: 7])
 
     def some(self, cases: Sequence[T]) -> list[T]:
         """Of cases that say nothing of dtypes, all for f32; for each other dtype or format a third. --full runs all.
@@ -86,7 +88,12 @@ class Bench:
         from tallow import DType, GgmlDType
 
         number = [*DType, *GgmlDType].index(self.cell.dtype)
-        return list(cases) if self.full or self.name == "f32" else list(cases[number % 3 :: 3])
+        return self._sampled(cases if self.full or self.name == "f32" else cases[number % 3 :: 3])
+
+    def _sampled(self, cases: Sequence[T]) -> list[T]:
+        """Of cases those that --sample chooses, others for each cell."""
+        step = max(1, len(cases) // self.sample) if self.sample else 1
+        return list(cases[zlib.crc32(cell_label(self.cell).encode()) % step :: step])
 
     def where(self, *facts: object) -> str:
         """The cell and what it is called on, for messages."""

@@ -6,11 +6,13 @@ import pytest
 from compilers import compile_host_kernels
 
 from . import matrix, subnormals
+from .bench import Bench
 from .oracle.formats import NUMPY
 
 
 def pytest_configure(config: pytest.Config) -> None:
     compile_host_kernels()
+    Bench.sample = config.getoption("--sample")
     subnormals.use_device(config.getoption("--device").partition(":")[0])
 
 

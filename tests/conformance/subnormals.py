@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
 import numpy as np
 
@@ -56,5 +57,5 @@ def are_flushed(got: Array, expected: Array, inputs: Mapping[str, Array]) -> Arr
         # An infinite operand times a zero is NaN.
         is_product = np.isnan(numbers[0]) & np.isinf(numbers[1])
         for kind in (np.isinf, np.isfinite):
-            is_product = is_product & np.logical_or.reduce([kind(each) for each in operands])
+            is_product = is_product & reduce(np.logical_or, map(kind, operands), False)
         return is_small | is_product

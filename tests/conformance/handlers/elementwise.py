@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -401,6 +401,12 @@ def method(bench: Bench) -> None:
         _check_method(bench, [bench.place(numbers, case.placement)], given[0], str(case))
 
 
+def as_operands(name: str, parameters: Sequence[float]) -> dict[str, Array]:
+    """The parameters of an op on floats as operands of one element."""
+    numbers = {f"parameter {place}": encode(name, np.full(1, each, EXTENDED)) for place, each in enumerate(parameters)}
+    return numbers if name in FLOATS else {}
+
+
 def _check_method(bench: Bench, operands: list[Operand], parameters: tuple[float, ...], fact: str) -> None:
     name = bench.cell.method
     where = bench.where(f"parameters {parameters}", fact)
@@ -411,6 +417,7 @@ def _check_method(bench: Bench, operands: list[Operand], parameters: tuple[float
         expected = getattr(oracle, name)(bench.name, *(operand.values for operand in operands), *parameters)
     got = bench.read(result, result_name(bench.name, expected), first.values.shape, where)
     inputs = {argument: operand.values for argument, operand in zip("xyz", operands, strict=False)}
+    inputs |= as_operands(bench.name, parameters)
     if not is_extended(expected):
         assert_same(got, expected, where, inputs)
     elif bench.name in COMPLEX:

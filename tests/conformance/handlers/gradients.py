@@ -15,7 +15,7 @@ from ..comparison import LARGEST_ANGLE, assert_close, tolerance
 from ..layouts import Operand
 from ..oracle import gradients as oracle
 from ..oracle.formats import Array, decode
-from .elementwise import SMALL_SWEEP, operand_pairs, parameters_of, sweep_size
+from .elementwise import SMALL_SWEEP, as_operands, operand_pairs, parameters_of, sweep_size
 
 
 def unary_gradient(bench: Bench) -> None:
@@ -96,7 +96,7 @@ def _check(
         found = decode(bench.name, got)
     expected = np.where(is_open, found, expected)
     where = bench.where(f"parameters {parameters}", fact)
-    inputs = dict(zip("gxy", arrays, strict=False))
+    inputs = dict(zip("gxy", arrays, strict=False)) | as_operands(bench.name, parameters)
     assert_close(bench.name, got, expected, tolerance(op, bench.name), where, inputs, slack=slack, zero_sign=False)
 
 
