@@ -21,7 +21,7 @@ mutable namespace new noexcept not not_eq nullptr operator or or_eq override pri
 reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this
 thread_local throw true try typedef typeid typename typeof union unsigned using virtual void volatile wchar_t while xor
 xor_eq assert errno linux unix i386 stdin stdout stderr signbit isnan isinf isfinite isnormal fpclassify
-brief compute_type
+fast_math compute_type
 """
 # Storages and plans; recorded calls and gradients; functions, modules and builtins.
 _METHOD_WORDS = """

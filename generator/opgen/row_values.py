@@ -75,4 +75,4 @@ def _largest_shared(
 def _is_slow(primitive: Primitive) -> bool:
     """Return True for functions of floats alone, and those with a quick variant: others take an instruction or two."""
     is_of_floats = primitive.kind == "float" and primitive.result is None
-    return _IS_FUNCTION.match(primitive.call) is not None and (primitive.brief or is_of_floats)
+    return _IS_FUNCTION.match(primitive.call) is not None and (primitive.fast_math or is_of_floats)

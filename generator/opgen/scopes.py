@@ -114,7 +114,7 @@ class Scope:
         return Expression.of(texts)
 
     def steps(
-        self, language: Language, literal: Callable[[str], str], brief: Collection[str] | None = None
+        self, language: Language, literal: Callable[[str], str], fast_math: Collection[str] | None = None
     ) -> Mapping[Kind, tuple[dict[str, str], str]]:
         """For each kind, the repeated parts of the formula by name, and the remainder."""
         parts, body = shared(self.formula.node)
@@ -123,9 +123,9 @@ class Scope:
             known: dict[str, Kind] = dict(kinds)
             bodies: dict[str, str] = {}
             for name, part in parts.items():
-                bodies[name] = lowered(part, language, known, self.primitives, literal, brief)
+                bodies[name] = lowered(part, language, known, self.primitives, literal, fast_math)
                 known[name] = kind_of(part, known, self.primitives) or kind
-            steps[kind] = bodies, lowered(body, language, known, self.primitives, literal, brief)
+            steps[kind] = bodies, lowered(body, language, known, self.primitives, literal, fast_math)
         return steps
 
     def used(self) -> Iterator[str]:
@@ -257,7 +257,7 @@ def row_statements(
     known: Collection[str],
     language: Language,
     literal: Callable[[str], str],
-    brief: Collection[str] | None = None,
+    fast_math: Collection[str] | None = None,
     index: str | None = None,
 ) -> tuple[dict[str, str], list[str]]:
     """Lower formulas of a row over numbers that are `known`: the repeated parts by name, and the remainder.
@@ -268,8 +268,8 @@ def row_statements(
     parts, body = shared(Call(BOTH, tuple(nodes)))
     assert isinstance(body, Call)
     kinds: dict[str, Kind] = {name: "bool" if name == index else "float" for name in known}
-    is_brief = any(primitives[it.primitive].brief for node in nodes for it in calls(node))
-    marked = brief if is_brief else None
+    is_fast = any(primitives[it.primitive].fast_math for node in nodes for it in calls(node))
+    marked = fast_math if is_fast else None
     named = {}
     for name, part in parts.items():
         named[name] = lowered(part, language, kinds, primitives, literal, marked)

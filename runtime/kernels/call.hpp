@@ -96,7 +96,7 @@ class Call {
     PyObject* operator()(PyObject* const* operands, Py_ssize_t count) const {
         const Py_ssize_t stored = static_cast<Py_ssize_t>(items_.stored), numbers = count - stored;
         if (numbers != 0 && numbers != items_.numbers.count) {
-            PyErr_SetString(PyExc_TypeError, "a plan was given another number of arguments");
+            PyErr_SetString(PyExc_TypeError, "a plan got another number of arguments");
             return nullptr;
         }
         alignas(8) uint8_t arguments[max_bytes];

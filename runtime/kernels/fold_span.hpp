@@ -47,7 +47,7 @@ template <typename T> struct RunSource {
     TALLOW_INLINE const T* run(uint64_t number) const {
         return reinterpret_cast<const T*>(source + number * runs.stride);
     }
-    // Whether runs are at least that long, dense, and one behind the other.
+    // Whether runs are at least that long, dense, and adjacent.
     TALLOW_INLINE bool are_long(uint64_t elements) const {
         return runs.step == sizeof(T) && runs.elements >= elements &&
                static_cast<int64_t>(runs.stride) >= static_cast<int64_t>(runs.elements * sizeof(T));

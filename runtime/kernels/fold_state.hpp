@@ -119,7 +119,7 @@ template <typename Of, typename T, typename Shared> struct ElementFold {
             }
             // Compilers that know of both rows compute with parts of vectors.
             asm("" : "+r"(row) : : "memory");
-            // Not behind the last run, where there may be no memory: to find that out takes long.
+            // Not past the last run, where there may be no memory: to find that out takes long.
             const uint64_t ahead = !are_short                 ? run_bytes_ahead
                                    : run + runs_ahead <= last ? runs_ahead * runs.stride
                                                               : 0;

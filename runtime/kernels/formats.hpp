@@ -52,9 +52,9 @@ template <typename T> constexpr bool is_within_bf16 = false;
 template <uint32_t Exponent, uint32_t Fraction, uint32_t Bias, Specials Kind>
 constexpr bool is_within_bf16<SmallFloat<Exponent, Fraction, Bias, Kind>> = Exponent < 8 && Fraction <= bf16::fraction;
 // Whether their significands have at most 11 bits, and whether all of them are below 2**16.
-template <typename T> constexpr bool is_brief = false;
+template <typename T> constexpr bool has_fast_math = false;
 template <uint32_t Exponent, uint32_t Fraction, uint32_t Bias, Specials Kind>
-constexpr bool is_brief<SmallFloat<Exponent, Fraction, Bias, Kind>> = Fraction <= f16::fraction;
+constexpr bool has_fast_math<SmallFloat<Exponent, Fraction, Bias, Kind>> = Fraction <= f16::fraction;
 template <typename T> constexpr bool is_bounded = (1u << T::exponent) - T::bias - T::has_infinity <= 16;
 // Whether f32 has the squares of all of them, and sums of many squares.
 template <typename T> constexpr bool has_squares = false;

@@ -2,17 +2,17 @@
 #pragma once
 
 #include "access.hpp"
-#include "brief.hpp"
 #include "complex.hpp"
+#include "fast_math.hpp"
 #include "numbers.hpp"
 
 namespace tallow {
 
-// The traits of a functor: how many parameters it takes, and whether it has a Brief variant, on CPUs one of bounded
+// The traits of a functor: how many parameters it takes, and whether it has a FastMath variant, on CPUs one of bounded
 // floats, and takes the type of elements.
-template <uint32_t Parameters, bool AsBrief, bool AsBounded, bool OfElement = false> struct FunctorTraits {
+template <uint32_t Parameters, bool AsFastMath, bool AsBounded, bool OfElement = false> struct FunctorTraits {
     static constexpr uint32_t parameters = Parameters;
-    static constexpr bool as_brief = AsBrief;
+    static constexpr bool as_fast_math = AsFastMath;
     static constexpr bool as_bounded = AsBounded;
     static constexpr bool of_element = OfElement;
 };
@@ -26,11 +26,11 @@ template <typename First, typename Second> TALLOW_INLINE Both<First, Second> bot
     return {first, second};
 }
 
-// The argument of a functor: an element in the compute type, or Brief for floats of at most 11 bits where the functor
-// has a variant for it.
-template <bool AsBrief, typename T> TALLOW_INLINE auto argument_of(T x) {
-    if constexpr (AsBrief && is_brief<T>)
-        return Brief<is_bounded<T>>(to_compute(x));
+// The argument of a functor: an element in the compute type, or FastMath for floats of at most 11 bits where the
+// functor has a variant for it.
+template <bool AsFastMath, typename T> TALLOW_INLINE auto argument_of(T x) {
+    if constexpr (AsFastMath && has_fast_math<T>)
+        return FastMath<is_bounded<T>>(to_compute(x));
     else
         return to_compute(x);
 }
@@ -66,7 +66,7 @@ template <typename Functor, typename Result, typename T> struct ElementFunction 
             return Functor::apply(values...);
     }
     template <uint32_t... I, typename... Elements> TALLOW_INLINE auto apply(Numbers<I...>, Elements... elements) const {
-        return rounded(applied(argument_of<Functor::as_brief>(elements)..., parameters[I]...));
+        return rounded(applied(argument_of<Functor::as_fast_math>(elements)..., parameters[I]...));
     }
     template <typename First, typename Second> static TALLOW_INLINE auto rounded(Both<First, Second> values) {
         return both(rounded(values.first), rounded(values.second));

@@ -23,10 +23,11 @@ static_assert(attended_rows % Tile<float>::strip_columns == 0);
 // those of few queries and the results are stored row by row.
 struct Attended {
     float queries[max_size * attended_rows];
-    float found[attended_rows * max_size];
+    float results[attended_rows * max_size];
     float largest[attended_rows];
     float totals[attended_rows];
-    float kept[attended_rows];
+    // By which the next keys rescale the results.
+    float factors[attended_rows];
     // How many of all keys a query sees, and of those at hand.
     uint64_t seen[attended_rows];
     uint32_t seen_here[attended_rows];
@@ -35,19 +36,19 @@ struct Attended {
     float values[attended_keys * max_size];
     float scores[attended_keys * attended_rows];
     // Where rows of queries and of values begin.
-    uint32_t query_places[max_size];
-    uint32_t value_places[attended_keys];
+    uint32_t query_offsets[max_size];
+    uint32_t value_offsets[attended_keys];
 };
 
 // A row as floats, padded with zeros.
 template <typename T>
-TALLOW_INLINE void load_row(float* held, const T* row, uint64_t size, uint64_t padded, int64_t step = 1) {
+TALLOW_INLINE void load_row(float* target, const T* row, uint64_t size, uint64_t padded, int64_t step = 1) {
     if (step == 1)
-        map_span(size, [](T x) { return to_compute(x); }, held, row);
+        map_span(size, [](T x) { return to_compute(x); }, target, row);
     else
-        widen_strided(size, held, row, step);
+        widen_strided(size, target, row, step);
     for (uint64_t i = size; i < padded; ++i)
-        held[i] = 0.0f;
+        target[i] = 0.0f;
 }
 
 // The scores of few queries, whose rows end with zeros.
@@ -84,8 +85,8 @@ TALLOW_INLINE void weigh_row(Attended& at, uint32_t row, uint32_t keys, float sc
         __builtin_memcpy(&weights, scores + key, sizeof weights);
         totals += weights;
     }
-    at.kept[row] = exp(at.largest[row] - taken);
-    at.totals[row] = at.totals[row] * at.kept[row] + reduce_lanes<float>(totals, Adds{});
+    at.factors[row] = exp(at.largest[row] - taken);
+    at.totals[row] = at.totals[row] * at.factors[row] + reduce_lanes<float>(totals, Adds{});
     at.largest[row] = most;
 }
 
@@ -107,11 +108,11 @@ TALLOW_INLINE void weigh_columns(Attended& at, uint32_t keys, uint32_t queries, 
     map_span(
         queries, [](float x) { return x > -infinity(float{}) ? x : 0.0f; }, taken, static_cast<const float*>(most));
     map_span(
-        queries, [](float x, float y) { return exp(x - y); }, at.kept, static_cast<const float*>(at.largest),
+        queries, [](float x, float y) { return exp(x - y); }, at.factors, static_cast<const float*>(at.largest),
         static_cast<const float*>(taken));
     map_span(
         queries, [](float x, float y) { return x * y; }, at.totals, static_cast<const float*>(at.totals),
-        static_cast<const float*>(at.kept));
+        static_cast<const float*>(at.factors));
     for (uint32_t key = 0; key < keys; ++key) {
         float* const scores = at.scores + key * attended_rows;
         TALLOW_INDEPENDENT
@@ -184,10 +185,10 @@ struct AttendedPairs {
             }
     }
     TALLOW_INLINE void add_values(uint32_t count, uint32_t columns, uint32_t keys_here, uint32_t padded,
-                                  const float* scores, float* found) {
+                                  const float* scores, float* results) {
         take_weights(columns, keys_here, scores);
         for (const auto& part : weights)
-            multiply_pairs<keys_stride>(count, padded, keys_here, part, values, found, padded);
+            multiply_pairs<keys_stride>(count, padded, keys_here, part, values, results, padded);
     }
 };
 #endif
@@ -202,8 +203,8 @@ TALLOW_INLINE const T* row_at(uint64_t address, const Strides& strides, uint64_t
 // How many of the keys that are there a query sees.
 template <typename Arguments>
 TALLOW_INLINE uint64_t keys_seen(const Arguments& arguments, uint64_t query, uint64_t keys) {
-    const uint64_t behind = arguments.queries - 1 - query;
-    return !arguments.is_causal ? keys : keys > behind ? keys - behind : 0;
+    const uint64_t later = arguments.queries - 1 - query;
+    return !arguments.is_causal ? keys : keys > later ? keys - later : 0;
 }
 
 template <typename T, typename Sides, typename Arguments> TALLOW_INLINE void attend_with(const Arguments& arguments) {
@@ -224,16 +225,16 @@ template <typename T, typename Sides, typename Arguments> TALLOW_INLINE void att
         const auto rows =
             static_cast<uint32_t>(group_rows - first < attended_rows ? group_rows - first : attended_rows);
         const uint64_t keys = has_lengths ? static_cast<uint64_t>(index_at(arguments, batch)) : arguments.keys;
-        const bool is_few = rows <= few_queries;
-        const uint32_t columns = is_few ? rows : (rows + strip - 1) / strip * strip;
+        const bool is_small = rows <= few_queries;
+        const uint32_t columns = is_small ? rows : (rows + strip - 1) / strip * strip;
         Attended at;
         [[maybe_unused]] Sides sides;
-        const bool in_pairs = Sides::are_pairs && !is_few;
+        const bool in_pairs = Sides::are_pairs && !is_small;
         for (uint32_t i = 0; i < size; ++i)
-            at.query_places[i] = i * attended_rows;
+            at.query_offsets[i] = i * attended_rows;
         for (uint32_t i = 0; i < attended_keys; ++i)
-            at.value_places[i] = i * padded;
-        __builtin_memset(at.found, 0, rows * padded * sizeof(float));
+            at.value_offsets[i] = i * padded;
+        __builtin_memset(at.results, 0, rows * padded * sizeof(float));
         uint64_t end = 0;
         for (uint32_t row = 0; row < columns; ++row) {
             at.largest[row] = -infinity(float{});
@@ -247,7 +248,7 @@ template <typename T, typename Sides, typename Arguments> TALLOW_INLINE void att
             const uint64_t query = (first + row) % queries;
             const uint64_t head = key_head * arguments.group + (first + row) / queries;
             const T* const source = row_at<T>(arguments.query, arguments.query_strides, batch, head, query);
-            if (is_few)
+            if (is_small)
                 load_row(at.queries + row * max_size, source, size, padded);
             else if constexpr (Sides::are_pairs)
                 __builtin_memcpy(sides.rows + row * max_size, source, size * sizeof(T));
@@ -270,17 +271,18 @@ template <typename T, typename Sides, typename Arguments> TALLOW_INLINE void att
                                     arguments.value_strides[2], there, size);
             if (!in_pairs)
                 for (uint32_t key = 0; key < there; ++key) {
-                    const uint64_t place = first_key + key;
+                    const uint64_t position = first_key + key;
                     load_row(at.keys + key * key_stride,
-                             row_at<T>(arguments.key, arguments.key_strides, batch, key_head, place), size, padded);
+                             row_at<T>(arguments.key, arguments.key_strides, batch, key_head, position), size, padded);
                     load_row(at.values + key * padded,
-                             row_at<T>(arguments.value, arguments.value_strides, batch, key_head, place), size, padded);
+                             row_at<T>(arguments.value, arguments.value_strides, batch, key_head, position), size,
+                             padded);
                 }
             for (uint32_t row = 0; row < columns; ++row) {
                 const uint64_t seen = at.seen[row] > first_key ? at.seen[row] - first_key : 0;
                 at.seen_here[row] = seen < there ? static_cast<uint32_t>(seen) : there;
             }
-            if (is_few) {
+            if (is_small) {
                 score_rows(at, rows, there, padded);
                 for (uint32_t row = 0; row < rows; ++row)
                     weigh_row(at, row, there, scale);
@@ -289,34 +291,36 @@ template <typename T, typename Sides, typename Arguments> TALLOW_INLINE void att
                 if constexpr (Sides::are_pairs)
                     sides.add_scores(there, columns, size, at.scores);
                 else
-                    multiply_strips<key_stride, 1>(there, columns, at.keys, at.queries, at.query_places, size,
+                    multiply_strips<key_stride, 1>(there, columns, at.keys, at.queries, at.query_offsets, size,
                                                    at.scores, attended_rows);
                 weigh_columns(at, there, columns, scale);
             }
             for (uint32_t row = 0; row < rows; ++row) {
-                const float kept = at.kept[row];
-                float* const found = at.found + row * padded;
-                map_span(padded, [=](float x) { return x * kept; }, found, static_cast<const float*>(found));
+                const float factor = at.factors[row];
+                float* const row_results = at.results + row * padded;
+                map_span(
+                    padded, [=](float x) { return x * factor; }, row_results, static_cast<const float*>(row_results));
             }
-            if (is_few)
-                multiply_strips<attended_keys, 1>(rows, padded, at.scores, at.values, at.value_places, there, at.found,
-                                                  padded);
+            if (is_small)
+                multiply_strips<attended_keys, 1>(rows, padded, at.scores, at.values, at.value_offsets, there,
+                                                  at.results, padded);
             else if constexpr (Sides::are_pairs)
-                sides.add_values(rows, columns, there, padded, at.scores, at.found);
+                sides.add_values(rows, columns, there, padded, at.scores, at.results);
             else
-                multiply_strips<1, attended_rows>(rows, padded, at.scores, at.values, at.value_places, there, at.found,
-                                                  padded);
+                multiply_strips<1, attended_rows>(rows, padded, at.scores, at.values, at.value_offsets, there,
+                                                  at.results, padded);
         }
         for (uint32_t row = 0; row < rows; ++row) {
             const uint64_t head = key_head * arguments.group + (first + row) / queries;
-            const uint64_t place = (batch * arguments.key_heads * arguments.group + head) * queries;
-            T* const result = pointer_to<T>(arguments.result) + (place + (first + row) % queries) * size;
-            const float* const found = at.found + row * padded;
+            const uint64_t first_row = (batch * arguments.key_heads * arguments.group + head) * queries;
+            T* const result = pointer_to<T>(arguments.result) + (first_row + (first + row) % queries) * size;
+            const float* const row_results = at.results + row * padded;
             const float total = at.totals[row];
             // A query that sees nothing gives 0.
-            map_span(size, [=](float x) { return round_from<T>(total == 0.0f ? 0.0f : x / total); }, result, found);
+            map_span(
+                size, [=](float x) { return round_from<T>(total == 0.0f ? 0.0f : x / total); }, result, row_results);
             if (arguments.logsumexp != 0)
-                pointer_to<float>(arguments.logsumexp)[place + (first + row) % queries] =
+                pointer_to<float>(arguments.logsumexp)[first_row + (first + row) % queries] =
                     total == 0.0f ? infinity(float{}) : at.largest[row] + log(total);
         }
     });

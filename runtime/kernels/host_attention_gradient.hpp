@@ -29,7 +29,7 @@ struct Met {
     // Where rows of keys, of columns and of queries begin.
     uint32_t key_places[attended_keys];
     uint32_t column_places[max_size];
-    uint32_t query_places[met_rows];
+    uint32_t query_offsets[met_rows];
 
     static Met& of_thread() {
         static thread_local Met met;
@@ -78,7 +78,7 @@ template <typename T, typename Arguments> struct KeyHead {
         for (uint32_t i = 0; i < size; ++i)
             met.column_places[i] = i * attended_keys;
         for (uint32_t i = 0; i < met_rows; ++i)
-            met.query_places[i] = i * key_stride;
+            met.query_offsets[i] = i * key_stride;
     }
 
     static uint32_t at_most(uint64_t count, uint32_t most) {
@@ -90,14 +90,15 @@ template <typename T, typename Arguments> struct KeyHead {
         return row_at<Element>(address, strides, batch, head, line % arguments.queries);
     }
     template <typename Strides>
-    void load_line(float* held, uint64_t address, const Strides& strides, uint64_t line) const {
-        load_row(held, line_at<T>(address, strides, line), size, padded, strides[3]);
+    void load_line(float* target, uint64_t address, const Strides& strides, uint64_t line) const {
+        load_row(target, line_at<T>(address, strides, line), size, padded, strides[3]);
     }
     template <typename Strides>
-    void load_keys(float* held, uint64_t address, const Strides& strides, uint64_t first, uint32_t count) const {
+    void load_keys(float* target, uint64_t address, const Strides& strides, uint64_t first, uint32_t count) const {
         for (uint32_t key = 0; key < count; ++key)
-            load_row(held + key * padded, row_at<T>(address, strides, batch, number % arguments.key_heads, first + key),
-                     size, padded, strides[3]);
+            load_row(target + key * padded,
+                     row_at<T>(address, strides, batch, number % arguments.key_heads, first + key), size, padded,
+                     strides[3]);
     }
     void write_row(uint64_t address, uint64_t row, const float* sums, float factor) const {
         map_span(size, [=](float x) { return round_from<T>(x * factor); }, pointer_to<T>(address) + row * size, sums);
@@ -147,11 +148,11 @@ template <typename T, typename Arguments> struct KeyHead {
             return;
         for (uint32_t row = 0; row < rows; ++row) {
             float* const gradient = met.gradients + row * key_stride;
-            float made[max_size];
+            float forward_row[max_size];
             load_line(met.queries + row * key_stride, arguments.query, arguments.query_strides, first + row);
             load_line(gradient, arguments.gradient, arguments.gradient_strides, first + row);
-            load_line(made, arguments.forward_result, arguments.forward_strides, first + row);
-            met.products[row] = product_of(gradient, made, padded);
+            load_line(forward_row, arguments.forward_result, arguments.forward_strides, first + row);
+            met.products[row] = product_of(gradient, forward_row, padded);
         }
         const uint32_t width = (most + strip - 1) / strip * strip;
         __builtin_memset(met.weights, 0, rows * attended_keys * sizeof(float));
@@ -164,9 +165,9 @@ template <typename T, typename Arguments> struct KeyHead {
             weigh_line(first + row, row, first_key, width);
         multiply_strips<attended_keys, 1>(rows, padded, met.changes, met.keys, met.key_places, most,
                                           query_sums + first * arguments.sum_size, arguments.sum_size);
-        multiply_strips<1, attended_keys>(most, padded, met.changes, met.queries, met.query_places, rows, met.key_sums,
+        multiply_strips<1, attended_keys>(most, padded, met.changes, met.queries, met.query_offsets, rows, met.key_sums,
                                           padded);
-        multiply_strips<1, attended_keys>(most, padded, met.weights, met.gradients, met.query_places, rows,
+        multiply_strips<1, attended_keys>(most, padded, met.weights, met.gradients, met.query_offsets, rows,
                                           met.value_sums, padded);
     }
 

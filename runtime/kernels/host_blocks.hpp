@@ -1,9 +1,9 @@
 // Block-quantized weights on the host: decoding, and products with x that is rounded to integers as Q8_1 has them.
 //
 // 32 numbers of x share a step. Four products of bytes are a lane of a vector, whose sum is exact; it becomes a float
-// where the scale of the weights changes, at the latest after 32. A few rows of x meet blocks as they are in memory.
-// For more of them the quants of some rows of weights are unpacked to a panel, in which vectors have bytes of several
-// of these rows; each is then multiplied by all rows of x.
+// where the scale of the weights changes, at the latest after 32. A few activation rows are multiplied by blocks as
+// they are in memory. For more of them the quants of some rows of weights are unpacked to a panel, in which vectors
+// have bytes of several of these rows; each is then multiplied by all activation rows.
 #pragma once
 
 #include "block_vectors.hpp"
@@ -22,9 +22,9 @@ template <typename Block, typename Arguments> TALLOW_INLINE void decode_weights(
     });
 }
 
-// Up to this many rows are few: these meet blocks as they are in memory. This many of them share what is unpacked.
+// Up to this many rows are multiplied by blocks as they are in memory. This many of them share what is unpacked.
 constexpr uint32_t max_few_rows = 8;
-constexpr uint32_t joined_rows_of_x = 4;
+constexpr uint32_t unpacked_rows = 4;
 // Bytes of weights that are multiplied in a part, roughly.
 constexpr uint64_t part_bytes = 1 << 15;
 
@@ -73,9 +73,8 @@ template <typename Block, typename Arguments> TALLOW_INLINE void block_product(c
         float* const result = pointer_to<float>(arguments.result) + output;
         const uint64_t count = length / Block::elements;
         uint64_t r = 0;
-        for (; r + joined_rows_of_x <= arguments.rows; r += joined_rows_of_x)
-            multiply_floats<Block, joined_rows_of_x>(blocks, count, x + r * length, length, result + r * stride,
-                                                     stride);
+        for (; r + unpacked_rows <= arguments.rows; r += unpacked_rows)
+            multiply_floats<Block, unpacked_rows>(blocks, count, x + r * length, length, result + r * stride, stride);
         for (; r < arguments.rows; ++r)
             multiply_floats<Block, 1>(blocks, count, x + r * length, length, result + r * stride, stride);
     });
@@ -149,7 +148,7 @@ __attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Qua
     }
 }
 
-// The products of a row of blocks with rows of x. Each is the same alone and among others.
+// The products of a row of blocks with activation rows. Each is the same alone and among others.
 template <typename Block, typename Bytes, uint32_t Rows>
 TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x, float* result, uint64_t stride) {
     TALLOW_JOIN
@@ -157,7 +156,7 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
     // Sums form chains of their own.
     constexpr uint32_t chains = 2;
     Floats sums[Rows][chains] = {};
-    float rests[Rows][chains * groups] = {};
+    float offset_sums[Rows][chains * groups] = {};
     const uint64_t count = x[0].length / Block::elements;
     const int8_t* quants[Rows];
     const typename FewRowOfX<Block>::Facts* runs[Rows];
@@ -167,9 +166,9 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
     }
     // Blocks of one run are taken by twos.
     constexpr uint32_t together = block_runs<Block> == 1 ? chains : 1;
-    const auto add = [&](const Block& block, uint32_t place, uint64_t run,
+    const auto add = [&](const Block& block, uint32_t index, uint64_t run,
                          uint32_t chain) __attribute__((always_inline)) {
-        const uint32_t first = place * run_length;
+        const uint32_t first = index * run_length;
         float scales[groups];
         for (uint32_t g = 0; g < groups; ++g)
             scales[g] = block.scale((first + g * (run_length / groups)) / Block::group);
@@ -195,8 +194,9 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
             if constexpr (Block::has_offset)
                 for (uint32_t g = 0; g < groups; ++g) {
                     // Compilers make vectors of some of these numbers, and join only what was not moved between.
-                    float& rest = rests[r][chain * groups + g];
-                    rest = fma(block.offset((first + g * (run_length / groups)) / Block::group), facts.sums[g], rest);
+                    float& offset_sum = offset_sums[r][chain * groups + g];
+                    offset_sum = fma(block.offset((first + g * (run_length / groups)) / Block::group), facts.sums[g],
+                                     offset_sum);
                 }
         }
     };
@@ -211,10 +211,10 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
     if (i < count)
         add(blocks[i], 0, i, 0);
     for (uint32_t r = 0; r < Rows; ++r) {
-        float rest = 0.0f;
+        float offset_sum = 0.0f;
         for (uint32_t k = 0; k < chains * groups; ++k)
-            rest += rests[r][k];
-        result[r * stride] = reduce_lanes<float, Adds, run_length>(sums[r][0] + sums[r][1], Adds{}) + rest;
+            offset_sum += offset_sums[r][k];
+        result[r * stride] = reduce_lanes<float, Adds, run_length>(sums[r][0] + sums[r][1], Adds{}) + offset_sum;
     }
 }
 
@@ -231,8 +231,8 @@ TALLOW_INLINE void multiply_few_rows(const Arguments& arguments) {
     do_rows<Block>(arguments, [&](uint64_t output, const Block* blocks) {
         float* const result = pointer_to<float>(arguments.result) + output;
         uint64_t r = 0;
-        for (; r + joined_rows_of_x <= arguments.rows; r += joined_rows_of_x)
-            multiply_row<Block, Bytes, joined_rows_of_x>(blocks, x + r, result + r * stride, stride);
+        for (; r + unpacked_rows <= arguments.rows; r += unpacked_rows)
+            multiply_row<Block, Bytes, unpacked_rows>(blocks, x + r, result + r * stride, stride);
         for (; r < arguments.rows; ++r)
             multiply_row<Block, Bytes, 1>(blocks, x + r, result + r * stride, stride);
     });
@@ -275,23 +275,23 @@ template <typename Block, typename Bytes> struct Panel {
             const Block* const row = blocks + (i < rows ? i : rows - 1) * row_blocks;
             for (uint64_t run = 0; run < count; ++run) {
                 const Block& block = row[(first + run) / block_runs<Block>];
-                const uint32_t place = static_cast<uint32_t>((first + run) % block_runs<Block>) * run_length;
+                const uint32_t start = static_cast<uint32_t>((first + run) % block_runs<Block>) * run_length;
                 uint32_t quants[steps];
                 if constexpr (is_wide) {
                     const auto wide =
-                        __builtin_convertvector(unpack_signed(block, place), Vector<int16_t, 2 * run_length>);
+                        __builtin_convertvector(unpack_signed(block, start), Vector<int16_t, 2 * run_length>);
                     __builtin_memcpy(quants, &wide, sizeof quants);
                 } else if constexpr (is_biased) {
-                    const auto bytes = unpack(block, place);
+                    const auto bytes = unpack(block, start);
                     __builtin_memcpy(quants, &bytes, sizeof quants);
                 } else {
-                    const auto bytes = unpack_signed(block, place);
+                    const auto bytes = unpack_signed(block, start);
                     __builtin_memcpy(quants, &bytes, sizeof quants);
                 }
                 for (uint32_t step = 0; step < steps; ++step)
                     words[run][step][i] = quants[step];
                 for (uint32_t g = 0; g < groups; ++g) {
-                    const uint32_t group = (place + g * (run_length / groups)) / Block::group;
+                    const uint32_t group = (start + g * (run_length / groups)) / Block::group;
                     scales[run][g][i] = block.scale(group);
                     if constexpr (Block::has_offset)
                         offsets[run][g][i] = block.offset(group);
@@ -301,57 +301,57 @@ template <typename Block, typename Bytes> struct Panel {
     }
 };
 
-// Adds to sums of rows the products of some runs of a panel with rows of x.
+// Adds to sums of rows the products of some runs of a panel with activation rows.
 template <typename Block, typename Bytes>
 TALLOW_JOINING void multiply_panel(const Panel<Block, Bytes>& panel, uint64_t count,
                                    const typename Panel<Block, Bytes>::Quant* const* x,
                                    const typename Panel<Block, Bytes>::Row::Facts* const* runs, float* sums) {
     TALLOW_JOIN
-    using Held = Panel<Block, Bytes>;
+    using PanelOf = Panel<Block, Bytes>;
     using Sums = Vector<float, byte_width>;
     using Dots = Vector<int32_t, byte_width>;
     constexpr uint32_t rows = byte_rows;
-    constexpr uint32_t steps = Held::steps / Held::groups;
-    Sums held[rows][panel_vectors];
+    constexpr uint32_t steps = PanelOf::steps / PanelOf::groups;
+    Sums row_sums[rows][panel_vectors];
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; ++r)
 #pragma GCC unroll 2
         for (uint32_t k = 0; k < panel_vectors; ++k)
-            held[r][k] = load_full_vector<Sums>(sums + (r * panel_vectors + k) * Held::lanes);
+            row_sums[r][k] = load_full_vector<Sums>(sums + (r * panel_vectors + k) * PanelOf::lanes);
     for (uint64_t run = 0; run < count; ++run)
 #pragma GCC unroll 2
-        for (uint32_t g = 0; g < Held::groups; ++g) {
+        for (uint32_t g = 0; g < PanelOf::groups; ++g) {
             Dots dots[rows][panel_vectors];
-            const uint64_t place = run * run_length + g * (run_length / Held::groups);
+            const uint64_t start = run * run_length + g * (run_length / PanelOf::groups);
 #pragma GCC unroll 8
             for (uint32_t r = 0; r < rows; ++r)
 #pragma GCC unroll 2
                 for (uint32_t k = 0; k < panel_vectors; ++k)
-                    dots[r][k] = Dots{} + (Held::is_biased ? runs[r][run].starts[g] : 0);
+                    dots[r][k] = Dots{} + (PanelOf::is_biased ? runs[r][run].starts[g] : 0);
             // What is signed is at most 128.
-            constexpr uint32_t highest = Held::is_biased ? Block::highest : 128;
-            Bytes::template add<highest, steps>(panel.words[run][g * steps], x, place, dots);
+            constexpr uint32_t highest = PanelOf::is_biased ? Block::highest : 128;
+            Bytes::template add<highest, steps>(panel.words[run][g * steps], x, start, dots);
 #pragma GCC unroll 2
             for (uint32_t k = 0; k < panel_vectors; ++k) {
-                const auto scales = load_full_vector<Sums>(panel.scales[run][g] + k * Held::lanes);
+                const auto scales = load_full_vector<Sums>(panel.scales[run][g] + k * PanelOf::lanes);
 #pragma GCC unroll 8
                 for (uint32_t r = 0; r < rows; ++r)
-                    held[r][k] += __builtin_convertvector(dots[r][k], Sums) * (scales * runs[r][run].step);
+                    row_sums[r][k] += __builtin_convertvector(dots[r][k], Sums) * (scales * runs[r][run].step);
                 if constexpr (Block::has_offset) {
-                    const auto offsets = load_full_vector<Sums>(panel.offsets[run][g] + k * Held::lanes);
+                    const auto offsets = load_full_vector<Sums>(panel.offsets[run][g] + k * PanelOf::lanes);
 #pragma GCC unroll 8
                     for (uint32_t r = 0; r < rows; ++r)
-                        held[r][k] += offsets * runs[r][run].sums[g];
+                        row_sums[r][k] += offsets * runs[r][run].sums[g];
                 }
             }
         }
-    __builtin_memcpy(sums, held, sizeof held);
+    __builtin_memcpy(sums, row_sums, sizeof row_sums);
 }
 
 template <typename Block, typename Bytes, typename Arguments>
 TALLOW_INLINE void multiply_many_rows(const Arguments& arguments) {
-    using Held = Panel<Block, Bytes>;
-    using Row = typename Held::Row;
+    using PanelOf = Panel<Block, Bytes>;
+    using Row = typename PanelOf::Row;
     constexpr uint32_t together = byte_rows;
     const uint64_t length = arguments.length;
     const auto row_of_x = [&](uint64_t row) {
@@ -363,18 +363,18 @@ TALLOW_INLINE void multiply_many_rows(const Arguments& arguments) {
     });
     const uint64_t row_blocks = length / Block::elements;
     const uint64_t outputs = arguments.outputs;
-    do_parts(arguments, (outputs + Held::outputs - 1) / Held::outputs, [&](uint64_t part) {
-        Held panel;
-        const uint64_t output = part * Held::outputs;
-        const uint64_t count = outputs - output < Held::outputs ? outputs - output : Held::outputs;
+    do_parts(arguments, (outputs + PanelOf::outputs - 1) / PanelOf::outputs, [&](uint64_t part) {
+        PanelOf panel;
+        const uint64_t output = part * PanelOf::outputs;
+        const uint64_t count = outputs - output < PanelOf::outputs ? outputs - output : PanelOf::outputs;
         const Block* const blocks = pointer_to<const Block>(arguments.blocks) + output * row_blocks;
-        for (uint64_t first = 0; first < length / run_length; first += Held::runs) {
+        for (uint64_t first = 0; first < length / run_length; first += PanelOf::runs) {
             const uint64_t left = length / run_length - first;
-            const uint64_t runs = left < Held::runs ? left : Held::runs;
+            const uint64_t runs = left < PanelOf::runs ? left : PanelOf::runs;
             panel.fill(blocks, row_blocks, count, first, runs);
             for (uint64_t row = 0; row < arguments.rows; row += together) {
-                alignas(64) float sums[together][Held::outputs] = {};
-                const typename Held::Quant* quants[together];
+                alignas(64) float sums[together][PanelOf::outputs] = {};
+                const typename PanelOf::Quant* quants[together];
                 const typename Row::Facts* facts[together];
                 float* results[together];
                 for (uint32_t r = 0; r < together; ++r) {

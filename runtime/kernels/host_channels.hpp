@@ -142,7 +142,7 @@ template <typename T, typename Arguments> class HostChannels {
     using Value = widened<T>;
     static constexpr bool is_small = is_small_float<T>;
     // Elements that are converted together.
-    static constexpr uint64_t held = is_small ? channels_rows * channels_piece / 2 : 1;
+    static constexpr uint64_t buffer_length = is_small ? channels_rows * channels_piece / 2 : 1;
     const Arguments& arguments_;
     const uint64_t batch_, channels_, length_, groups_;
     const Value epsilon_;
@@ -278,11 +278,12 @@ template <typename T, typename Arguments> class HostChannels {
     // Calls visit(channel, count, x, gradient, result) for pieces of the planes of channels [begin, end).
     template <bool Gradient, bool Writes = false, typename Visit>
     TALLOW_INLINE void visit_planes(uint64_t item, uint64_t begin, uint64_t end, const Visit& visit) const {
-        Value buffers[3][held];
+        Value buffers[3][buffer_length];
         const bool are_dense = arguments_.source_step == length_ && (!Gradient || arguments_.gradient_step == length_);
         // Short planes are converted together.
-        const uint64_t together = is_small && are_dense && length_ * 2 <= held ? held / (length_ + (length_ == 0)) : 1;
-        const uint64_t piece = is_small ? held : Writes ? length_ : channels_piece;
+        const uint64_t together =
+            is_small && are_dense && length_ * 2 <= buffer_length ? buffer_length / (length_ + (length_ == 0)) : 1;
+        const uint64_t piece = is_small ? buffer_length : Writes ? length_ : channels_piece;
         for (uint64_t channel = begin; channel < end; channel += together) {
             const uint64_t planes = lower_of(together, end - channel);
             for (uint64_t first = 0; first < length_; first += piece) {
@@ -291,11 +292,11 @@ template <typename T, typename Arguments> class HostChannels {
                 const Value* const x = rows_of(planes, count, source_of(item, channel) + first, count, buffers[0]);
                 const Value* const g =
                     Gradient ? rows_of(planes, count, gradient_of(item, channel) + first, count, buffers[1]) : x;
-                Value* const made = Writes ? result_span<T>(result, buffers[2]) : nullptr;
+                Value* const output = Writes ? result_span<T>(result, buffers[2]) : nullptr;
                 for (uint64_t i = 0; i < planes; ++i)
-                    visit(channel + i, count, x + i * count, g + i * count, Writes ? made + i * count : nullptr);
+                    visit(channel + i, count, x + i * count, g + i * count, Writes ? output + i * count : nullptr);
                 if constexpr (Writes)
-                    finish_span<T>(planes * count, result, made);
+                    finish_span<T>(planes * count, result, output);
             }
         }
     }
@@ -303,13 +304,13 @@ template <typename T, typename Arguments> class HostChannels {
     TALLOW_INLINE void write_planes(uint64_t item, uint64_t begin, uint64_t end, const Value* factors) const {
         visit_planes<Gradient, true>(
             item, begin, end,
-            [&](uint64_t channel, uint64_t count, const Value* x, const Value* g, Value* made) TALLOW_INLINE_LAMBDA {
+            [&](uint64_t channel, uint64_t count, const Value* x, const Value* g, Value* output) TALLOW_INLINE_LAMBDA {
                 const Value* const own = factors + channel;
                 const ChannelFactors<Value> by{own[0], own[channels_], own[2 * channels_], own[3 * channels_]};
                 if (Gradient || arguments_.bias)
-                    write_span<Gradient, true>(count, made, x, g, by);
+                    write_span<Gradient, true>(count, output, x, g, by);
                 else
-                    write_span<Gradient, false>(count, made, x, g, by);
+                    write_span<Gradient, false>(count, output, x, g, by);
             });
     }
 
@@ -324,11 +325,11 @@ template <typename T, typename Arguments> class HostChannels {
             for (uint64_t i = 0; i < count; ++i)
                 sums[channel + i] = {};
             for (uint64_t row = begin; row < end;) {
-                const uint64_t behind = lower_of(row + channels_height, end);
+                const uint64_t block_end = lower_of(row + channels_height, end);
                 for (uint64_t i = 0; i < count; ++i)
                     first[i] = second[i] = 0;
-                for (uint64_t step = 0; row < behind; row += step) {
-                    step = row + channels_rows <= behind ? channels_rows : 1;
+                for (uint64_t step = 0; row < block_end; row += step) {
+                    step = row + channels_rows <= block_end ? channels_rows : 1;
                     const Value* const x =
                         rows_of(step, count, source_of(item, row) + channel, arguments_.source_step, buffers[0]);
                     const Value* const g = Gradient ? rows_of(step, count, gradient_of(item, row) + channel,
@@ -349,15 +350,16 @@ template <typename T, typename Arguments> class HostChannels {
     template <bool Gradient> TALLOW_INLINE void write_columns() const {
         const uint64_t rows = batch_ * length_, together = channels_part / (channels_ + 1) + 1;
         do_parts(arguments_, (rows + together - 1) / together, [&, rows, together](uint64_t part) {
-            Value buffers[3][held];
+            Value buffers[3][buffer_length];
             const uint64_t width = is_small ? lower_of(channels_, channels_piece) : channels_;
             const uint64_t end = lower_of((part + 1) * together, rows);
             uint64_t step = 0;
             for (uint64_t row = part * together; row < end; row += step) {
                 const uint64_t item = row / length_, position = row % length_;
                 const Value* const factors = factors_of(is_whole_ ? 0 : item);
-                step = is_small && width == channels_ ? lower_of(lower_of(held / width, length_ - position), end - row)
-                                                      : 1;
+                step = is_small && width == channels_
+                           ? lower_of(lower_of(buffer_length / width, length_ - position), end - row)
+                           : 1;
                 for (uint64_t first = 0; first < channels_; first += width) {
                     const uint64_t count = lower_of(channels_ - first, width);
                     T* const result = pointer_to<T>(arguments_.result) + row * channels_ + first;
@@ -366,15 +368,16 @@ template <typename T, typename Arguments> class HostChannels {
                     const Value* const g = Gradient ? rows_of(step, count, gradient_of(item, position) + first,
                                                               arguments_.gradient_step, buffers[1])
                                                     : x;
-                    Value* const made = result_span<T>(result, buffers[2]);
+                    Value* const output = result_span<T>(result, buffers[2]);
                     const Value* const by = factors + first;
                     for (uint64_t k = 0; k < step * count; k += count)
                         if (Gradient || arguments_.bias)
-                            write_channels<Gradient, true>(count, made + k, x + k, g + k, by, by + channels_,
+                            write_channels<Gradient, true>(count, output + k, x + k, g + k, by, by + channels_,
                                                            by + 2 * channels_, by + 3 * channels_);
                         else
-                            write_channels<Gradient, false>(count, made + k, x + k, g + k, by, by + channels_, by, by);
-                    finish_span<T>(step * count, result, made);
+                            write_channels<Gradient, false>(count, output + k, x + k, g + k, by, by + channels_, by,
+                                                            by);
+                    finish_span<T>(step * count, result, output);
                 }
             }
         });

@@ -29,7 +29,7 @@ constexpr uint64_t max_sums = 4;
 constexpr uint64_t piece_length = 2048;
 
 // Positions of some indexes, and whether all of these name rows.
-struct Found {
+struct Loaded {
     const int64_t* positions;
     bool are_rows;
 };
@@ -45,11 +45,11 @@ template <typename Arguments> class Positions {
     }
 
     // Whether all of some indexes name rows.
-    __attribute__((noinline)) bool are_rows(int64_t place, int64_t stride, uint64_t count) const {
+    __attribute__((noinline)) bool are_rows(int64_t offset, int64_t stride, uint64_t count) const {
         bool result = false;
         with_word(arguments_.index_bytes, [&](auto word) {
             using Word = decltype(word);
-            const auto source = pointer_to<const Word>(arguments_.indexes) + place;
+            const auto source = pointer_to<const Word>(arguments_.indexes) + offset;
             Word most = 0;
             if (stride == 1)
                 for (uint64_t i = 0; i < count; ++i)
@@ -64,26 +64,26 @@ template <typename Arguments> class Positions {
         return result;
     }
 
-    // The positions of up to a block of indexes that name rows; they may be in `held`.
-    const int64_t* read(int64_t* held, int64_t place, int64_t stride, uint64_t count) const {
+    // The positions of up to a block of indexes that name rows; they may be in `buffer`.
+    const int64_t* read(int64_t* buffer, int64_t offset, int64_t stride, uint64_t count) const {
         if (stride == 1 && arguments_.index_bytes == sizeof(int64_t))
-            return pointer_to<const int64_t>(arguments_.indexes) + place;
-        return widen(held, place, stride, count);
+            return pointer_to<const int64_t>(arguments_.indexes) + offset;
+        return widen(buffer, offset, stride, count);
     }
 
-    // The same of any indexes, of which the first one has this number; -1 where there is a mark or an error.
-    __attribute__((noinline)) Found load(int64_t* held, int64_t place, int64_t stride, uint64_t count,
-                                         uint64_t number) const {
-        const int64_t* const positions = read(held, place, stride, count);
-        if (are_rows(place, stride, count))
+    // Those of any indexes, of which the first one has this number; -1 where there is a mark or an error.
+    __attribute__((noinline)) Loaded load(int64_t* buffer, int64_t offset, int64_t stride, uint64_t count,
+                                          uint64_t number) const {
+        const int64_t* const positions = read(buffer, offset, stride, count);
+        if (are_rows(offset, stride, count))
             return {positions, true};
         for (uint64_t i = 0; i < count; ++i) {
             const auto index = static_cast<uint64_t>(positions[i]);
             if (index >= limit_ && signed_index(arguments_, index) != arguments_.index_mark)
                 note(number + i);
-            held[i] = index < limit_ ? positions[i] : -1;
+            buffer[i] = index < limit_ ? positions[i] : -1;
         }
-        return {held, false};
+        return {buffer, false};
     }
 
     // The position of one index, or -1, as those of `load`.
@@ -96,27 +96,28 @@ template <typename Arguments> class Positions {
     }
 
     // Reports the first wrong index to the host, with the position of its number. Returns whether there is one.
-    template <typename Place> bool tell(Place place_of) const {
+    template <typename OffsetOf> bool report_error(OffsetOf offset_of) const {
         if (first_ == none)
             return false;
-        tell_wrong(arguments_, index_in(arguments_, place_of(first_)));
+        report_index(arguments_, index_in(arguments_, offset_of(first_)));
         return true;
     }
 
   private:
     static constexpr uint64_t none = ~uint64_t{0};
 
-    __attribute__((noinline)) const int64_t* widen(int64_t* held, int64_t place, int64_t stride, uint64_t count) const {
+    __attribute__((noinline)) const int64_t* widen(int64_t* buffer, int64_t offset, int64_t stride,
+                                                   uint64_t count) const {
         with_word(arguments_.index_bytes, [&](auto word) {
-            const auto source = pointer_to<const decltype(word)>(arguments_.indexes) + place;
+            const auto source = pointer_to<const decltype(word)>(arguments_.indexes) + offset;
             if (stride == 1)
                 for (uint64_t i = 0; i < count; ++i)
-                    held[i] = static_cast<int64_t>(source[i]);
+                    buffer[i] = static_cast<int64_t>(source[i]);
             else
                 for (uint64_t i = 0; i < count; ++i)
-                    held[i] = static_cast<int64_t>(source[static_cast<int64_t>(i) * stride]);
+                    buffer[i] = static_cast<int64_t>(source[static_cast<int64_t>(i) * stride]);
         });
-        return held;
+        return buffer;
     }
 
     void note(uint64_t number) const {
@@ -141,7 +142,7 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
         Cursor cursor(dims, 3, number);
         with_element(arguments.itemsize, [&](auto word) {
             using Word = decltype(word);
-            int64_t held[index_block];
+            int64_t buffer[index_block];
             while (number < end) {
                 uint64_t length = cursor.left() < end - number ? cursor.left() : end - number;
                 Word* const target = pointer_to<Word>(arguments.result) + number;
@@ -154,21 +155,21 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
                         gather_words(target, source + position * arguments.row_stride, dims.stride(1, 0), length);
                 } else {
                     length = length < index_block ? length : index_block;
-                    const Found found = indexes.load(held, cursor.offset(2), dims.stride(2, 0), length, number);
-                    const int64_t* const positions = found.positions;
+                    const Loaded loaded = indexes.load(buffer, cursor.offset(2), dims.stride(2, 0), length, number);
+                    const int64_t* const positions = loaded.positions;
                     const int64_t step = dims.stride(1, 0);
-                    const auto place_of = [&](uint64_t i) {
+                    const auto offset_of = [&](uint64_t i) {
                         return static_cast<int64_t>(i) * step + positions[i] * arguments.row_stride;
                     };
-                    if (found.are_rows && step == 0 && arguments.row_stride == 1)
+                    if (loaded.are_rows && step == 0 && arguments.row_stride == 1)
                         for (uint64_t i = 0; i < length; ++i)
                             target[i] = source[positions[i]];
-                    else if (found.are_rows)
+                    else if (loaded.are_rows)
                         for (uint64_t i = 0; i < length; ++i)
-                            target[i] = source[place_of(i)];
+                            target[i] = source[offset_of(i)];
                     else
                         for (uint64_t i = 0; i < length; ++i)
-                            target[i] = positions[i] < 0 ? Word{} : source[place_of(i)];
+                            target[i] = positions[i] < 0 ? Word{} : source[offset_of(i)];
                 }
                 cursor.advance(length);
                 number += length;
@@ -176,7 +177,7 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
         });
     };
     do_parts(arguments, (arguments.count + index_length - 1) / index_length, take_part);
-    indexes.tell([&](uint64_t number) { return dims.offset_of(2, number); });
+    indexes.report_error([&](uint64_t number) { return dims.offset_of(2, number); });
 }
 
 // What scatters of all elements share. Operand 0 is the destination, 1 the source, 2 the indexes. Lines along the
@@ -227,13 +228,13 @@ template <typename Arguments> class ScatterLines {
             uint64_t number = part * index_length;
             const uint64_t end = number + index_length < count ? number + index_length : count;
             Cursor cursor(dims, 2, number);
-            int64_t held[index_block];
+            int64_t buffer[index_block];
             while (number < end) {
                 const uint64_t length = cursor.left() < end - number ? cursor.left() : end - number;
                 if (!positions_.are_rows(cursor.offset(1), dims.stride(1, 0), length)) {
                     __atomic_store_n(&all_are_rows_, false, __ATOMIC_RELAXED);
                     for (uint64_t i = 0; i < length; i += index_block)
-                        positions_.load(held, cursor.offset(1) + static_cast<int64_t>(i) * dims.stride(1, 0),
+                        positions_.load(buffer, cursor.offset(1) + static_cast<int64_t>(i) * dims.stride(1, 0),
                                         dims.stride(1, 0), length - i < index_block ? length - i : index_block,
                                         number + i);
                 }
@@ -242,7 +243,7 @@ template <typename Arguments> class ScatterLines {
             }
         };
         do_parts(arguments_, (count + index_length - 1) / index_length, check_part);
-        return !positions_.tell([&](uint64_t number) { return dims.offset_of(1, number); });
+        return !positions_.report_error([&](uint64_t number) { return dims.offset_of(1, number); });
     }
 
     // Whether adjacent lines share the indexes: full rows are copied to full rows.
@@ -256,11 +257,11 @@ template <typename Arguments> class ScatterLines {
   protected:
     // Calls visit(number of the index, the row that it names) for all indexes of a line but marks.
     template <typename Visit> void for_positions(const Visit& visit) const {
-        int64_t held[index_block];
+        int64_t buffer[index_block];
         for (uint64_t i = 0; i < length_; i += index_block) {
             const uint64_t count = length_ - i < index_block ? length_ - i : index_block;
-            const int64_t* const positions =
-                positions_of(held, lines_.offset_of(2, 0) + static_cast<int64_t>(i) * index_step_, index_step_, count);
+            const int64_t* const positions = positions_of(
+                buffer, lines_.offset_of(2, 0) + static_cast<int64_t>(i) * index_step_, index_step_, count);
             for (uint64_t k = 0; k < count; ++k)
                 if (positions[k] >= 0)
                     visit(i + k, static_cast<uint64_t>(positions[k]));
@@ -276,9 +277,9 @@ template <typename Arguments> class ScatterLines {
     }
 
     // Those of indexes that were checked.
-    const int64_t* positions_of(int64_t* held, int64_t place, int64_t stride, uint64_t count) const {
-        return all_are_rows_ ? positions_.read(held, place, stride, count)
-                             : positions_.load(held, place, stride, count, 0).positions;
+    const int64_t* positions_of(int64_t* buffer, int64_t offset, int64_t stride, uint64_t count) const {
+        return all_are_rows_ ? positions_.read(buffer, offset, stride, count)
+                             : positions_.load(buffer, offset, stride, count, 0).positions;
     }
 
     static Dims lines_of(const Arguments& arguments) {
@@ -401,8 +402,8 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
         int64_t end;
     };
 
-    // Lines that are taken together, side by side: one, or `count` of them, whose elements are `step` and `values_step`
-    // apart. The number is that of the first one; the sums of a row are side by side.
+    // Lines that are taken together, side by side: one, or `count` of them, whose elements have the strides `step` and
+    // `values_step`. The number is that of the first one; the sums of a row are side by side.
     struct Strip {
         uint64_t number;
         uint64_t count;
@@ -410,7 +411,7 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
         int64_t step;
         const T* values;
         int64_t values_step;
-        int64_t place;
+        int64_t index_offset;
         int64_t index_stride;
         uint64_t sums;
     };
@@ -423,8 +424,8 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
             const uint64_t length = count - first < span_part ? count - first : span_part;
             convert_span(length, before, static_cast<const T*>(target));
             convert_span(length, rounded, sums);
-            const auto choose = [](T old, T made, float x, float y) {
-                return T{bit_cast<uint32_t>(x) == bit_cast<uint32_t>(y) ? old.bits : made.bits};
+            const auto choose = [](T old, T converted, float x, float y) {
+                return T{bit_cast<uint32_t>(x) == bit_cast<uint32_t>(y) ? old.bits : converted.bits};
             };
             map_span(length, choose, target, static_cast<const T*>(target), static_cast<const T*>(rounded),
                      static_cast<const float*>(before), sums);
@@ -469,36 +470,36 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
 
     // Calls apply(element of the destination, its sum, element of the source) for the elements of a strip.
     template <typename Apply> void visit(const Strip& strip, Range rows, const Apply& apply) const {
-        int64_t held[index_block];
+        int64_t buffer[index_block];
         if (columns_ == 0) {
             for (uint64_t i = 0; i < length_; i += index_block) {
                 const auto at = static_cast<int64_t>(i);
-                each(held, strip.place + at * index_step_, index_step_,
+                each(buffer, strip.index_offset + at * index_step_, index_step_,
                      length_ - i < index_block ? length_ - i : index_block, rows, apply, strip.target, 0, strip.sums, 0,
                      1, strip.values + at * source_step_, source_step_);
             }
             return;
         }
         const T* values = strip.values;
-        int64_t place = strip.place;
-        for (uint64_t i = 0; i < length_; ++i, values += source_step_, place += index_step_) {
+        int64_t index_offset = strip.index_offset;
+        for (uint64_t i = 0; i < length_; ++i, values += source_step_, index_offset += index_step_) {
             if (strip.index_stride != 0) {
-                each(held, place, strip.index_stride, strip.count, rows, apply, strip.target, strip.step, strip.sums, 1,
-                     strip.count, values, strip.values_step);
+                each(buffer, index_offset, strip.index_stride, strip.count, rows, apply, strip.target, strip.step,
+                     strip.sums, 1, strip.count, values, strip.values_step);
                 continue;
             }
-            const int64_t position = *positions_of(held, place, 0, 1);
+            const int64_t position = *positions_of(buffer, index_offset, 0, 1);
             if (position >= rows.first && position < rows.end)
-                whole(strip, apply, strip.target + position * row_stride_,
-                      strip.sums + static_cast<uint64_t>(position - rows.first) * strip.count, values);
+                apply_row(strip, apply, strip.target + position * row_stride_,
+                          strip.sums + static_cast<uint64_t>(position - rows.first) * strip.count, values);
         }
     }
 
     template <typename Apply>
-    TALLOW_INLINE void each(int64_t* held, int64_t place, int64_t index_stride, uint64_t count, Range rows,
+    TALLOW_INLINE void each(int64_t* buffer, int64_t index_offset, int64_t index_stride, uint64_t count, Range rows,
                             const Apply& apply, T* target, int64_t step, uint64_t sums, uint64_t sums_step,
                             uint64_t sums_row, const T* values, int64_t values_step) const {
-        const int64_t* const positions = positions_of(held, place, index_stride, count);
+        const int64_t* const positions = positions_of(buffer, index_offset, index_stride, count);
         const auto take = [&](uint64_t i) {
             apply(target + static_cast<int64_t>(i) * step + positions[i] * row_stride_,
                   sums + i * sums_step + static_cast<uint64_t>(positions[i] - rows.first) * sums_row,
@@ -522,7 +523,8 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
 
     // Elements of all columns to one row.
     template <typename Apply>
-    TALLOW_INLINE void whole(const Strip& strip, const Apply& apply, T* target, uint64_t sums, const T* values) const {
+    TALLOW_INLINE void apply_row(const Strip& strip, const Apply& apply, T* target, uint64_t sums,
+                                 const T* values) const {
         if (strip.step == 1 && strip.values_step == 1) {
             TALLOW_INDEPENDENT
             for (uint64_t i = 0; i < strip.count; ++i)

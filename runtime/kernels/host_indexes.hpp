@@ -13,10 +13,10 @@ template <typename Arguments> TALLOW_INLINE int64_t signed_index(const Arguments
 }
 
 // The index at an offset, and that of a number; an address of 0 has none.
-template <typename Arguments> TALLOW_INLINE int64_t index_in(const Arguments& arguments, int64_t place) {
+template <typename Arguments> TALLOW_INLINE int64_t index_in(const Arguments& arguments, int64_t offset) {
     int64_t index = 0;
     with_word(arguments.index_bytes, [&](auto word) {
-        index = signed_index(arguments, pointer_to<const decltype(word)>(arguments.indexes)[place]);
+        index = signed_index(arguments, pointer_to<const decltype(word)>(arguments.indexes)[offset]);
     });
     return index;
 }
@@ -24,11 +24,11 @@ template <typename Arguments> TALLOW_INLINE int64_t index_at(const Arguments& ar
     return index_in(arguments, static_cast<int64_t>(number) * arguments.index_stride);
 }
 
-// Tells the host of an index that is out of range.
-template <typename Arguments> TALLOW_INLINE void tell_wrong(const Arguments& arguments, int64_t index) {
-    const auto told = pointer_to<int64_t>(arguments.wrong);
-    told[0] = 1;
-    told[1] = index;
+// Reports an index that is out of range to the host.
+template <typename Arguments> TALLOW_INLINE void report_index(const Arguments& arguments, int64_t index) {
+    const auto record = pointer_to<int64_t>(arguments.wrong);
+    record[0] = 1;
+    record[1] = index;
 }
 
 // Whether all indexes are from 0 up to `most`; the first one that is not is reported to the host.
@@ -37,7 +37,7 @@ TALLOW_INLINE bool are_at_most(const Arguments& arguments, uint64_t count, uint6
     for (uint64_t i = 0; i < count; ++i) {
         const int64_t index = index_at(arguments, i);
         if (index < 0 || static_cast<uint64_t>(index) > most) {
-            tell_wrong(arguments, index);
+            report_index(arguments, index);
             return false;
         }
     }

@@ -173,7 +173,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void solve_matrices(cons
         const uint32_t size = matrix.size;
         const bool is_finite = matrix.is_finite;
         if (is_finite && !matrix.factor()) {
-            tell_wrong(arguments, 0);
+            report_index(arguments, 0);
             return;
         }
         const uint64_t offset = number * size * columns;
@@ -214,7 +214,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void cholesky_factors(co
     using Number = doubled<T>;
     for_matrices<T>(arguments, true, [&](uint64_t number, SmallMatrix<T>& matrix) {
         if (matrix.is_finite && !matrix.factor_definite()) {
-            tell_wrong(arguments, 0);
+            report_index(arguments, 0);
             return;
         }
         const uint32_t size = matrix.size;

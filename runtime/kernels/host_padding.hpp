@@ -80,11 +80,11 @@ template <typename Word, typename Arguments> class Padding {
         return (at >= arguments_.ends[d]) + (at >= arguments_.ends[max_rank + d]);
     }
 
-    TALLOW_INLINE const Word* inside(const Word* whole, uint32_t d, uint64_t at) const {
+    TALLOW_INLINE const Word* inside(const Word* base, uint32_t d, uint64_t at) const {
         const uint32_t run = run_of(d, at);
         const int64_t element =
             arguments_.origins[run * max_rank + d] + arguments_.steps[run * max_rank + d] * static_cast<int64_t>(at);
-        return whole == nullptr || element < 0 ? nullptr : whole + element * arguments_.strides[d];
+        return base == nullptr || element < 0 ? nullptr : base + element * arguments_.strides[d];
     }
 
     // Writes rows of one run each, whose sources have a stride.

@@ -104,17 +104,18 @@ template <typename Arguments> struct PoolVolume {
         }
         const auto stride = static_cast<int64_t>(width.stride);
         const auto end = static_cast<int64_t>(first + count);
-        // Windows inside .. behind have the element within the source; both go down from element to element.
+        // The windows from `inside` up to `past` have the element within the source; both go down from element to
+        // element.
         int64_t inside = first_;
-        int64_t behind = width.windows;
+        int64_t past = width.windows;
         for (uint32_t t = 0; t < width.window; ++t) {
             const int64_t offset = int64_t{t} * width.dilation - width.padding;
             while (inside > 0 && (inside - 1) * stride + offset >= 0)
                 --inside;
-            while (behind > 0 && (behind - 1) * stride + offset >= int64_t{width.size})
-                --behind;
+            while (past > 0 && (past - 1) * stride + offset >= int64_t{width.size})
+                --past;
             const int64_t from = inside > static_cast<int64_t>(first) ? inside : static_cast<int64_t>(first);
-            const int64_t to = behind < end ? behind : end;
+            const int64_t to = past < end ? past : end;
             if (from < to)
                 function(static_cast<uint64_t>(from) - first, static_cast<uint64_t>(to - from),
                          static_cast<uint64_t>(from * stride + offset));

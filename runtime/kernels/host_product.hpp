@@ -23,7 +23,7 @@ struct PartSizes {
     uint64_t rows;
     uint32_t columns;
 
-    // Of at most so many rows and columns, and rows in whole steps.
+    // Of at most `max_rows` and `max_columns`, with rows in multiples of `row_step`.
     TALLOW_INLINE PartSizes(uint64_t batches, uint64_t m, uint64_t n, uint64_t k, uint64_t threads, uint32_t max_rows,
                             uint32_t max_columns, uint32_t row_step)
         : rows(max_rows), columns(max_columns) {
@@ -69,16 +69,16 @@ TALLOW_INLINE void take_block(const T* source, const int64_t* steps, uint32_t ro
     }
     using Unaligned = typename Tile<compute_type<T>>::Vector;
     constexpr uint32_t lanes = Tile<compute_type<T>>::lanes;
-    compute_type<T> held[transposed_columns][tile_terms];
+    compute_type<T> lines[transposed_columns][tile_terms];
     for (uint32_t first = 0; first < columns; first += transposed_columns) {
         const uint32_t count = columns - first < transposed_columns ? columns - first : transposed_columns;
         for (uint32_t i = 0; i < count; ++i)
-            widen_span(rows, held[i], source + static_cast<int64_t>(first + i) * steps[1]);
+            widen_span(rows, lines[i], source + static_cast<int64_t>(first + i) * steps[1]);
         for (uint32_t row = 0; row < rows; row += lanes)
             for (uint32_t column = 0; column < transposed_columns; column += lanes) {
                 Vector<compute_type<T>, vector_bytes> square[lanes];
                 for (uint32_t i = 0; i < lanes; ++i)
-                    square[i] = *reinterpret_cast<const Unaligned*>(held[column + i] + row);
+                    square[i] = *reinterpret_cast<const Unaligned*>(lines[column + i] + row);
                 transpose_square(square);
                 for (uint32_t i = 0; i < lanes; ++i)
                     *reinterpret_cast<Unaligned*>(target + (row + i) * Stride + first + column) = square[i];
@@ -149,14 +149,14 @@ TALLOW_INLINE void multiply_sides(const Arguments& arguments) {
             for (uint32_t i = 0; i < rows * width; ++i)
                 sides.sums[i] = 0;
             for (uint64_t term = 0; term < arguments.k; term += Sides::max_terms) {
-                const uint64_t rest = arguments.k - term;
-                const auto terms = static_cast<uint32_t>(rest < Sides::max_terms ? rest : Sides::max_terms);
-                const auto place = static_cast<int64_t>(term);
+                const uint64_t remaining = arguments.k - term;
+                const auto terms = static_cast<uint32_t>(remaining < Sides::max_terms ? remaining : Sides::max_terms);
+                const auto offset = static_cast<int64_t>(term);
                 if (row == first || arguments.k > Sides::max_terms)
-                    sides.take_rhs(rhs + place * arguments.rhs_strides[0], arguments.rhs_strides, terms, columns);
+                    sides.take_rhs(rhs + offset * arguments.rhs_strides[0], arguments.rhs_strides, terms, columns);
                 for (uint32_t i = 0; i < rows; i += tile_rows) {
                     const uint32_t count = rows - i < tile_rows ? rows - i : tile_rows;
-                    sides.take_lhs(lhs + i * arguments.lhs_strides[0] + place * arguments.lhs_strides[1],
+                    sides.take_lhs(lhs + i * arguments.lhs_strides[0] + offset * arguments.lhs_strides[1],
                                    arguments.lhs_strides, count, terms);
                     sides.multiply(count, columns, terms, sides.sums + i * width, width);
                 }

@@ -226,12 +226,12 @@ template <typename Functor, uint32_t Pass, typename Value> struct LaneTotals {
     TALLOW_INLINE void join_to(double (&totals)[joins]) const {
         for_joins_of<Functor, Pass>([&](uint32_t j, auto join) TALLOW_INLINE_LAMBDA {
             const auto joining = [=](auto& x, const auto& y) TALLOW_INLINE_LAMBDA { join_lanes(join, x, y); };
-            const Value value = joined(values[j], joining);
+            const Value value = combined(values[j], joining);
             if constexpr (is_same<decltype(join), JoinSums>) {
                 totals[j] += static_cast<double>(value);
             } else {
                 const auto adding = [](auto& x, const auto& y) TALLOW_INLINE_LAMBDA { x += y; };
-                const Value error = joined(invalid[j], adding);
+                const Value error = combined(invalid[j], adding);
                 totals[j] = decltype(join)::combine(totals[j], static_cast<double>(error == error ? value : error));
             }
         });
@@ -239,7 +239,7 @@ template <typename Functor, uint32_t Pass, typename Value> struct LaneTotals {
 
   private:
     template <typename Joining>
-    static TALLOW_INLINE Value joined(const Vector<Value> (&all)[vectors], Joining joining) {
+    static TALLOW_INLINE Value combined(const Vector<Value> (&all)[vectors], Joining joining) {
         Vector<Value> lanes[vectors];
         __builtin_memcpy(lanes, all, sizeof lanes);
         for (uint32_t half = vectors / 2; half != 0; half /= 2)
@@ -263,7 +263,7 @@ TALLOW_INLINE void finish_pass(RowOf<Value, Functor>& row, const double (&totals
 }
 
 // Writes the results of a group, and adds to the sums over rows where HasTotals: total t begins `t * total_stride`
-// values behind the first one. Of groups with MayHaveIndex false, rows count and the index is elsewhere.
+// values after the first one. Of groups with MayHaveIndex false, rows count and the index is elsewhere.
 template <bool IsCached, bool HasTotals = false, bool MayHaveIndex = true, typename Functor, typename T, typename Rows>
 TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, T>& from, uint64_t group,
                                  T* const (&results)[Functor::results], [[maybe_unused]] widened<T>* totals = nullptr,

@@ -12,13 +12,13 @@ template <typename Arguments> TALLOW_INLINE bool counts(const Arguments& argumen
     return index != arguments.ignored && index != arguments.index_mark;
 }
 
-// Whether the indexes of all rows that count name elements; the host is told the first one that does not.
+// Whether the indexes of all rows that count name elements; the first one that does not is reported to the host.
 template <typename Functor, typename Arguments> TALLOW_INLINE bool have_indexes(const Arguments& arguments) {
     if constexpr (has_row_index<Functor>) {
         for (uint64_t row = 0; row < arguments.rows; ++row) {
             const int64_t index = index_at(arguments, row);
             if (counts(arguments, index) && (index < 0 || static_cast<uint64_t>(index) >= arguments.length)) {
-                tell_wrong(arguments, index);
+                report_index(arguments, index);
                 return false;
             }
         }
@@ -54,10 +54,10 @@ TALLOW_INLINE void store_numbers(const Arguments& arguments, uint64_t number, co
     constexpr uint32_t results = number_results<Functor>, first = row_numbers<Functor>;
     if constexpr (results != 0) {
         const bool counts = !has_row_index<Functor> || row.index != no_index;
-        Value made[results];
-        Functor::template conclude<Value>(row, made);
+        Value row_results[results];
+        Functor::template conclude<Value>(row, row_results);
         for (uint32_t r = 0; r < results; ++r)
-            pointer_to<Value>(arguments.numbers[first + r])[number] = counts ? made[r] : Value{0};
+            pointer_to<Value>(arguments.numbers[first + r])[number] = counts ? row_results[r] : Value{0};
     }
 }
 

@@ -29,9 +29,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void rope_rows(const Arg
         return;
     run_rows(arguments, [&](uint64_t row) {
         const auto begin = static_cast<uint64_t>(index_at(arguments, row / arguments.rows_of_index));
-        const uint64_t place = (begin + row % arguments.tokens) * half;
-        const float* const cosines = pointer_to<const float>(arguments.cosines) + place;
-        const float* const sines = pointer_to<const float>(arguments.sines) + place;
+        const uint64_t offset = (begin + row % arguments.tokens) * half;
+        const float* const cosines = pointer_to<const float>(arguments.cosines) + offset;
+        const float* const sines = pointer_to<const float>(arguments.sines) + offset;
         const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;
         T* const result = pointer_to<T>(arguments.result) + row * arguments.length;
         const auto rotate = [&](uint64_t i, uint64_t first, uint64_t second) {

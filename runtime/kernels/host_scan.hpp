@@ -85,7 +85,7 @@ TALLOW_INLINE void join_rows(uint64_t length, bool exclusive, Line<Scanned, T> l
     State states[Rows];
     for (State& state : states)
         state = Scanned::identity();
-    Value held[Rows][is_small_float<T> ? span_part : 1];
+    Value converted[Rows][is_small_float<T> ? span_part : 1];
     typename Scanned::Given rounded[Rows][Scanned::is_rounded ? span_part : 1];
     for (uint64_t done = 0; done < length; done += span_part) {
         const uint64_t count = length - done < span_part ? length - done : span_part;
@@ -95,8 +95,8 @@ TALLOW_INLINE void join_rows(uint64_t length, bool exclusive, Line<Scanned, T> l
         for (uint32_t row = 0; row < Rows; ++row) {
             const uint64_t begin = row * length + first;
             if constexpr (is_small_float<T>) {
-                convert_span(count, held[row], line.source + begin);
-                from[row] = held[row];
+                convert_span(count, converted[row], line.source + begin);
+                from[row] = converted[row];
             } else {
                 from[row] = line.source + begin;
             }

@@ -66,7 +66,7 @@ TALLOW_INLINE void select_line(uint32_t* result, const T* source, uint64_t lengt
     using Key = OrderKey<T>;
     constexpr uint64_t block = 64;
     Key best[selected_count];
-    uint64_t found = 0;
+    uint64_t selected = 0;
     for (uint64_t first = 0; first < length; first += block) {
         const uint64_t size = length - first < block ? length - first : block;
         Key keys[block];
@@ -75,20 +75,20 @@ TALLOW_INLINE void select_line(uint32_t* result, const T* source, uint64_t lengt
             keys[i] = order_key(source[first + i], descending);
             least = keys[i] < least ? keys[i] : least;
         }
-        if (found == count && least >= best[count - 1])
+        if (selected == count && least >= best[count - 1])
             continue;
         for (uint64_t i = 0; i < size; ++i) {
             const Key key = keys[i];
             // An equal one that comes later does not go before it.
-            if (found == count && key >= best[count - 1])
+            if (selected == count && key >= best[count - 1])
                 continue;
-            uint64_t place = found < count ? found++ : count - 1;
-            for (; place > 0 && best[place - 1] > key; --place) {
-                best[place] = best[place - 1];
-                result[place] = result[place - 1];
+            uint64_t position = selected < count ? selected++ : count - 1;
+            for (; position > 0 && best[position - 1] > key; --position) {
+                best[position] = best[position - 1];
+                result[position] = result[position - 1];
             }
-            best[place] = key;
-            result[place] = static_cast<uint32_t>(first + i);
+            best[position] = key;
+            result[position] = static_cast<uint32_t>(first + i);
         }
     }
 }
@@ -98,9 +98,9 @@ template <typename T> class LineSorter {
   public:
     using Key = OrderKey<T>;
 
-    LineSorter(Key* scratch, uint64_t room, uint64_t length, bool descending)
-        : length_(length), descending_(descending), keys_{scratch, scratch + room},
-          positions_(reinterpret_cast<uint32_t*>(scratch + 2 * room)) {
+    LineSorter(Key* scratch, uint64_t capacity, uint64_t length, bool descending)
+        : length_(length), descending_(descending), keys_{scratch, scratch + capacity},
+          positions_(reinterpret_cast<uint32_t*>(scratch + 2 * capacity)) {
     }
 
     void sort(uint32_t* result, const T* source) const {
@@ -133,11 +133,11 @@ template <typename T> class LineSorter {
                 result[i] = static_cast<uint32_t>(i);
         // The last pass writes to the result, the one before it to the scratch, and so on.
         for (uint32_t step = 0; step < count; ++step) {
-            uint32_t* const places = counts[needed[step]];
+            uint32_t* const offsets = counts[needed[step]];
             uint32_t before = 0;
             for (uint32_t digit = 0; digit < digits; ++digit) {
-                const uint32_t own = places[digit];
-                places[digit] = before;
+                const uint32_t own = offsets[digit];
+                offsets[digit] = before;
                 before += own;
             }
             uint32_t* const to = (count - step) % 2 == 1 ? result : positions_;
@@ -148,10 +148,10 @@ template <typename T> class LineSorter {
             const bool is_first = step == 0, is_last = step + 1 == count;
             for (uint64_t i = 0; i < length_; ++i) {
                 const Key key = keys[i];
-                const uint32_t place = places[(key >> shift) & mask]++;
-                to[place] = is_first ? static_cast<uint32_t>(i) : from[i];
+                const uint32_t target = offsets[(key >> shift) & mask]++;
+                to[target] = is_first ? static_cast<uint32_t>(i) : from[i];
                 if (!is_last)
-                    moved[place] = key;
+                    moved[target] = key;
             }
         }
     }

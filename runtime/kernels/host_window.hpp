@@ -38,14 +38,14 @@ TALLOW_INLINE void make_rows(const Arguments& arguments, uint64_t cost, const Ma
 // The host computes the position of each row and column of the result in a plane of the source.
 template <typename Word, typename Arguments> TALLOW_INLINE void upsample_nearest(const Arguments& arguments) {
     const auto columns = pointer_to<const int64_t>(arguments.columns);
-    const auto places = pointer_to<const int64_t>(arguments.rows);
+    const auto row_offsets = pointer_to<const int64_t>(arguments.rows);
     make_rows<Word>(arguments, 1, [&](const Word* source, Word* result, uint64_t first, uint64_t rows) {
         for (uint64_t y = first; y < first + rows; ++y, result += arguments.width) {
-            if (y > first && places[y] == places[y - 1]) {
+            if (y > first && row_offsets[y] == row_offsets[y - 1]) {
                 __builtin_memcpy(result, result - arguments.width, arguments.width * sizeof(Word));
                 continue;
             }
-            const Word* const row = source + places[y];
+            const Word* const row = source + row_offsets[y];
             for (uint64_t x = 0; x < arguments.width; ++x)
                 result[x] = row[columns[x]];
         }
@@ -65,27 +65,28 @@ template <typename T, typename Arguments> TALLOW_INLINE void upsample_bilinear(c
     const auto row_shares = pointer_to<const double>(arguments.row_shares);
     make_rows<T>(arguments, 4, [&](const T* source, T* result, uint64_t first, uint64_t rows) {
         // What is interpolated along two rows of the source is cached for the next row of the result.
-        struct Held {
+        struct CachedRow {
             const T* row;
             Value values[window_columns];
-        } held[2];
+        } cache[2];
         for (uint64_t x = 0; x < arguments.width; x += window_columns) {
             const uint64_t count = arguments.width - x < window_columns ? arguments.width - x : window_columns;
-            held[0].row = held[1].row = nullptr;
+            cache[0].row = cache[1].row = nullptr;
             const auto interpolated = [&](const T* row) -> const Value* {
-                if (row == held[0].row || row == held[1].row)
-                    return held[row == held[0].row ? 0 : 1].values;
+                if (row == cache[0].row || row == cache[1].row)
+                    return cache[row == cache[0].row ? 0 : 1].values;
                 // The first one is the older one.
-                Held& made = held[held[0].row == nullptr || held[0].row < held[1].row ? 0 : 1];
-                made.row = row;
+                CachedRow& entry = cache[cache[0].row == nullptr || cache[0].row < cache[1].row ? 0 : 1];
+                entry.row = row;
                 if (column_shares == nullptr)
                     for (uint64_t i = 0; i < count; ++i)
-                        made.values[i] = to_compute(row[left[x + i]]);
+                        entry.values[i] = to_compute(row[left[x + i]]);
                 else
                     for (uint64_t i = 0; i < count; ++i)
-                        made.values[i] = static_cast<Value>(1.0 - column_shares[x + i]) * to_compute(row[left[x + i]]) +
-                                         static_cast<Value>(column_shares[x + i]) * to_compute(row[right[x + i]]);
-                return made.values;
+                        entry.values[i] =
+                            static_cast<Value>(1.0 - column_shares[x + i]) * to_compute(row[left[x + i]]) +
+                            static_cast<Value>(column_shares[x + i]) * to_compute(row[right[x + i]]);
+                return entry.values;
             };
             for (uint64_t y = first; y < first + rows; ++y) {
                 T* const target = result + (y - first) * arguments.width + x;
@@ -97,9 +98,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void upsample_bilinear(c
                 }
                 const Value* const below = interpolated(source + lower[y]);
                 const auto share = static_cast<Value>(row_shares[y]);
-                const auto rest = static_cast<Value>(1.0 - row_shares[y]);
+                const auto upper_share = static_cast<Value>(1.0 - row_shares[y]);
                 for (uint64_t i = 0; i < count; ++i)
-                    target[i] = convert<T>(rest * above[i] + share * below[i]);
+                    target[i] = convert<T>(upper_share * above[i] + share * below[i]);
             }
         }
     });
@@ -111,51 +112,51 @@ template <typename T, typename Arguments> TALLOW_INLINE void upsample_bicubic(co
     using Value = compute_type<T>;
     const auto columns = pointer_to<const int64_t>(arguments.columns);
     const auto column_weights = pointer_to<const double>(arguments.column_shares);
-    const auto places = pointer_to<const int64_t>(arguments.rows);
+    const auto row_offsets = pointer_to<const int64_t>(arguments.rows);
     const auto row_weights = pointer_to<const double>(arguments.row_shares);
     const uint32_t taps = row_weights == nullptr ? 1 : 4;
     make_rows<T>(arguments, 16, [&](const T* source, T* result, uint64_t first, uint64_t rows) {
         // What is interpolated along rows of the source is cached for the next rows of the result.
-        struct Held {
+        struct CachedRow {
             const T* row;
             Value values[window_columns];
-        } held[4];
+        } cache[4];
         for (uint64_t x = 0; x < arguments.width; x += window_columns) {
             const uint64_t count = arguments.width - x < window_columns ? arguments.width - x : window_columns;
-            for (Held& each : held)
+            for (CachedRow& each : cache)
                 each.row = nullptr;
             const T* wanted[4] = {};
             const auto is_wanted = [&](const T* row) {
                 return row == wanted[0] || row == wanted[1] || row == wanted[2] || row == wanted[3];
             };
             const auto interpolated = [&](const T* row) -> const Value* {
-                for (const Held& each : held)
+                for (const CachedRow& each : cache)
                     if (each.row == row)
                         return each.values;
                 uint32_t slot = 0;
-                while (held[slot].row != nullptr && is_wanted(held[slot].row))
+                while (cache[slot].row != nullptr && is_wanted(cache[slot].row))
                     ++slot;
-                Held& made = held[slot];
-                made.row = row;
+                CachedRow& entry = cache[slot];
+                entry.row = row;
                 const int64_t* const own = columns + x;
                 if (column_weights == nullptr) {
                     for (uint64_t i = 0; i < count; ++i)
-                        made.values[i] = to_compute(row[own[i]]);
-                    return made.values;
+                        entry.values[i] = to_compute(row[own[i]]);
+                    return entry.values;
                 }
                 const double* const weights = column_weights + x;
                 const uint64_t width = arguments.width;
                 for (uint64_t i = 0; i < count; ++i)
-                    made.values[i] = static_cast<Value>(weights[i]) * to_compute(row[own[i]]) +
-                                     static_cast<Value>(weights[i + width]) * to_compute(row[own[i + width]]) +
-                                     static_cast<Value>(weights[i + 2 * width]) * to_compute(row[own[i + 2 * width]]) +
-                                     static_cast<Value>(weights[i + 3 * width]) * to_compute(row[own[i + 3 * width]]);
-                return made.values;
+                    entry.values[i] = static_cast<Value>(weights[i]) * to_compute(row[own[i]]) +
+                                      static_cast<Value>(weights[i + width]) * to_compute(row[own[i + width]]) +
+                                      static_cast<Value>(weights[i + 2 * width]) * to_compute(row[own[i + 2 * width]]) +
+                                      static_cast<Value>(weights[i + 3 * width]) * to_compute(row[own[i + 3 * width]]);
+                return entry.values;
             };
             for (uint64_t y = first; y < first + rows; ++y) {
                 T* const target = result + (y - first) * arguments.width + x;
                 for (uint32_t k = 0; k < 4; ++k)
-                    wanted[k] = source + places[y + (k < taps ? k : 0) * arguments.height];
+                    wanted[k] = source + row_offsets[y + (k < taps ? k : 0) * arguments.height];
                 const Value* const line = interpolated(wanted[0]);
                 if (taps == 1) {
                     for (uint64_t i = 0; i < count; ++i)

@@ -87,35 +87,35 @@ TALLOW_INLINE float approx_inverse_root(float x) {
 #endif
 }
 
-// sqrt(-2 log(1 - unit_float(word))). Brief results are accurate to 16 bits, others to the last two units of a float.
-template <bool IsBrief> TALLOW_INLINE float normal_radius(uint32_t word) {
+// sqrt(-2 log(1 - unit_float(word))). Fast results are accurate to 16 bits, others to the last two units of a float.
+template <bool IsFast> TALLOW_INLINE float normal_radius(uint32_t word) {
     // 1 - unit = part * 2**exponent with a part from 2/3 to 4/3: neither 0 nor subnormal, so there are no special
     // cases.
     const uint32_t bits = bit_cast<uint32_t>(fma(static_cast<float>(word >> 8), -0x1p-24f, 1.0f));
     const uint32_t exponent = (bits - 0x3f2aaaabu) & 0xff800000u;
     const float x = fma(bit_cast<float>(bits - exponent), -2.0f, 2.0f);
     // The best polynomials for -2 log(1 - x / 2) = x + x**2 * p(x).
-    const float p = IsBrief ? polynomial(x, 0.249667522, 0.0830030301, 0.034339151, 0.0143295633)
-                            : polynomial(x, 0.249999702, 0.0833327621, 0.0312594995, 0.01251003705, 0.00513104675,
-                                         0.00217514439, 0.00120099553, 0.000561488268);
+    const float p = IsFast ? polynomial(x, 0.249667522, 0.0830030301, 0.034339151, 0.0143295633)
+                           : polynomial(x, 0.249999702, 0.0833327621, 0.0312594995, 0.01251003705, 0.00513104675,
+                                        0.00217514439, 0.00120099553, 0.000561488268);
     const float scaled_exponent = static_cast<float>(static_cast<int32_t>(exponent));
     const float square = fma(scaled_exponent, -0x1.62e43p-23f, fma(x * x, p, x));
     // Of 0 the root is 0 times the largest inverse, and not infinity.
     const float inverse = approx_inverse_root(square < 1e-30f ? 1e-30f : square);
     const float root = square * inverse;
-    return IsBrief ? root : fma(fma(-root, root, square), 0.5f * inverse, root);
+    return IsFast ? root : fma(fma(-root, root, square), 0.5f * inverse, root);
 }
 
 // The cosine and the sine of 2 pi unit_float(word), from the nearest multiple of a quarter circle and the remainder.
-template <bool IsBrief> TALLOW_INLINE void cosine_and_sine(uint32_t word, float& cosine, float& sine) {
+template <bool IsFast> TALLOW_INLINE void cosine_and_sine(uint32_t word, float& cosine, float& sine) {
     // The two highest bits number the quarters; the sine's polynomial begins with what a float lacks of pi / 2.
     const uint32_t quarter = word + 0x20000000u;
     const float x = static_cast<float>(static_cast<int32_t>(word << 2 & 0xfffffc00u)) * 0x1p-32f;
     const float square = x * x;
-    const float c = IsBrief ? polynomial(square, 1.0, -1.23369771, 0.25360321, -0.02041728)
-                            : polynomial(square, 1.0, -1.23370054, 0.253669226, -0.0208601651, 0.000903766504);
-    const float p = IsBrief ? polynomial(square, -4.371139e-8, -0.64579804, 0.07793993)
-                            : polynomial(square, -4.371139e-8, -0.64596346, 0.07968003, -0.00460166);
+    const float c = IsFast ? polynomial(square, 1.0, -1.23369771, 0.25360321, -0.02041728)
+                           : polynomial(square, 1.0, -1.23370054, 0.253669226, -0.0208601651, 0.000903766504);
+    const float p = IsFast ? polynomial(square, -4.371139e-8, -0.64579804, 0.07793993)
+                           : polynomial(square, -4.371139e-8, -0.64596346, 0.07968003, -0.00460166);
     const float s = fma(x, 1.57079637f, x * p);
     const bool is_odd = static_cast<int32_t>(quarter << 1) < 0;
     const uint32_t cosine_sign = (quarter + 0x40000000u) & 0x80000000u;
@@ -123,20 +123,20 @@ template <bool IsBrief> TALLOW_INLINE void cosine_and_sine(uint32_t word, float&
     sine = bit_cast<float>(bit_cast<uint32_t>(is_odd ? c : s) ^ (quarter & 0x80000000u));
 }
 
-template <bool IsBrief> TALLOW_INLINE void normal_pair(uint32_t first, uint32_t second, float* pair) {
-    const float radius = normal_radius<IsBrief>(first);
+template <bool IsFast> TALLOW_INLINE void normal_pair(uint32_t first, uint32_t second, float* pair) {
+    const float radius = normal_radius<IsFast>(first);
     float cosine;
     float sine;
-    cosine_and_sine<IsBrief>(second, cosine, sine);
+    cosine_and_sine<IsFast>(second, cosine, sine);
     pair[0] = radius * cosine;
     pair[1] = radius * sine;
 }
-template <bool IsBrief> TALLOW_INLINE void normal_units(const Words& words, float (&units)[4]) {
+template <bool IsFast> TALLOW_INLINE void normal_units(const Words& words, float (&units)[4]) {
     // Not in a loop, which keeps gcc from taking several blocks at once.
-    normal_pair<IsBrief>(words.values[0], words.values[1], units);
-    normal_pair<IsBrief>(words.values[2], words.values[3], units + 2);
+    normal_pair<IsFast>(words.values[0], words.values[1], units);
+    normal_pair<IsFast>(words.values[2], words.values[3], units + 2);
 }
-template <bool IsBrief> TALLOW_INLINE void normal_units(const Words& words, double (&units)[2]) {
+template <bool IsFast> TALLOW_INLINE void normal_units(const Words& words, double (&units)[2]) {
     box_muller(unit_double(words.values[0], words.values[1]), unit_double(words.values[2], words.values[3]), units);
 }
 

@@ -75,7 +75,7 @@ template <typename State, uint32_t N, typename T> TALLOW_INLINE State powers_of_
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const Number x = below<Number>(to_compute(pack.values[i]), highest);
-        if constexpr (is_brief<T>)
+        if constexpr (has_fast_math<T>)
             total += approx_exp2(x * 1.44269504f);
         else
             total += exp(x);

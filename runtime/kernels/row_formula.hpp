@@ -36,7 +36,7 @@
 #pragma once
 
 #include "arithmetic.hpp"
-#include "brief.hpp"
+#include "fast_math.hpp"
 #include "types.hpp"
 
 namespace tallow {

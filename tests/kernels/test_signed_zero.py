@@ -22,7 +22,8 @@ ZEROS = {"float": "-0.0f", "double": "-0.0", "f16": "f16{0x8000u}"}
 PROBE = """\
 extern "C" __global__ void {functor}_{dtype}(tallow::UnaryContiguous arguments) {{
     using namespace tallow;
-    *pointer_to<compute_type<{dtype}>>(arguments.result) = {functor}::apply(argument_of<{functor}::as_brief>({zero}));
+    *pointer_to<compute_type<{dtype}>>(arguments.result) =
+        {functor}::apply(argument_of<{functor}::as_fast_math>({zero}));
 }}
 """
 # Without --full, only these kernels, whose results are products.

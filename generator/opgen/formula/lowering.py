@@ -37,11 +37,11 @@ def lowered(
     kinds: Mapping[str, Kind],
     primitives: Primitives,
     literal: Callable[[str], str] = str,
-    brief: Collection[str] | None = None,
+    fast_math: Collection[str] | None = None,
 ) -> str:
     """Return a formula in a language. `literal` writes a number that is an argument of a function.
 
-    `brief` are the names that quick implementations of kernels take as they are, if there are any: what is computed
+    `fast_math` are the names that quick implementations of kernels take as they are, if there are any: what is computed
     of them is marked for these.
     """
 
@@ -49,11 +49,11 @@ def lowered(
         primitive = primitives[call.primitive]
         of_operands = (kind_of(argument, kinds, primitives) for argument in call.arguments)
         operand = next((kind for kind in of_operands if kind not in (None, "bool")), "float")
-        if primitive.brief and brief is not None and operand == "float":
-            marked = ast.Name("brief<T>")
+        if primitive.fast_math and fast_math is not None and operand == "float":
+            marked = ast.Name("fast_math<T>")
             arguments = [
                 argument
-                if isinstance(argument, ast.Name) and argument.id in brief
+                if isinstance(argument, ast.Name) and argument.id in fast_math
                 else ast.Call(marked, [argument], [])
                 for argument in arguments
             ]

@@ -118,10 +118,10 @@ class Primitive:
         names_of("header", token=r"[\w./]+"),
         "The header of runtime/kernels that defines the kernel's function, if those of the families do not.",
     ]
-    brief: Annotated[
+    fast_math: Annotated[
         bool,
-        "Whether the kernel's function has an overload in brief.hpp, quick and exact enough for floats of at most 11 "
-        "bits.",
+        "Whether the kernel's function has an overload in fast_math.hpp, quick and exact enough for floats of at most "
+        "11 bits.",
     ]
     of_dtype: Annotated[
         bool,
@@ -239,7 +239,7 @@ def built_in(
         kernel=kernel,
         complex=complex,
         header=None,
-        brief=False,
+        fast_math=False,
         of_dtype=False,
         bounded=False,
         let={},

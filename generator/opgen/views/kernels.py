@@ -71,11 +71,11 @@ def _functor(spec: Spec, functor: Functor) -> View:
     names = [*functor.operands, *functor.parameters]
     formula = scopes(spec, functor)["formula"]
     primitives = [spec.primitives[name] for name in formula.used()]
-    is_brief = any(primitive.brief for primitive in primitives)
+    is_fast = any(primitive.fast_math for primitive in primitives)
     of_dtype = any(primitive.of_dtype for primitive in primitives)
-    steps = formula.steps("kernel", _literal("compute_type<T>"), names if is_brief else None)
+    steps = formula.steps("kernel", _literal("compute_type<T>"), names if is_fast else None)
     is_bounded = len(functor.operands) == 1 and any(primitive.bounded for primitive in primitives)
-    traits = (is_brief, is_bounded, *([True] if of_dtype else []))
+    traits = (is_fast, is_bounded, *([True] if of_dtype else []))
     statements = _statements([_body(*step) for step in steps.values()])
     return View(
         made_from=(functor.location,),
@@ -171,12 +171,14 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
         contracts = are_of_elements and not is_of_host and MULTIPLY_ADD in primitives_of_rows(spec)
         nodes = [contracted(node) if contracts else node for node in targets.values()]
         # Numbers of a row are few, and elements that are computed of them keep their digits.
-        brief = () if are_of_elements else None
+        fast_math = () if are_of_elements else None
         factors = [
             factors_of(node) if contracts and name in sums else () for name, node in zip(targets, nodes, strict=True)
         ]
         terms = [part for node, own in zip(nodes, factors, strict=True) for part in own or (node,)]
-        parts, lowered = row_statements(spec, terms, known, "kernel", _literal("compute_type<T>"), brief, functor.index)
+        parts, lowered = row_statements(
+            spec, terms, known, "kernel", _literal("compute_type<T>"), fast_math, functor.index
+        )
         texts = iter(lowered)
         used = {name for node in nodes for name in names_in(node)}
         return [

@@ -5,7 +5,7 @@
 
 namespace tallow {
 
-template <typename Functor, typename... Sources> struct Joint {
+template <typename Functor, typename... Sources> struct MultiOutput {
     // The first source may be a condition.
     using T = typename Last<Sources...>::type;
     static constexpr uint32_t sources = sizeof...(Sources);
