@@ -1,1 +1,1 @@
-"""How fast tallow is beside other libraries."""
+"""Benchmarks of tallow against other libraries."""

@@ -1,4 +1,4 @@
-"""How long a backend on an array library takes beside the library itself, both timed in the same run."""
+"""Time backends on array libraries and the libraries themselves in the same run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL, LARGE = 1 << 10, 1 << 24
 
 HEAD = """# Backends on array libraries
 
-How long a call of tallow takes beside the same call of the library that does its work, in f32. Both take turns in one
+The time of a call of tallow, and of the same call of the library that does its work, in f32. Both take turns in one
 run, which waits for each call; the times are medians. A small call is nearly all overhead: tallow's, the library's, and
 that of the wait. All figures on this page come from the commands below the tables, and
 
@@ -87,7 +87,7 @@ def cases(device: tl.Device) -> Iterator[tuple[str, int, Callable[[], tl.Tensor]
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Time backends on array libraries beside the libraries themselves, in f32.
+    """Compare backends on array libraries with the libraries themselves, in f32.
 
     \b
     python -m benchmarks.arrays run --device metal --output build/benchmarks/arrays

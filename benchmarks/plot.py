@@ -48,7 +48,7 @@ text { font: 13px ui-sans-serif, system-ui, "Segoe UI", "DejaVu Sans", sans-seri
 
 @dataclass(frozen=True)
 class Mark:
-    """What was found for an op in a dtype."""
+    """The measurements of an op in a dtype."""
 
     op: str
     dtype: str

@@ -1,4 +1,4 @@
-"""How long products with weights in blocks take on a GPU, and how many tokens a second a model of 8B makes of them."""
+"""Time products with block-quantized weights on a GPU, and measure the tokens a second of a model of 8B."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ MANY = (128, 512)
 READ_BYTES = 1 << 30
 
 HEAD = """\
-# Weights in blocks
+# Block-quantized weights
 
 Products with block-quantized weights on a GPU, and a model that consists of them. "exact" multiplies by the decoded
 weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do, and more than 16 rows to bf16."""
 
 PRODUCTS = """\
-The time of a product in microseconds, by the number of rows of x. "PyTorch's" is the time of PyTorch's product of as
-many rows with weights in f16, which are 3.6 times those of Q4K, and "of PyTorch's" is the ratio of the two."""
+The time of a product in microseconds, by the number of activation rows. "PyTorch's" is the time of PyTorch's product of
+as many rows with weights in f16, which are 3.6 times those of Q4K, and "of PyTorch's" is the ratio of the two."""
 
 MODEL = """\
 The model has the sizes of LLaMA 3 8B and random weights in Q4K; it reads a prompt of 16 tokens, then one token a step.
@@ -102,7 +102,7 @@ Round = Callable[[], float]
 
 
 def rounds_of(device: tl.Device, calls: Sequence[Callable[[], object]]) -> Round:
-    """What tells the time of a call in microseconds, of those that a graph makes one after the other."""
+    """Return a function that measures the microseconds of a call, of those that a graph makes one after the other."""
     for call in (*calls[:2], *calls[:2]):
         call()
     graph = tl.Graph(device)
@@ -130,7 +130,7 @@ def timed(device: tl.Device, calls: Sequence[Callable[[], object]]) -> float:
 
 
 def timed_in_turns(*rounds: Round) -> list[float]:
-    """The same of several, which take turns: the warmer a GPU is, the slower are its products."""
+    """Time several calls, which take turns: the warmer a GPU is, the slower are its products."""
     times = [[one_round() for one_round in rounds] for _ in range(ROUNDS)]
     return [min(column) for column in zip(*times, strict=True)]
 
@@ -179,7 +179,7 @@ def check(op: tl.QMatMul, data: np.ndarray, x: np.ndarray, activations: str | No
 
 @cache
 def peer(rows: int, hidden: int, count: int) -> Round | None:
-    """What tells the time of the same product by PyTorch in f16, where it is installed."""
+    """Return a function that times the product by PyTorch in f16, where it is installed."""
     try:
         import torch
     except ImportError:
@@ -197,7 +197,7 @@ def peer(rows: int, hidden: int, count: int) -> Round | None:
 
 
 def peers() -> Iterator[dict[str, Any]]:
-    """The same products by PyTorch."""
+    """Time the products by PyTorch."""
     for rows, hidden in SHAPES:
         row: dict[str, Any] = {"format": "PyTorch, f16", "weights": f"{rows} x {hidden}", "bytes": rows * hidden * 2}
         for count in FEW:
@@ -286,7 +286,7 @@ def seconds_of_prefill(runtime: ModelRuntime) -> float:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Time weights in blocks on a GPU.
+    """Time products with block-quantized weights on a GPU.
 
     \b
     python -m benchmarks.quantized run --device cuda:0 --output build/benchmarks
@@ -359,10 +359,10 @@ def page(results: dict[str, Any]) -> str:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """A table of rows; one that lacks a value has a dash there."""
     columns = list(rows[0])
-    return markdown(columns, [[shown(row.get(column)) for column in columns] for row in rows])
+    return markdown(columns, [[formatted(row.get(column)) for column in columns] for row in rows])
 
 
-def shown(value: object) -> str:
+def formatted(value: object) -> str:
     """A value as a table has it."""
     if isinstance(value, float):
         return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"

@@ -1,4 +1,4 @@
-"""What the results of runs beside PyTorch have in common: a file, and a page of the documentation."""
+"""The common parts of results of runs against PyTorch: a file, and a page of the documentation."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from benchmarks.markdown import markdown
 
 
 class Way(Protocol):
-    """A row of a run: what was done in one way, or the reason why it was not."""
+    """A row of a run: the measurements of one variant, or the reason why there are none."""
 
     way: str
     reason: str
-    # Whether the reason is a wrong result or an error: then the whole run counts as failed.
+    # Whether the reason is a wrong result or an error: then the run counts as failed.
     failed: bool
 
 
 @dataclass
 class Run:
-    """A whole run. Its dataclass has `rows`, of the class that it names."""
+    """A run. Its dataclass has `rows`, of the class that it names."""
 
     row_class: ClassVar[type[Any]]
 
@@ -47,8 +47,8 @@ class Run:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read what `write` wrote."""
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**found | {"rows": [cls.row_class(**row) for row in found["rows"]]})
+        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**fields | {"rows": [cls.row_class(**row) for row in fields["rows"]]})
 
 
 def write_page(path: Path, text: str) -> None:
@@ -66,7 +66,7 @@ def missing(rows: Iterable[Way]) -> list[str]:
     """The part of a page that says what could not be measured, and why."""
     found = {(row.way, row.reason): None for row in rows if row.reason and not row.failed}
     body = [[way, cell(reason)] for way, reason in found]
-    return ["## What is missing", markdown(["way", "reason"], body)] if body else []
+    return ["## What is missing", markdown(["variant", "reason"], body)] if body else []
 
 
 def cell(text: str) -> str:

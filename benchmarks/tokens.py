@@ -1,4 +1,4 @@
-"""How many tokens a second a model of random weights reads on the CPU, beside llama-cpp-python in the same run.
+"""Measure the tokens a second of a model of random weights on the CPU, and those of llama-cpp-python in the same run.
 
 python -m benchmarks.tokens run --threads 2 --output build/benchmarks
 python -m benchmarks.tokens render build/benchmarks/tokens.json docs  # or the files of several runs
@@ -44,11 +44,11 @@ FILE, PAGE, PEER = "tokens.json", "tokens.md", "llama-cpp-python"
 HEAD = """\
 # Tokens a second on the CPU
 
-A llama of random weights on the CPU, beside llama-cpp-python with as many threads. "prefill" reads a prompt of 512
-tokens at once, "decode" reads 32 tokens after it one by one, both in tokens a second. "exact" multiplies by the decoded
-weights, of which it keeps no copy; "q8_1" rounds what meets weights in blocks to integers of a byte first, as llama.cpp
-does. "memory" is by how much a process grows until the first token is decoded, less the cache of keys and values, over
-the size of the file."""
+A llama of random weights on the CPU, compared with llama-cpp-python with as many threads. "prefill" reads a prompt of
+512 tokens at once, "decode" reads 32 tokens after it one by one, both in tokens a second. "exact" multiplies by the
+decoded weights, of which it stores no copy; "q8_1" rounds the activations of products to integers of a byte first, as
+llama.cpp does. "memory" is by how much a process grows until the first token is decoded, less the cache of keys and
+values, over the size of the file."""
 
 METHOD = """\
 Both libraries read one file, have a cache of keys and values in f32 and take turns; once the logits agree, the medians
@@ -61,7 +61,7 @@ renders the page."""
 CAUSES = """\
 - "exact" with many rows decodes weights to f32 and multiplies by NumPy's BLAS, where llama.cpp multiplies bytes. In f32
   and "exact", BLAS keeps its threads spinning after a product, and kernels of tallow's own wait for cores: with 16
-  threads and OPENBLAS_THREAD_TIMEOUT=4, Q4_0 decodes behind a prompt at 405 tokens a second in place of 215, but a
+  threads and OPENBLAS_THREAD_TIMEOUT=4, Q4_0 decodes after a prompt at 405 tokens a second instead of 215, but a
   prompt takes 1.7 times as long, since BLAS then wakes its threads for each product.
 - "exact" decode multiplies each row of weights as floats, with vectors; llama.cpp rounds x to bytes first, as "q8_1".
 - With 16 threads a token of this model is about a hundred calls of some 20 us each: to wake and join the threads takes
@@ -71,7 +71,7 @@ CAUSES = """\
 
 
 class Model(Protocol):
-    """A library's way to read tokens. Both functions give the logits of what follows the last token."""
+    """The functions of a library that read tokens. Both return the logits of what follows the last token."""
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Forget all tokens, then read these at once."""
@@ -167,7 +167,7 @@ def write_model(path: Path, kind: str) -> int:
 
 
 def require_agreement(models: Sequence[Model], tokens: Sequence[int], bound: float) -> None:
-    """Refuse to time what is wrong: logits of a prompt, and of tokens behind it, beside those of the first model."""
+    """Refuse to time what is wrong: logits of a prompt, and of tokens after it, that differ from the first model's."""
     made = [[model.prefill(tokens[:-4]), *(model.decode(token) for token in tokens[-4:])] for model in models]
     for other in made[1:]:
         for logits, expected in zip(other, made[0], strict=True):
@@ -187,7 +187,7 @@ def taken_by(load: Callable[[], Model], tokens: Sequence[int], threads: int) -> 
 
 
 def growth(load: Callable[[], Model], tokens: Sequence[int], threads: int) -> int:
-    """The same of this process."""
+    """Measure a model in this process."""
     tl.set_threads(threads)
     before = resident_bytes()
     model = load()
@@ -237,7 +237,7 @@ def measure(kind: str, threads: int, folder: Path) -> Iterator[dict[str, Any]]:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Time a model on the CPU beside llama-cpp-python."""
+    """Compare a model on the CPU with llama-cpp-python."""
 
 
 @main.command()

@@ -1,1 +1,1 @@
-"""Time tallow on the CPU beside PyTorch and NumPy: `python -m benchmarks.cpu --help`."""
+"""Benchmark tallow on the CPU against PyTorch and NumPy: `python -m benchmarks.cpu --help`."""

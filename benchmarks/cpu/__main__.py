@@ -29,7 +29,7 @@ _LARGEST_CHECKED = 16
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Time tallow on the CPU beside PyTorch and NumPy.
+    """Benchmark tallow on the CPU against PyTorch and NumPy.
 
     \b
     python -m benchmarks.cpu run --threads 1 --threads 2
@@ -56,7 +56,7 @@ def main() -> None:
     show_default=True,
     help="The elements of an operand, as a power of two; may be given again.",
 )
-@click.option("--calls", "are_calls", is_flag=True, help="Calls of programs and networks in place of the sizes.")
+@click.option("--calls", "are_calls", is_flag=True, help="Calls of programs and networks instead of the sizes.")
 @click.option("--only", metavar="TEXT", multiple=True, help="Only the ops whose name begins so; may be given again.")
 @click.option(
     "--output",

@@ -1,4 +1,4 @@
-"""Calls of programs and networks, whose operands have shapes of their own, beside PyTorch's or NumPy's."""
+"""Calls of programs and networks, whose operands have shapes of their own, in tallow, PyTorch and NumPy."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ _HEAD_SIZE, _TOKENS = 64, 256
 _VALUE = 1.5
 _LARGEST, _ROWS, _COLUMNS = 8, 4, 256
 _EPSILON = 1e-5
-# Images of fewer elements have no room for their windows.
+# Images of fewer elements are smaller than their windows.
 _MIN_OF_IMAGES = 16
 _MIN_OF_FEW_COLUMNS = 23
 Call = Callable[[], Any]
 
 
 class Case(NamedTuple):
-    """The same on tallow, PyTorch and NumPy; None of one that has no such call."""
+    """One call on tallow, PyTorch and NumPy; None for a library without it."""
 
     name: str
     tallow: Call
@@ -75,7 +75,7 @@ class Data:
 
 
 def cases(exponent: int, dtype: str) -> Iterator[Case]:
-    """The cases of one size and dtype; operands that only some need are made and freed with their family."""
+    """The cases of one size and dtype; operands that only some need are created and freed with their family."""
     data = Data(exponent, dtype)
     for family in _FAMILIES:
         yield from (case._replace(family=family.__name__.strip("_")) for case in family(data))
@@ -186,12 +186,12 @@ def _indexing(data: Data) -> Iterator[Case]:
     at, uat = data.share_as_it_is(rows)
     yield case("index_select", lambda: x.index_select(at, 0), lambda: u[uat], lambda: a[rows])
     yield case("index_add", lambda: x.index_add(at, y, 0), lambda: u.index_add(0, uat, v))
-    places = generator.integers(0, side, (side, side))
-    among, uamong = data.share_as_it_is(places)
+    positions = generator.integers(0, side, (side, side))
+    among, uamong = data.share_as_it_is(positions)
     yield case(
-        "gather", lambda: x.gather(among, 1), lambda: u.gather(1, uamong), lambda: np.take_along_axis(a, places, 1)
+        "gather", lambda: x.gather(among, 1), lambda: u.gather(1, uamong), lambda: np.take_along_axis(a, positions, 1)
     )
-    # Each place once: which of several writes wins, PyTorch leaves open.
+    # Each position once: which of several writes wins, PyTorch leaves open.
     orders = generator.permuted(np.broadcast_to(np.arange(side), (side, side)), axis=1)
     to, uto = data.share_as_it_is(orders)
     yield case(
@@ -221,11 +221,11 @@ def _network(data: Data) -> Iterator[Case]:
     angles = data.normal(heads[2], _HEAD_SIZE // 2)
     (cos, ucos), (sin, usin) = data.share_as_it_is(np.cos(angles)), data.share_as_it_is(np.sin(angles))
 
-    def turn() -> Any:
+    def rotate() -> Any:
         left, right = uq.chunk(2, -1)
         return torch.cat((left * ucos - right * usin, left * usin + right * ucos), -1).to(data.kind)
 
-    yield case("rope", lambda: q.rope(cos, sin), turn)
+    yield case("rope", lambda: q.rope(cos, sin), rotate)
 
 
 def _heads(data: Data) -> tuple[int, int, int, int]:

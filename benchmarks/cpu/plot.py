@@ -11,7 +11,7 @@ from .results import Results, Row
 
 
 def draw_all(results: Results) -> dict[str, str]:
-    """The plots as SVG by the names that they have beside the page; none where nothing was compared with PyTorch."""
+    """The plots as SVG by the names that they have next to the page; none where nothing was compared with PyTorch."""
     exponent = max(results.exponents, default=None)
     rows = [row for row in results.rows if row.exponent == exponent and row.to_torch]
     if exponent is None or not rows:
@@ -24,7 +24,7 @@ def draw_all(results: Results) -> dict[str, str]:
 
 
 def file_name(results: Results, what: str = "") -> str:
-    """What a plot is called beside the page."""
+    """Return the name of a plot next to the page."""
     onednn = "-onednn" if results.machine.has_onednn else ""
     return f"cpu-{results.machine.cores}-cores{onednn}{what}.svg"
 

@@ -1,4 +1,4 @@
-"""What a run has measured, and the file that keeps it."""
+"""The results of a run, and the file that stores them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Machine:
-    """What was measured on, and with what."""
+    """The machine of a run, and the versions of its packages."""
 
     processor: str
     cores: int
@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass
 class Results:
-    """A whole run."""
+    """A run."""
 
     command: str
     machine: Machine
@@ -63,7 +63,7 @@ class Results:
 
     @property
     def title(self) -> str:
-        """What tells this run from those on other machines, or without oneDNN."""
+        """The key that distinguishes this run from those on other machines, or without oneDNN."""
         onednn = ", with oneDNN" if self.machine.has_onednn else ""
         return f"{self.machine.processor}, {self.machine.cores} cores{onednn}"
 
@@ -84,12 +84,12 @@ class Results:
     @classmethod
     def read(cls, file: Path) -> Self:
         """Read what `write` wrote."""
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return cls(found["command"], Machine(**found["machine"]), [Row(*row) for row in found["rows"]])
+        fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return cls(fields["command"], Machine(**fields["machine"]), [Row(*row) for row in fields["rows"]])
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file at once or not at all, so that nobody reads half of it."""
+    """Write a file atomically, so that no one reads half of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -100,14 +100,14 @@ def write_text(file: Path, text: str) -> None:
 
 
 def _merged(lists: Iterable[list[str]]) -> list[str]:
-    """The names of all lists; what only a later one has stands behind what it follows there."""
+    """Merge lists of names; a name that only a later list has is inserted after the name that it follows there."""
     merged: list[str] = []
     for names in lists:
-        place = 0
+        position = 0
         for name in names:
             if name in merged:
-                place = merged.index(name) + 1
+                position = merged.index(name) + 1
             else:
-                merged.insert(place, name)
-                place += 1
+                merged.insert(position, name)
+                position += 1
     return merged

@@ -1,1 +1,1 @@
-"""What several GPUs of one host do together: `python -m benchmarks.distributed --help`."""
+"""Benchmarks of several GPUs of one host: `python -m benchmarks.distributed --help`."""

@@ -16,7 +16,7 @@ _OUTPUT = click.option(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Time what ranks do together, one GPU each, beside PyTorch where it is installed.
+    """Benchmark collective calls, training steps and models of ranks, one GPU each, against PyTorch if it is installed.
 
     \b
     python -m tallow.launch -n 2 -m benchmarks.distributed collectives --output build/benchmarks/collectives.md

@@ -1,4 +1,4 @@
-"""Bandwidth and latency of the collectives, beside torch.distributed.
+"""Bandwidth and latency of the collectives, compared with torch.distributed.
 
 Bus bandwidth is that of nccl-tests: the bytes that cross the slowest link, over the time of a call. Of all_reduce it is
 2 (n - 1) / n times the bytes of a rank; of all_gather and reduce_scatter (n - 1) / n times those of all ranks; of

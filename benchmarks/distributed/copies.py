@@ -1,4 +1,4 @@
-"""`Tensor.to` from one device to another, beside PyTorch's, in one direction and in both at once."""
+"""`Tensor.to` from one device to another, compared with PyTorch's, in one direction and in both at once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _tallow_copies(
 def _torch_copies(
     devices: tuple[Device, Device], nbytes: int
 ) -> tuple[Callable[[], object], Callable[[], object], Callable[[], None]]:
-    """The same with PyTorch."""
+    """Return the copies of PyTorch."""
     import torch
 
     first, second = (torch.device("cuda", device.ordinal) for device in devices)

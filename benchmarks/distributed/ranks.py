@@ -1,4 +1,4 @@
-"""What all of these measurements share."""
+"""Functions that all of these measurements share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write(lines: Iterable[str], output: Path | None) -> None:
 
 
 def slowest_seconds(call: Callable[[], object], calls: int, synchronize: Callable[[], None]) -> float:
-    """The seconds of one of so many calls, on the slowest rank."""
+    """Return the seconds of one of `count` calls, on the slowest rank."""
     synchronize()
     dist.barrier()
     started = time.perf_counter()

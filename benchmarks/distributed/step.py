@@ -1,4 +1,4 @@
-"""The training step of a decoder whose batch the ranks share, beside PyTorch's DistributedDataParallel.
+"""The training step of a decoder whose batch the ranks share, compared with PyTorch's DistributedDataParallel.
 
 Each rank has the same weights and a part of the texts. Losses are the means over all ranks, so that they are those of
 one rank with all texts.
@@ -54,7 +54,7 @@ def report(backend: str, model: str, batch: int, length: int, dtype: str, steps:
 
 
 def _part(start: Start, rank: int, texts: int) -> Start:
-    """What one rank begins with."""
+    """The initial weights and data of one rank."""
     mine = slice(rank * texts, (rank + 1) * texts)
     inputs, targets = (np.ascontiguousarray(array[mine]) for array in (start.inputs, start.targets))
     return replace(start, inputs=inputs, targets=targets)

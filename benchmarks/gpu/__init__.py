@@ -1,1 +1,1 @@
-"""Times every family of ops on a GPU beside PyTorch and CuPy: `python -m benchmarks.gpu --help`."""
+"""Benchmarks every family of ops on a GPU against PyTorch and CuPy: `python -m benchmarks.gpu --help`."""

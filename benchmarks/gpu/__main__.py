@@ -26,7 +26,7 @@ _FAMILIES_PLOT = "benchmarks-families.svg"
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Time tallow on a GPU beside PyTorch and CuPy, on the same data and with device events.
+    """Benchmark tallow on a GPU against PyTorch and CuPy, on the same data and with device events.
 
     \b
     python -m benchmarks.gpu run --output build/benchmarks

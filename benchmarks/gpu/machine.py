@@ -1,4 +1,4 @@
-"""What a run notes of the machine and of the packages, and a process that does not pause while it is timed."""
+"""The description of the machine and of the packages of a run, and a process that does not pause while it is timed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import sources
 
 
 def described(command: str, gpu: dict[str, str], packages: Sequence[str]) -> dict[str, str]:
-    """What a reader has to know to repeat a run on a GPU, which is described by what is known of it."""
+    """Return the facts that a reader needs to repeat a run, with those of its GPU."""
     return {
         "command": command,
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -45,7 +45,7 @@ def _version(package: str) -> str:
 
 
 def summary(error: Exception) -> str:
-    """What went wrong, in a line, and where."""
+    """Describe an error and its location in a line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text} ({Path(frame.filename).name}:{frame.lineno})"

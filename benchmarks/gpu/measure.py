@@ -102,13 +102,13 @@ def _result(work: Work, call: Callable[[], Any]) -> Any:
 
 
 def environment(libraries: Libraries, command: str) -> dict[str, str]:
-    """What a reader has to know to repeat the run."""
+    """Return the facts that a reader needs to repeat the run."""
     packages = ("tallow", "torch", "cupy", "numpy", "cuda.bindings")
     return machine.described(command, gpu(libraries.torch_device), packages)
 
 
 def gpu(device: torch.device) -> dict[str, str]:
-    """What PyTorch and the driver say of a GPU."""
+    """Return the facts that PyTorch and the driver report of a GPU."""
     properties = torch.cuda.get_device_properties(device)
     return {
         "GPU": f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB",

@@ -114,14 +114,14 @@ def _summary(results: Results, sizes: Sequence[int]) -> list[str]:
 
 
 def _family_title(family: str, rows: Sequence[Row]) -> str:
-    """What a fold of the rows of a family shows while it is closed."""
+    """Return the summary of a fold of the rows of a family."""
     peers = ((title, [row.ratio(peer) for row in rows]) for peer, title in PEERS.items())
     means = [f"{mean_text(ratios)} times {title}'s speed" for title, ratios in peers if any(ratios)]
     return f"{family}: {', '.join([_counted(rows), *means])}"
 
 
 def summary(results: Results) -> list[str]:
-    """What to read last in a terminal: the ceiling, what is slow, and what failed."""
+    """Return the end of a report in a terminal: the ceiling, the slow ops and the failures."""
     lines = [""]
     for nbytes, rates in results.ceilings.items():
         copies = ", ".join(f"{name} {figure(rate)} GB/s" for name, rate in rates.items())
@@ -321,7 +321,7 @@ def _loading(ways: Sequence[Loading]) -> list[str]:
 
 
 def _reasons(results: Results) -> list[str]:
-    """What every dash of a library means."""
+    """Explain every dash of a library."""
     where: dict[tuple[str, str], list[str]] = {}
     for row in results.rows:
         for name, measured in row.libraries.items():

@@ -1,4 +1,4 @@
-"""What a run has measured, and the file that keeps it."""
+"""The results of a run, and the file that stores them."""
 
 from __future__ import annotations
 

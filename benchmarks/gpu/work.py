@@ -1,4 +1,4 @@
-"""What a case is: one op on shared data, called in each library, and how a result is checked."""
+"""The cases: one op on shared data, called in each library, and the check of its result."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Decoder:
 
 
 class ComposedDecoder(Decoder):
-    """The same of elementwise ops, reductions and products alone."""
+    """A decoder of elementwise ops, reductions and products alone."""
 
     def _block(self, config: Config, weights: Mapping[str, Tensor], name: str) -> Block:
         return ComposedBlock(config, weights, name)

@@ -1,4 +1,4 @@
-"""What takes the host's time in a decode step: how often each op of tallow's is called, and how long that takes."""
+"""The host's time in a decode step: how often each op of tallow's is called, and how long that takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the ways: logits are compared first, and what is wrong is not timed."""
+"""Runs the variants: logits are compared first, and wrong ones are not timed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Machine:
     free: Callable[[], object]
 
     def environment(self, command: str) -> dict[str, str]:
-        """What a reader has to know to repeat the run."""
+        """Return the facts that a reader needs to repeat the run."""
         return described(command, self.gpu, ("tallow", "torch", "triton", "numpy", "cuda.bindings"))
 
 

@@ -1,4 +1,4 @@
-"""The page of the documentation, made of the results alone: no figure in it is written by hand."""
+"""The page of the documentation, rendered from the results alone: no figure in it is written by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INTRODUCTION = """\
 # A decoder on a GPU
 
 A decoder of GPT-2's size ([decoder.py](../benchmarks/model/decoder.py): 12 layers, width 768, 12 heads, a vocabulary of
-50,257 and a context of 1,152) beside the same one in PyTorch, with the same weights, in one run on {gpu}.
+50,257 and a context of 1,152) and the same one in PyTorch, with the same weights, in one run on {gpu}.
 """
 _METHOD = """\
 All figures on this page come from this command:
@@ -26,12 +26,12 @@ All figures on this page come from this command:
 - Prefill reads a prompt of {prompt} tokens and gives the logits of the next one; decode reads the token after it. Keys
   and values are written into a cache in place.
 - "Wall" is the time from a call to the end of its work on the GPU, "host" until the call returns, each the median of
-  several rounds, in which the ways take turns. "GPU" is the total time of its kernels and copies, "launches" their
+  several rounds, in which the variants take turns. "GPU" is the total time of its kernels and copies, "launches" their
   number, as CUPTI reports them.
 - "Same ops" is written with elementwise ops, reductions and products alone, the same ones in both. "tallow" and
   PyTorch's "fused ops" have layer_norm, linear and scaled_dot_product_attention. "Compiled" is the latter through
   torch.compile(dynamic=False). In a graph a decode step reads its position from the device; only tallow's attention
-  takes it from there, the others read the whole cache and mask what lies beyond.
+  takes it from there, the others read the complete cache and mask what lies beyond.
 - Logits are compared with those in f32 before anything is timed. "Difference" is the root of the mean of squares, as a
   share of that of the logits. Wrong results have no times, and are listed at the top.
 """
@@ -41,12 +41,12 @@ _CAUSES = """\
   in one op.
 - A decode step has about ten launches a layer, and each of them takes longer to begin and to end than to read its
   weights: reading all of them once would take an eighth of the kernels' time. Norms that add first, products that add
-  the bias, a copy into the cache in one launch and attention that joins its splits in its own launch have made them
-  fewer. gelu remains, which torch.compile fuses into another kernel. Runs differ by a tenth.
+  the bias, a copy into the cache in one launch and attention that combines its splits in its own launch reduce their
+  number. gelu remains, which torch.compile fuses into another kernel. Runs differ by a tenth.
 - Prefill has as many launches as compiled PyTorch. Its kernels take a little longer; no single kernel is the cause.
 """
 _EVERY = "Times of the GPU and of the host, launches and differences"
-_HEAD = ["dtype", "batch", "way", "wall, ms", "of tallow's", "GPU, ms", "launches", "host, ms", "difference"]
+_HEAD = ["dtype", "batch", "variant", "wall, ms", "of tallow's", "GPU, ms", "launches", "host, ms", "difference"]
 HEAD = (
     f"{'phase':<8} {'dtype':<5} {'b':>3}  {'way':<26} {'wall, ms':>9} {'GPU, ms':>9} {'launches':>9}"
     f" {'host, ms':>9} {'difference':>10}"
@@ -60,7 +60,7 @@ def page(results: Results) -> str:
         rows = [row for row in results.rows if row.phase == phase and row.wall_seconds is not None]
         if rows:
             tables = [_walls(rows), fold(_EVERY, markdown(_HEAD, [cells(row, results) for row in rows]))]
-            parts += [f"## {phase.capitalize()}", "Wall time of each way in ms:", *tables]
+            parts += [f"## {phase.capitalize()}", "Wall time of each variant in ms:", *tables]
     command = f"    {results.environment.get('command', '')}"
     method = _METHOD.format(command=command, prompt=f"{results.prompt:,}")
     parts += ["## What takes the time", _CAUSES, "## How it was measured", method]

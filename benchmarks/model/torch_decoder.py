@@ -1,4 +1,4 @@
-"""The same decoder written with PyTorch: with the ops that tallow's is written with, and with PyTorch's fused ones."""
+"""The decoder written with PyTorch: with the ops that tallow's is written with, and with PyTorch's fused ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Cache = list[tuple[Tensor, Tensor]]
 
 
 class TorchDecoder(ABC):
-    """What both ways share: all but the norm and the attention. See `decoder.Decoder` for the methods."""
+    """The common part of both variants: all but the norm and the attention. See `decoder.Decoder` for the methods."""
 
     def __init__(self, config: Config, weights: Mapping[str, Tensor]) -> None:
         self.config = config

@@ -29,7 +29,7 @@ _small = click.option("--small", "is_small", is_flag=True, help="Inputs of a few
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Time networks on tallow beside PyTorch and onnxruntime, with the same weights and checked results.
+    """Benchmark networks on tallow against PyTorch and onnxruntime, with the same weights and checked results.
 
     \b
     python -m benchmarks.networks list

@@ -13,8 +13,8 @@ from .results import ONNX, Results, Row, Task
 _ABOUT = """\
 # Networks
 
-Networks beside PyTorch, in one run with the same weights, on each machine that was measured. A ratio is PyTorch's time
-over tallow's: above 1 tallow is faster.
+Networks in tallow and PyTorch, in one run with the same weights, on each machine that was measured. A ratio is
+PyTorch's time over tallow's: above 1 tallow is faster.
 """
 METHOD_TITLE = "How it was measured"
 _METHOD = """\
@@ -30,8 +30,8 @@ in each run, except "in any order", which is compared with PyTorch after cudnn.b
 "Fused" computes what follows each convolution in one kernel of `tl.fuse`. On a GPU it is channels last in bf16, where
 depthwise convolutions, and others of more than 64 pixels before a ReLU or nothing, take an inference batch norm, the
 residual and the activation as their epilogue (`x.conv2d(w, scale=...)`); the scale and the bias of each batch norm are
-computed once, when the weights are loaded. The ways take turns, and a time is the median of the turns. On the CPU the
-time of all threads together is in parentheses, the least of the turns, which other work on a machine disturbs less.
+computed once, when the weights are loaded. The variants take turns, and a time is the median of the turns. On the CPU
+the time of all threads together is in parentheses, the least of the turns, which other work on a machine disturbs less.
 
 `python -m benchmarks.networks run all` measures the machine at hand, `python -m benchmarks.networks render` writes this
 page, and `python -m benchmarks.networks profile NAME` shows where a network spends its time.

@@ -1,4 +1,4 @@
-"""What a run measured, and the file that holds it."""
+"""The results of a run, and the file that stores them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DTYPES = ("f32", "bf16")
 
 
 class Task(NamedTuple):
-    """What a network does at once."""
+    """A task of a network."""
 
     network: str
     phase: str

@@ -1,4 +1,4 @@
-"""Times of several ways in turns, so that a busy machine and changing clocks slow all of them alike."""
+"""Times of several variants that take turns, so that a busy machine and changing clocks slow all of them alike."""
 
 from __future__ import annotations
 

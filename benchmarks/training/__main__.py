@@ -19,7 +19,7 @@ _DTYPES = ("bf16", "f16", "f32")
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Time training steps of tallow beside PyTorch, with the same weights.
+    """Benchmark training steps of tallow against PyTorch, with the same weights.
 
     \b
     python -m benchmarks.training run --device cuda --output build/benchmarks

@@ -45,7 +45,7 @@ class Machine:
         return f"cuda:{self.device.ordinal}", ""
 
     def facts(self) -> dict[str, str]:
-        """What is known of the device."""
+        """The facts of the device."""
         if not self.torch_device.startswith("cuda"):
             return {"device": self.device.label}
         import torch
@@ -87,7 +87,7 @@ class Machine:
 
 
 def start_of(network: str, model: str, batch: int, length: int) -> Start:
-    """What a network begins with."""
+    """The initial weights and data of a network."""
     return decoder_start(CONFIGS[model], batch, length) if network == DECODER else perceptron_start()
 
 
@@ -136,7 +136,7 @@ def tallow_network(
 
 
 def tallow_step(start: Start, dtype: str, device: tl.Device) -> Callable[[], tl.Tensor]:
-    """What takes a step and gives its loss."""
+    """Return a function that takes a step and returns its loss."""
     loss_of, optimizer, _ = tallow_network(start, dtype, device)
 
     def step() -> tl.Tensor:

@@ -1,4 +1,4 @@
-"""What recording adds to a call: the processor's time of calls on variables, and of the same calls on tensors."""
+"""The cost of recording: the processor's time of calls on variables, and of the same calls on tensors."""
 
 from __future__ import annotations
 

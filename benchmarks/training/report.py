@@ -1,4 +1,4 @@
-"""The page of the documentation, made of the results alone: no figure in it is written by hand."""
+"""The page of the documentation, rendered from the results alone: no figure in it is written by hand."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ All figures on this page come from this command:
   updated in their own dtype; tallow keeps the moments of 16-bit parameters in f32, PyTorch in 16 bits.
 - The perceptron has layers of 64, 128 and 10, a batch of 64 and f32, with SGD and momentum. Its time is the host's.
 - "Wall" is the time from a step's beginning to the end of its work on the device, "host" until the call returns, each
-  the median of many steps. "Peak" is the most memory that tensors held at once.
-- tallow adds floats in the same order in each run unless it is told otherwise; PyTorch does not.
+  the median of many steps. "Peak" is the most memory that tensors took at once.
+- tallow adds floats in the same order in each run, except with "sums in any order"; PyTorch does not.
 - Losses are those of the first step and of step {steps}.
 """
 _TITLES = {DECODER: "A decoder of GPT-2's size", NETWORKS[1]: "A small perceptron"}
-_HEAD = ["way", "wall, ms", "of tallow's", "host, ms", "peak, GiB", "first loss", "last loss"]
+_HEAD = ["variant", "wall, ms", "of tallow's", "host, ms", "peak, GiB", "first loss", "last loss"]
 _COLUMNS = ("wall, ms", "host, ms", "peak, GiB", "first loss", "last loss")
 HEAD = f"{'network':<10}  {'way':<37} {' '.join(f'{column:>10}' for column in _COLUMNS)}"
 

@@ -70,7 +70,7 @@ def torch_network(
 
 
 def torch_step(way: str, start: Start, dtype: str, device: str) -> Callable[[], Tensor]:
-    """What takes a step and gives its loss."""
+    """Return a function that takes a step and returns its loss."""
     loss_of, optimizer, _ = torch_network(start, dtype, device)
     if way == COMPILED:
         loss_of = torch.compile(loss_of, dynamic=False)

@@ -232,7 +232,7 @@ def _wide(x: torch.Tensor) -> torch.Tensor:
 
 
 def _of_spec(op: tl.UnaryOp | tl.BinaryOp, theirs: Callable[..., Any]) -> Op:
-    """An op of the spec beside PyTorch's function of its name.
+    """An op of the spec and PyTorch's function of its name.
 
     One of integers works on the bits of the numbers, one of complex numbers on pairs of them.
     """

@@ -1,4 +1,4 @@
-"""What only moves or makes elements: transpose to contiguous, copy2d, fill, random numbers."""
+"""Ops that only move or create elements: transpose to contiguous, copy2d, fill, random numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is bound by arithmetic: matmul and conv2d. f32 is full f32, never TF32."""
+"""Ops that are bound by arithmetic: matmul and conv2d. f32 is full f32, never TF32."""
 
 from __future__ import annotations
 
