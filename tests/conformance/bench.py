@@ -121,12 +121,12 @@ class Bench:
         with pytest.raises(InvalidIndex) as caught:
             call()
             self.device.synchronize()
-        found = (caught.value.op, caught.value.index, caught.value.size)
+        actual = (caught.value.op, caught.value.index, caught.value.size)
         # A device reports late, and knows the kernel of the part of a composed method.
-        is_late = f"{self.cell.via}".startswith("methods ") and found[0] != self.cell.method
-        assert not is_late or isinstance(self.device.inner, GpuDevice | ArrayDevice), f"{where}: {found[0]} is named"
-        expected = (found[0] if is_late else self.cell.method, index, size)
-        assert found == expected, f"{where}: (op, index, size) is {found}, expected {expected}"
+        is_late = f"{self.cell.via}".startswith("methods ") and actual[0] != self.cell.method
+        assert not is_late or isinstance(self.device.inner, GpuDevice | ArrayDevice), f"{where}: {actual[0]} is named"
+        expected = (actual[0] if is_late else self.cell.method, index, size)
+        assert actual == expected, f"{where}: (op, index, size) is {actual}, expected {expected}"
         self.device.synchronize()
         plain = np.arange(4, dtype=np.float32)
         assert self.device.storage(plain).to_numpy().tolist() == plain.tolist(), f"{where}: the device works on"

@@ -54,7 +54,7 @@ EXAMPLES = {
         for name in ("cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "slogdet")
     },
 }
-# Tensors in the place of any argument, and in lists and mappings there.
+# Tensors instead of any argument, and in lists and mappings there.
 FORMS = hostile.values("""
     ramp(d, DType.F32, 1)[0]; ramp(d, DType.F32, 3); ramp(d, DType.F32, 2, 3)
     [ramp(d, DType.F32, 1)[0], 1.0]; [[ramp(d, DType.F32, 1)[0]] * 2] * 2; {'a': ramp(d, DType.F32, 2)}
@@ -153,7 +153,7 @@ def example(call: hostile.Call) -> Given:
 
 
 def variants(call: hostile.Call) -> Iterator[tuple[str, Given]]:
-    """The same with a tensor, or what has some, in the place of each argument in turn; most calls refuse it."""
+    """The same with a tensor, or what has some, instead of each argument in turn; most calls refuse it."""
     base = hostile.base_of(call)
     for parameter in call.parameters:
         for form in FORMS:
@@ -330,13 +330,13 @@ class Trial:
                 with graph.capture():
                     results = self.results(given)
                     is_done = True
-                    found = _found(results, seeds, variables)
+                    actual = _found(results, seeds, variables)
             except tallow.CaptureError as error:
                 return f"{self.call.name}: {error}" if is_done else ""
             graph.replay()
-            for one, other in zip(found, expected, strict=True):
+            for one, other in zip(actual, expected, strict=True):
                 if not np.array_equal(elements(one), other, equal_nan=True):
-                    return f"{self.call.name}: a graph gives {elements(one)} in place of {other}"
+                    return f"{self.call.name}: a graph gives {elements(one)} instead of {other}"
         return ""
 
     def fault_of_lines(self) -> str:
@@ -376,7 +376,7 @@ class Trial:
                 found.append(None)
             else:
                 found.append([(storage_of(leaf).is_recorded, elements(leaf).tolist()) for leaf in results])
-        return "" if found[0] == found[1] else f"{self.call.name}: {found[1]} in place of {found[0]}"
+        return "" if found[0] == found[1] else f"{self.call.name}: {found[1]} instead of {found[0]}"
 
     def sharing(self, is_sum: bool, create_graph: bool) -> str:
         """What else changes when a gradient is written to, of operands that are variables or sums of two of them."""

@@ -37,7 +37,7 @@ def flush(name: str, values: Array) -> Array:
 
 
 def are_flushed(got: Array, expected: Array, inputs: Mapping[str, Array]) -> Array | bool:
-    """Where a result differs by no more than a zero in the place of a subnormal number makes.
+    """Where a result differs by no more than a zero instead of a subnormal number makes.
 
     That may be the result itself, or an intermediate one which the operands and coefficients multiply or divide.
     """

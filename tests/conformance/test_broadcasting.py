@@ -99,7 +99,7 @@ def functions() -> Iterator[Function]:
 
 
 def is_tensor(parameter: inspect.Parameter) -> bool:
-    """Whether a tensor must be given for a parameter, or may be in place of a number."""
+    """Whether a tensor must be given for a parameter, or may be instead of a number."""
     is_required = parameter.default is parameter.empty and "VAR" not in parameter.kind.name
     return is_required and re.search(r"\b(Self|Tensor)\b", str(parameter.annotation)) is not None
 
@@ -180,9 +180,9 @@ def test_operands_broadcast_as_in_numpy(device: Device, full: bool, name: str) -
             same(elements(call(*operands)), expected, f"{name} of {shapes}")
         gradients = gradients_of(case, whole, device)
         if gradients:
-            found = gradients_of(case, arrays, device)
+            actual = gradients_of(case, arrays, device)
             summed = [summed_to(gradient, array.shape) for gradient, array in zip(gradients, arrays, strict=True)]
-            same(found, summed, f"gradient of {name} of {shapes}")
+            same(actual, summed, f"gradient of {name} of {shapes}")
 
 
 def fused(case: Case, device: Device) -> list[Callable[..., Any]]:
@@ -252,10 +252,10 @@ def test_a_tensor_stretches_to_what_numpy_stretches_it_to(device: Device, stretc
             with pytest.raises(ShapeMismatch):
                 stretch(tensor, target)
             continue
-        found = stretch(tensor, target)
-        if isinstance(found, Tensor):
-            same([found.numpy()], [expected], f"{shape} to {target}")
-        assert found.shape == target
+        actual = stretch(tensor, target)
+        if isinstance(actual, Tensor):
+            same([actual.numpy()], [expected], f"{shape} to {target}")
+        assert actual.shape == target
 
 
 def test_the_mask_of_attention_stretches_to_the_scores(device: Device) -> None:
@@ -273,8 +273,8 @@ def test_the_mask_of_attention_stretches_to_the_scores(device: Device) -> None:
             with pytest.raises(ShapeMismatch, match=r"^scaled_dot_product_attention"):
                 query.scaled_dot_product_attention(key, value, Tensor(mask, "f32", device))
             continue
-        found, expected = (
+        actual, expected = (
             query.scaled_dot_product_attention(key, value, Tensor(array, "f32", device)).numpy()
             for array in (mask, whole.copy())
         )
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)

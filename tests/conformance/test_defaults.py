@@ -76,7 +76,7 @@ def outcome(example: hostile.Example, device: Device) -> object:
 
 
 def comparable(result: object) -> object:
-    """The elements of tensors in the place of tensors."""
+    """The elements of tensors instead of tensors."""
     if isinstance(result, Tensor | np.ndarray):
         array = np.asarray(result)
         return array.shape, array.dtype.str, array.tobytes()

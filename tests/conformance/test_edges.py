@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opgen.model.functors import Functor
 
 FUNCTORS = [functor for kind in own_spec.read().functors.values() for functor in kind.functors if functor.edges]
-# What a name in the place of a number stands for.
+# What a name instead of a number stands for.
 FINITE = (0.0, -0.0, 1.0, -2.5)
 # Enough for vectors, and what is left behind them.
 COUNT = 37

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # With numbers next to each other around those at which formulas choose, ties, and where powers are constant.
 NEAR = [-7.25, -3.25, -2.5, -1.3125, -0.625, 0.0, 1e-50, 0.4375, 1.0, 1.1875, 2.75, 3.25, 5.5]
-# What is put in the place of an operator, and of a function of one operand.
+# What is put instead of an operator, and of a function of one operand.
 OTHERS = {
     "x + y": "x - y",
     "x - y": "x + y",
@@ -180,10 +180,10 @@ def expectations(functor: Functor, place: int) -> Iterator[Expected]:
 def check(functor: Functor, node: Node, every: Sequence[Expected]) -> None:
     """Compare a formula, which is that of a result, with the oracle."""
     for it in every:
-        found = computed(functor, node, it.operands, it.parameters)
-        expected = np.where(it.is_open, found, it.result).astype(EXTENDED)
+        actual = computed(functor, node, it.operands, it.parameters)
+        expected = np.where(it.is_open, actual, it.result).astype(EXTENDED)
         ulps = tolerance(it.name, "f64")
-        assert_close("f64", found.astype(np.float64), expected, ulps, functor.name, slack=it.slack, zero_sign=False)
+        assert_close("f64", actual.astype(np.float64), expected, ulps, functor.name, slack=it.slack, zero_sign=False)
 
 
 def caught(change: Callable[[], None]) -> bool:
@@ -260,8 +260,8 @@ def test_differences_catch_each_mutation_of_a_gradient(functor: Functor, operand
 
     def check_gradient(node: Node) -> None:
         kinds = dict.fromkeys(known, "float")
-        found = eval(lowered(node, "array", kinds, own_spec.read().primitives), known)
-        np.testing.assert_allclose(found, expected.astype(np.float64), rtol=1e-8)
+        actual = eval(lowered(node, "array", kinds, own_spec.read().primitives), known)
+        np.testing.assert_allclose(actual, expected.astype(np.float64), rtol=1e-8)
 
     node = derivatives(own_spec.read(), functor)[operand]
     check_gradient(node)
@@ -475,9 +475,9 @@ def test_each_mutation_of_a_formula_of_a_state_is_caught(name: str) -> None:
             for element in each:
                 forward, backward = joined(formulas, forward, element), joined(formulas, element, backward)
             halves = joined(formulas, joined(formulas, forward, nothing), joined(formulas, nothing, backward))
-            found = np.ravel([combined(formulas, it) for it in (forward, backward, halves)])
+            actual = np.ravel([combined(formulas, it) for it in (forward, backward, halves)])
             expected = [OF_STATES[name](np.array(numbers * times)) for times in (1, 1, 2)]
-            np.testing.assert_allclose(found, expected, rtol=1e-12)
+            np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
     check_state(formulas)
     escaped = [

@@ -83,9 +83,9 @@ def reduction(name: str) -> Callable[..., tuple[Any, ...]]:
 def differs(function: Callable[..., tuple[Any, ...]], tensors: Sequence[Tensor]) -> bool:
     """Return True unless a function has the same bits fused, of its results together and of the first one alone."""
     expected = function(*tensors)
-    found = [tl.fuse(function)(*tensors)[0], tl.fuse(lambda *given: function(*given)[0])(*tensors)]
+    actual = [tl.fuse(function)(*tensors)[0], tl.fuse(lambda *given: function(*given)[0])(*tensors)]
     # Not every device has f64.
-    numbers = [each.to("cpu").to_dtype("f64").tolist() for each in (expected[0], *found)]
+    numbers = [each.to("cpu").to_dtype("f64").tolist() for each in (expected[0], *actual)]
     return any(each != numbers[0] for each in numbers)
 
 

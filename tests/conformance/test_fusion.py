@@ -88,9 +88,9 @@ def chain(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def assert_same(got: Tensor, expected: Tensor, where: str) -> None:
     """The same bits; NaNs are alike, since compilers may swap the operands of a sum."""
     assert (got.shape, got.dtype, got.device) == (expected.shape, expected.dtype, expected.device), where
-    found, wanted = got.numpy(), expected.numpy()
-    places = np.argwhere(is_different(found, wanted))
-    assert not places.size, f"{where}: {found[tuple(places[0])]}, not {wanted[tuple(places[0])]}, at {places[0]}"
+    actual, wanted = got.numpy(), expected.numpy()
+    places = np.argwhere(is_different(actual, wanted))
+    assert not places.size, f"{where}: {actual[tuple(places[0])]}, not {wanted[tuple(places[0])]}, at {places[0]}"
 
 
 def tensor(device: tl.Device, dtype: DType, array: Array, placement: str = "contiguous") -> Tensor:
@@ -129,13 +129,13 @@ def test_gradients_of_each_functor_are_fused_and_have_the_bits_of_its_op(
         for each in (tl.fuse(function), function):
             variables = tl.Var(x), tl.Var(y)
             result = each(*variables)
-            found: dict[tl.Var, Tensor] | tl.Gradients = {}
+            actual: dict[tl.Var, Tensor] | tl.Gradients = {}
             if result.is_recorded:
                 # That of the function where the call is recorded as one.
                 if each is not function and result._storage.inner.name != function.__name__:
                     called_by_ops.add(name)
-                found = result.backward(g.to_dtype(result.dtype))
-            pairs.append([found[variable] for variable in variables if variable in found])
+                actual = result.backward(g.to_dtype(result.dtype))
+            pairs.append([actual[variable] for variable in variables if variable in actual])
         for got, expected in zip(*pairs, strict=True):
             assert_same(got, expected, name)
     # Its op of both gradients reads no result that was rounded.
@@ -193,8 +193,8 @@ def test_traced_methods_have_the_dtypes_and_the_errors_of_calls(device: tl.Devic
                 TracedStorage.create(trace, each.dtype, position=place) if place in places else each
                 for place, each in enumerate(changed)
             ]
-            expected, found = (outcome(method, *every) for every in (changed, traced))
-            assert found == expected, f"{cell_label(cell)}, operand {other} of {name}"
+            expected, actual = (outcome(method, *every) for every in (changed, traced))
+            assert actual == expected, f"{cell_label(cell)}, operand {other} of {name}"
 
 
 def outcome(method: str, storage: tl.Storage, *arguments: object) -> str:

@@ -17,16 +17,16 @@ STATUSES = {"supported", "unsupported"}
 
 @pytest.mark.parametrize("backend", matrix.BACKENDS)
 def test_every_method_op_and_dtype_has_one_cell(backend):
-    found = Counter(
+    actual = Counter(
         (cell.method, cell.op, cell.dtype.value if cell.dtype else None)
         for cell in tallow.support()
         if cell.backend == backend
     )
     expected = matrix.expected_cells()
-    missing, surplus = sorted(set(expected) - set(found), key=str), sorted(set(found) - set(expected), key=str)
+    missing, surplus = sorted(set(expected) - set(actual), key=str), sorted(set(actual) - set(expected), key=str)
     assert not missing, f"{backend} has no cells {missing[:10]}"
     assert not surplus, f"{backend} has cells of which no test knows: {surplus[:10]}"
-    twice = [key for key, count in found.items() if count > 1]
+    twice = [key for key, count in actual.items() if count > 1]
     assert not twice, f"{backend} has two cells for {twice[:10]}"
 
 

@@ -83,12 +83,12 @@ def test_elementwise_calls_keep_the_order(device: Device, name: str) -> None:
     if dtype not in matrix.dtypes_of(device.backend):
         pytest.skip("the backend lacks the dtype")
     operands = [image(device, dtype, seed=seed) for seed in range(function.arity)]
-    expected, found = called(function, *operands), called(function, *map(last, operands))
+    expected, actual = called(function, *operands), called(function, *map(last, operands))
     if expected is None:
         pytest.skip("the backend lacks the dtype of the result")
-    assert found is not None
-    np.testing.assert_array_equal(found.numpy(), expected.numpy())
-    assert found.layout.is_channels_last, found.layout
+    assert actual is not None
+    np.testing.assert_array_equal(actual.numpy(), expected.numpy())
+    assert actual.layout.is_channels_last, actual.layout
 
 
 def networks() -> dict[str, tuple[tuple[int, ...], Callable[..., Tensor]]]:

@@ -300,8 +300,8 @@ def test_functions_of_complex_numbers_have_the_values_and_edges_of_python(op):
             expected = np.array([getattr(cmath, CMATH[op])(z)])
         except ValueError:
             continue  # where Python has no number, C has an infinity
-        found = elementwise.unary(op, "complex128", np.array([z]))
-        assert_close("complex128", found.astype(np.complex128), expected.astype(EXTENDED_COMPLEX), 8, f"{op} of {z}")
+        actual = elementwise.unary(op, "complex128", np.array([z]))
+        assert_close("complex128", actual.astype(np.complex128), expected.astype(EXTENDED_COMPLEX), 8, f"{op} of {z}")
 
 
 @pytest.mark.parametrize("op", ["log1p", "expm1", "log2"])
@@ -309,12 +309,12 @@ def test_functions_of_complex_numbers_that_python_lacks_agree_with_those_of_nump
     numbers = np.array([complex(*parts) for parts in itertools.product(NUMBERS, NUMBERS)])
     with np.errstate(all="ignore"):
         expected = getattr(np, op)(numbers)
-    found = elementwise.unary(op, "complex128", numbers).astype(np.complex128)
+    actual = elementwise.unary(op, "complex128", numbers).astype(np.complex128)
     # NumPy's formula of expm1 has NaN beside some infinities where the array API standard has numbers.
     is_number = np.isfinite(expected)
-    np.testing.assert_allclose(found[is_number], expected[is_number], rtol=1e-14, atol=1e-15)
-    assert (np.isnan(found) <= np.isnan(expected)).all()
-    assert np.isnan(found[np.isnan(numbers) & (np.abs(numbers.real) < 20)]).all()
+    np.testing.assert_allclose(actual[is_number], expected[is_number], rtol=1e-14, atol=1e-15)
+    assert (np.isnan(actual) <= np.isnan(expected)).all()
+    assert np.isnan(actual[np.isnan(numbers) & (np.abs(numbers.real) < 20)]).all()
     small = np.array([1e-20 + 1e-25j, -1e-9j, 1e-12 + 1e-3j])
     near = elementwise.unary("log1p" if op == "log2" else "expm1", "complex128", small)
     np.testing.assert_allclose(near.real, [1e-20, *near.real[1:]], rtol=1e-15)

@@ -195,19 +195,19 @@ def difference(device: tallow.Device, name: str, example: hostile.Example, first
         return None if not isinstance(found, type) or found in (DTypeMismatch, UnsupportedDType) else f"{found}"
     if re.fullmatch(SET_IN_PLACE, name):
         if not fits(second, first):
-            return None if found is DTypeMismatch else f"{found} in place of a refusal"
+            return None if found is DTypeMismatch else f"{found} instead of a refusal"
         wanted = outcome(lambda: called(device, example, first, second, then=first))
         return None if found == wanted else f"{found}, not {wanted}"
     if dtype is None:
         if (found is InvalidArgument and name == "Tensor.__itruediv__") or name == "Tensor.div_":
             return None  # integers have no room for quotients, whatever the divisor
-        return None if found is DTypeMismatch and SENTENCE.fullmatch(message) else f"{found} in place of the sentence"
+        return None if found is DTypeMismatch and SENTENCE.fullmatch(message) else f"{found} instead of the sentence"
     wanted = outcome(lambda: called(device, example, first, second, then=dtype))
     if re.fullmatch(COMPUTED_IN_PLACE, name):
         if isinstance(wanted, type):
             return None if isinstance(found, type) else f"{found}, not {wanted}"
         if not fits(dtype, first):
-            return None if isinstance(found, type) else f"{found} in place of a refusal"
+            return None if isinstance(found, type) else f"{found} instead of a refusal"
         wanted = outcome(lambda: called(device, example, first, second, then=dtype).to_dtype(first))
     return None if found == wanted else f"{found}, not {wanted}"
 

@@ -48,7 +48,7 @@ def tensors(value: object) -> Iterator[Tensor]:
 
 
 def drawn(value: Any, draw: Callable[..., np.ndarray], generator: np.random.Generator, dtype: DType) -> Any:
-    """The same with numbers of a 16-bit dtype in f32 in the place of those of each f32 tensor."""
+    """The same with numbers of a 16-bit dtype in f32 instead of those of each f32 tensor."""
     if isinstance(value, Tensor) and value.dtype is DType.F32:
         return Tensor(draw(generator, tuple(value.shape))).to_dtype(dtype).to_dtype(DType.F32).to(value.device)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
@@ -57,7 +57,7 @@ def drawn(value: Any, draw: Callable[..., np.ndarray], generator: np.random.Gene
 
 
 def converted(value: Any, dtype: DType) -> Any:
-    """The same with f32 tensors in a dtype, and the dtype in the place of f32."""
+    """The same with f32 tensors in a dtype, and the dtype instead of f32."""
     if isinstance(value, Tensor) and value.dtype is DType.F32:
         return value.to_dtype(dtype)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
@@ -79,7 +79,7 @@ def test_results_are_rounded_once(device: Device, name: str, dtype: DType) -> No
 
 
 def examples(call: hostile.Call) -> Iterator[hostile.Example]:
-    """A call that fits, and those with other numbers, texts and flags in the place of one."""
+    """A call that fits, and those with other numbers, texts and flags instead of one."""
     base = hostile.base_of(call)
     yield base
     for parameter in call.parameters:

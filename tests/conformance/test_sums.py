@@ -63,12 +63,12 @@ def test_sums_of_views_of_f32_are_as_exact_as_those_of_dense_tensors(name: str, 
     # One rounding of a sum in f64; of blocks of 64 in f32 a few.
     units = 0.51 if device.is_cpu() else 16
     for dims in ((0, 1, 2), (0,), (1,), (2,), (0, 2), (0, 1), (1, 2)):
-        found = getattr(x, name)(dims).numpy().astype(np.float64)
+        actual = getattr(x, name)(dims).numpy().astype(np.float64)
         kept = [dim for dim in range(3) if dim not in dims]
-        rows = np.ascontiguousarray(expected.transpose([*kept, *dims])).reshape(max(found.size, 1), -1)
+        rows = np.ascontiguousarray(expected.transpose([*kept, *dims])).reshape(max(actual.size, 1), -1)
         places = np.random.default_rng(1).permutation(len(rows))[:40]
         right = np.array([exact(name, rows[place]) for place in places])
-        off = np.abs(found.reshape(-1)[places] - right) / np.spacing(right.astype(np.float32))
+        off = np.abs(actual.reshape(-1)[places] - right) / np.spacing(right.astype(np.float32))
         assert off.max() <= units, (dims, off.max())
 
 

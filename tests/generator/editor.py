@@ -88,7 +88,7 @@ class Editor:
         self.tell("textDocument/didOpen", {"textDocument": document})
 
     def type(self, file: str, find: str, replace: str) -> None:
-        """Put a text in the place of another one."""
+        """Put a text instead of another one."""
         text = self.texts[file]
         assert text.count(find) == 1, find
         start = text.index(find)

@@ -21,7 +21,7 @@ def _replaced(text: str, match: re.Match[str], new: str) -> str:
 
 
 def _word(text: str, chance: random.Random) -> str:
-    """One word changed, left out, or in the place of another one."""
+    """One word changed, left out, or instead of another one."""
     words = list(re.finditer(r"\w+", text))
     if not words:
         return text

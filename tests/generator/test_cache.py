@@ -126,7 +126,7 @@ LEAKY = """\
     parameters: {slope: 0.0, second: 1.0, third: 2}
     formula: where(x > 0, x, slope * x + second + third * 2)
 """
-# Each text in the place of the one before it: `==` sees no difference, and outputs have one.
+# Each text instead of the one before it: `==` sees no difference, and outputs have one.
 REWRITTEN = [
     ["{slope: 0.0, second: 1.0, third: 2}", "{second: 1.0, slope: 0.0, third: 2}"],
     ["second: 1.0,", "second: 1,"],

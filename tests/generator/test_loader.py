@@ -133,8 +133,8 @@ def scalar(text: str) -> object:
 @given(text=st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,2})?", fullmatch=True))
 def test_a_number_of_json_is_that_number(text: str) -> None:
     """YAML 1.2 has all of JSON."""
-    found, expected = scalar(text), json.loads(text)
-    assert (type(found), repr(found)) == (type(expected), repr(expected))
+    actual, expected = scalar(text), json.loads(text)
+    assert (type(actual), repr(actual)) == (type(expected), repr(expected))
 
 
 @given(text=st.from_regex(r"[-+]?[0-9]{1,6}", fullmatch=True))
@@ -156,8 +156,8 @@ def test_an_integer_is_decimal_whatever_it_begins_with(text: str) -> None:
 )
 def test_the_core_schema_of_yaml(texts: str, expected: object) -> None:
     for text in re.findall(r"!!int \S+|\S+", texts):
-        found = scalar(text)
-        assert (type(found), found) == (type(expected), expected), text
+        actual = scalar(text)
+        assert (type(actual), actual) == (type(expected), expected), text
 
 
 def test_what_older_yaml_takes_for_something_else_is_text() -> None:

@@ -94,7 +94,7 @@ RECIPES = [
     Recipe(
         "tamed",
         "unary",
-        'doc: "x, with numbers in place of NaN and of infinities", dtypes: float, '
+        'doc: "x, with numbers instead of NaN and of infinities", dtypes: float, '
         "parameters: {blank: 0.0, posinf: 1.0e+4, neginf: -1.0e+4}, "
         'formula: "where(isnan(x), blank, where(x == inf, posinf, where(x == -inf, neginf, x)))", '
         'edges: {"tamed(nan, 1, 2, 3)": 1, "tamed(-inf, 1, 2, 3)": 3}',

@@ -63,7 +63,7 @@ def test_pages_include_the_emitted_lines() -> None:
 def test_the_matrix_has_every_cell_once(small: Project, pages: Path) -> None:
     text = (pages / "matrix.md").read_text(encoding="utf-8")
     data = json.loads(text.partition('id="cells">')[2].partition("</script>")[0])
-    found = {
+    actual = {
         (op["method"], op["name"], data["backends"][backend], data["dtypes"][dtype] if dtype >= 0 else None): (
             bool(supported),
             data["texts"][way],
@@ -79,7 +79,7 @@ def test_the_matrix_has_every_cell_once(small: Project, pages: Path) -> None:
         )
         for cell in cells(read_spec(small.root))
     }
-    assert found == expected
+    assert actual == expected
 
 
 def test_notes_join_the_page_of_their_op(small: Project, tmp_path: Path) -> None:

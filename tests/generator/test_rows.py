@@ -146,7 +146,7 @@ def test_slow_values_of_elements_that_several_stages_need_are_named(text: str, v
     for value in stages.values:
         found.setdefault(value.stage, []).append(text_of(value.node))
     assert found == values
-    # With the values in the place of their names the formulas are what they were.
+    # With the values instead of their names the formulas are what they were.
     back = {value.name: value.node for value in stages.values}
     whole = [[_with(node, back) for node in nodes] for nodes in stages.nodes]
     assert whole == [[*nodes] for nodes in stages_of(passes).nodes]
@@ -168,9 +168,9 @@ def _with(node: Node, values: dict[str, Node]) -> Node:
     ],
 )
 def test_the_gradient_of_a_number_is_shared_by_its_row(text: str, expected: str) -> None:
-    found = row_gradients(row(text), ("x",), primitives_of_rows(SPEC), ("x", "at", "position"))
+    actual = row_gradients(row(text), ("x",), primitives_of_rows(SPEC), ("x", "at", "position"))
     ties = "g / sum(where(x == max(x), 1, where(x != x, 1, 0)))"
-    assert text_of(readable(found["x"])) == expected.replace("part", ties)
+    assert text_of(readable(actual["x"])) == expected.replace("part", ties)
 
 
 def test_a_gradient_reads_the_largest_numbers_of_the_row() -> None:

@@ -71,7 +71,7 @@ def test_a_rule_finds_its_change_and_no_other(name: str, callers: Project, befor
     after = edited(callers, case, *case.get("besides", ()))
     # A new parameter is one that a formula names, or opgen refuses it.
     expected = [(name, case["what"]), *case.get("also", {}).items()]
-    assert sorted((found.rule, found.what) for found in breaks(compare(before, after))) == sorted(expected)
+    assert sorted((actual.rule, actual.what) for actual in breaks(compare(before, after))) == sorted(expected)
     if "harmless" in case:
         find, replace = case["harmless"]
         other = compare(before, edited(callers, {"file": case["file"], "find": find, "replace": replace}))

@@ -29,8 +29,8 @@ def numbers(shape: tuple[int, ...], dtype: tallow.DType = tallow.DType.F32, seed
 
 def same(tensor: tallow.Tensor, expected: NDArray[Any]) -> None:
     """Assert that a tensor has the shape, the dtype and the very numbers of an array; NaNs are alike."""
-    found = tensor.numpy()
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
-    wide = np.complex128 if found.dtype.kind == "c" else np.float64
-    np.testing.assert_array_equal(found.astype(wide), expected.astype(wide))
+    actual = tensor.numpy()
+    assert actual.shape == expected.shape
+    assert actual.dtype == expected.dtype
+    wide = np.complex128 if actual.dtype.kind == "c" else np.float64
+    np.testing.assert_array_equal(actual.astype(wide), expected.astype(wide))

@@ -200,8 +200,8 @@ def read_back(path: Path) -> Arrays:
 
 def distance(logits: Tensor | NDArray[Any], expected: NDArray[Any]) -> float:
     """How far logits are from others at most, in units of the standard deviation of these."""
-    found = logits.numpy() if isinstance(logits, Tensor) else logits
-    return float(np.abs(found - expected).max() / expected.std())
+    actual = logits.numpy() if isinstance(logits, Tensor) else logits
+    return float(np.abs(actual - expected).max() / expected.std())
 
 
 def agree(logits: Tensor, expected: NDArray[Any]) -> None:

@@ -119,8 +119,8 @@ class Gradcheck:
         if self.device.is_cpu():
             arrays = [tensor.numpy() for tensor in tensors]
             expected = self.differences(function, arrays, weights)
-            for found, difference in zip(gradients(function, tensors, weights), expected, strict=True):
-                np.testing.assert_allclose(slopes(found, self.most), difference, rtol=1e-6, atol=1e-7)
+            for actual, difference in zip(gradients(function, tensors, weights), expected, strict=True):
+                np.testing.assert_allclose(slopes(actual, self.most), difference, rtol=1e-6, atol=1e-7)
         for dtype in self.dtypes:
             if dtype not in without or (dtype == "f64" and self.device.is_cpu()):
                 self._compare(function, tensors, weights, dtype)
@@ -139,10 +139,10 @@ class Gradcheck:
         short = [tensor.to_dtype(dtype) for tensor in tensors]
         wide = [tensor.to_dtype("f64") for tensor in short]
         expected = gradients(function, wide, weights)
-        found = gradients(function, [tensor.to(self.device) for tensor in short], weights)
+        actual = gradients(function, [tensor.to(self.device) for tensor in short], weights)
         # Intermediate results are rounded as operands are: what that changes is no error.
         moved = gradients(function, [_moved(tensor, DType(dtype)) for tensor in wide], weights)
-        for one, other, near in zip(found, expected, moved, strict=True):
+        for one, other, near in zip(actual, expected, moved, strict=True):
             bound = CLOSE[dtype] * max(1.0, np.abs(other).max(initial=0)) + np.abs(near - other).max(initial=0)
             np.testing.assert_allclose(one.astype(np.float64), other, rtol=0, atol=bound, err_msg=dtype)
 

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# What is put in the place of an operator, and of a method.
+# What is put instead of an operator, and of a method.
 OPERATORS: dict[type[ast.AST], Sequence[type[ast.AST]]] = {
     ast.Add: [ast.Sub],
     ast.Sub: [ast.Add],

@@ -133,7 +133,7 @@ class Called(NamedTuple):
 
 
 class Run:
-    """A run of a program on NumPy memory, which notes launches and calls in the place of making them.
+    """A run of a program on NumPy memory, which notes launches and calls instead of making them.
 
     An assertion fails where a step reaches bytes outside of memory, or memory before it is allocated or after it is
     released; where memory is allocated twice, or is released before or after its last use; where a result is released,
@@ -322,7 +322,7 @@ def checked(call: OpCall, facts: Facts) -> Program:
 
 
 def fallbacks(program: Program) -> list[partial[Any]]:
-    """What a program does in the place of calls of libraries that refuse."""
+    """What a program does instead of calls of libraries that refuse."""
     calls = [step for step in program.steps if isinstance(step, LibraryCall)]
     return [step.fallback for step in calls if step.fallback is not None]
 

@@ -29,7 +29,7 @@ from tallow.runtime.ranks.group import Group
 from tallow.runtime.ranks.mpi import Mpi
 
 JOINED = tuple(dtype.value for dtype in DType)
-# Those that a kind of dtypes has, in place of all but mean.
+# Those that a kind of dtypes has, instead of all but mean.
 OF_KIND = {"bool": ("min", "max"), "complex": ("sum", "mean"), "float": ("sum", "prod", "min", "max", "mean")}
 SHAPES = ((), (1,), (7,), (8, 3), (0, 5), (16, 130), (8, 2, 5))
 REDUCTIONS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -134,8 +134,8 @@ class Collectives:
                 x, root = self.tensor(arrays[self.group.rank]), number % self.group.size
                 expected = self.joined(arrays, reduction)
                 self.same(dist.all_reduce(x, reduction), expected)
-                found = dist.reduce(x, reduction, root)
-                self.same(found, expected if self.group.rank == root else np.zeros_like(expected))
+                actual = dist.reduce(x, reduction, root)
+                self.same(actual, expected if self.group.rank == root else np.zeros_like(expected))
 
     def check_reduce_scatter(self) -> None:
         rank, size = self.group.rank, self.group.size
@@ -474,8 +474,8 @@ class Collectives:
         for given in (arrays, others):
             x.copy_(self.tensor(given[rank]))
             graph.replay()
-            for found, expected in zip(captured, calls(), strict=True):
-                self.same(found, expected.numpy())
+            for actual, expected in zip(captured, calls(), strict=True):
+                self.same(actual, expected.numpy())
             self.same(captured[0], self.joined(given, "sum") * 2 + 1)
 
     def check_order_with_the_stream(self) -> None:

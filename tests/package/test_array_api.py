@@ -76,8 +76,8 @@ def compare(device: Device, call: Callable[[ModuleType, Callable[[np.ndarray], A
             return False
         if expected is NotImplemented:
             return False
-        found = call(namespace_of(device), lambda array: Tensor.from_numpy(array, device=device))
-    assert_alike(found, expected)
+        actual = call(namespace_of(device), lambda array: Tensor.from_numpy(array, device=device))
+    assert_alike(actual, expected)
     return True
 
 
@@ -94,10 +94,10 @@ def test_every_name_is_there() -> None:
 
 @pytest.mark.parametrize("module", ["linalg", "fft"])
 def test_every_name_of_the_extensions_is_there(module: str) -> None:
-    expected, found = getattr(strict, module), getattr(array_api, module)
+    expected, actual = getattr(strict, module), getattr(array_api, module)
     for name in expected.__all__:
         names = list(inspect.signature(getattr(expected, name)).parameters)
-        assert list(inspect.signature(getattr(found, name)).parameters)[: len(names)] == names, name
+        assert list(inspect.signature(getattr(actual, name)).parameters)[: len(names)] == names, name
 
 
 def test_parts_of_complex_numbers_are_rounded_alone(device: Device) -> None:
@@ -427,10 +427,10 @@ def test_a_matrix_of_nan_changes_no_other(device: Device, name: str) -> None:
     bad = good.copy()
     bad[7, 1, 1], bad[9, 2, 0] = np.nan, np.inf
     others = [place for place in range(len(good)) if place not in (7, 9)]
-    for found, expected in zip(results(bad), results(good), strict=True):
-        assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found[others], expected[others])
-        assert np.isnan(found[7]).any()
+    for actual, expected in zip(results(bad), results(good), strict=True):
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(actual[others], expected[others])
+        assert np.isnan(actual[7]).any()
 
 
 ORDERS = (-40, -3, -1, -0.5, 0.5, 1, 1.5, 2, 3, 6, 40, np.inf, -np.inf)
@@ -451,13 +451,13 @@ def test_vector_norms_of_extreme_numbers(device: Device, dtype: tl.DType) -> Non
         x = tl.Var(Tensor(np.array([3, -4, 12, 1, 2], np.float64) * unit).to_dtype(dtype).to(device))
         exact = x.detach().numpy().astype(np.longdouble)
         for order in (-1, 0.5, 1.5, 2, 3, 6):
-            found = norm(x, ord=order)
+            actual = norm(x, ord=order)
             size = np.abs(exact) / np.longdouble(unit)
             expected = (size**order).sum() ** (1 / np.longdouble(order))
             if expected * unit > largest:
                 continue
-            np.testing.assert_allclose(float(found.item()), float(expected * unit), rtol=2 * eps)
-            slope = found.backward()[x].numpy().astype(np.float64)
+            np.testing.assert_allclose(float(actual.item()), float(expected * unit), rtol=2 * eps)
+            slope = actual.backward()[x].numpy().astype(np.float64)
             np.testing.assert_allclose(
                 slope, np.float64(np.sign(exact) * (size / expected) ** (order - 1)), rtol=8 * eps
             )

@@ -41,18 +41,18 @@ def test_functions_are_as_precise_as_their_dtype(name: str, dtype: type[np.float
     function: Callable[..., Any] = FUNCTIONS[name]
     operands = [x] if len(inspect.signature(function).parameters) == 2 else [x, rng.permutation(x)]
     if list(inspect.signature(function).parameters)[-1] == "axis":
-        found, expected = function(numpy_library, x, 0), np.array([np.logaddexp.reduce(x.astype(np.longdouble))])
+        actual, expected = function(numpy_library, x, 0), np.array([np.logaddexp.reduce(x.astype(np.longdouble))])
     else:
-        found = function(numpy_library, *operands)
+        actual = function(numpy_library, *operands)
         wide = operands if name == "nextafter" else [operand.astype(np.float64) for operand in operands]
         expected = getattr(numpy_library, name)(*wide)
-    assert found.dtype == dtype
+    assert actual.dtype == dtype
     rounded = expected.astype(dtype)
     # The sum of logarithms near 0 loses the digits that cancel.
     scale = np.maximum(np.abs(rounded), 1 if name == "logaddexp" else np.finfo(dtype).tiny)
     is_finite = np.isfinite(rounded)
-    assert np.array_equal(np.isfinite(found), is_finite)
-    assert np.all(np.abs(found - expected)[is_finite] <= 4 * np.spacing(scale)[is_finite])
+    assert np.array_equal(np.isfinite(actual), is_finite)
+    assert np.all(np.abs(actual - expected)[is_finite] <= 4 * np.spacing(scale)[is_finite])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -269,8 +269,8 @@ def test_blocks_of_256_have_the_weights_of_ggml(name: str) -> None:
     definition = k_quants_around_zero if name in ("Q3K", "Q6K") else k_quants_with_minima
     with np.errstate(all="ignore"):
         expected = np.stack([definition(name, row) for row in x])
-    found = tl.QTensor.quantize(tl.Tensor(x), name).dequantize().numpy()
-    np.testing.assert_array_equal(found, expected)
+    actual = tl.QTensor.quantize(tl.Tensor(x), name).dequantize().numpy()
+    np.testing.assert_array_equal(actual, expected)
 
 
 def quants_of_iq4(name: str, x: np.ndarray) -> np.ndarray:
@@ -325,8 +325,8 @@ def test_blocks_of_a_table_have_the_weights_of_ggml(name: str) -> None:
     )
     x[2, ::3] = 0
     expected = np.stack([quants_of_iq4(name, row) for row in x.astype(np.float32)])
-    found = tl.QTensor.quantize(tl.Tensor(x.astype(np.float32)), name).dequantize().numpy()
-    np.testing.assert_array_equal(found, expected)
+    actual = tl.QTensor.quantize(tl.Tensor(x.astype(np.float32)), name).dequantize().numpy()
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("name", [dtype.value for dtype in GgmlDType if dtype.has_grid])
@@ -341,16 +341,16 @@ def test_infinities_and_nans_show_in_their_block_alone(dtype: GgmlDType, value: 
     x = np.random.default_rng(12).standard_normal((4, dtype.block_size)).astype(np.float32)
     expected = tl.QTensor.quantize(tl.Tensor(x), dtype).dequantize().numpy()
     x[1, 0] = value
-    found = tl.QTensor.quantize(tl.Tensor(x), dtype).dequantize().numpy()
-    np.testing.assert_array_equal(found[[0, 2, 3]], expected[[0, 2, 3]])
+    actual = tl.QTensor.quantize(tl.Tensor(x), dtype).dequantize().numpy()
+    np.testing.assert_array_equal(actual[[0, 2, 3]], expected[[0, 2, 3]])
     if dtype is GgmlDType.MXFP4:  # none of its scales is NaN
-        others = found[1, 1:]
-        assert np.isinf(found[1, 0])
+        others = actual[1, 1:]
+        assert np.isinf(actual[1, 0])
         assert not others.any()
     elif dtype.block_size > 1:
-        assert not np.isfinite(found[1]).any()
+        assert not np.isfinite(actual[1]).any()
     else:
-        np.testing.assert_array_equal(found[1, 0], np.float32(value))
+        np.testing.assert_array_equal(actual[1, 0], np.float32(value))
 
 
 @pytest.mark.parametrize("value", [0.7, -0.3, 2.0, 100.0])

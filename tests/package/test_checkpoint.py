@@ -47,8 +47,8 @@ def test_gradients_are_those_of_the_function(draw: Callable[[Tensor], Tensor], k
     inner = tl.checkpoint(block)
     expected = list(gradients(block))
     for checkpointed in (inner, tl.checkpoint(lambda x, scale: inner(x, scale))):
-        for found, value in zip(gradients(checkpointed), expected, strict=True):
-            assert getattr(found, "expected", found) == value
+        for actual, value in zip(gradients(checkpointed), expected, strict=True):
+            assert getattr(actual, "expected", actual) == value
 
 
 def held(loss: Tensor) -> int:

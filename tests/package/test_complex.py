@@ -30,7 +30,7 @@ def test_numbers_of_python(device: Device) -> None:
         z[1:] = 1 - 3j
         same(z, np.array([0, 1 - 3j, 1 - 3j], dtype.numpy))
         assert complex(z[1]) == z[1].item() == 1 - 3j
-        # A word of zeros, and one that is none, in the place of the imaginary part.
+        # A word of zeros, and one that is none, instead of the imaginary part.
         for number in (2.5, -2.5j, complex(0.5, -0.0)):
             same(z.fill_(number) * number, np.full(3, number, dtype.numpy) * dtype.numpy.type(number))
 

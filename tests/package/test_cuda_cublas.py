@@ -235,5 +235,5 @@ def test_products_on_a_gpu(gpu):
                             result.memory.address,
                         )
                     )
-                    found = result.to_numpy().astype(np.float64).reshape(b, m, n)
-                    assert np.abs(found - expected).max() <= tolerance * np.sqrt(k) * 4
+                    actual = result.to_numpy().astype(np.float64).reshape(b, m, n)
+                    assert np.abs(actual - expected).max() <= tolerance * np.sqrt(k) * 4

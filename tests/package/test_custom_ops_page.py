@@ -25,7 +25,7 @@ def ran(path: Path, device: Device) -> dict[str, Any]:
         if line.startswith("```"):
             is_code = line == "```python"
             line = ""
-        # Empty lines in place of the text, so that messages have the lines of the page.
+        # Empty lines instead of the text, so that messages have the lines of the page.
         lines.append(line if is_code else "")
     found: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
@@ -62,8 +62,8 @@ def test_operands_with_strides(device: Device, page: dict[str, Any]) -> None:
     x, rows = operand(device, (40, 30))
     transposed, part = x.t(), rows.T[5:20, 3:]
     weights = np.exp(part - part.max(axis=-1, keepdims=True))
-    found = transposed[5:20, 3:].apply_op1(page["FusedSoftmax"]())
-    np.testing.assert_allclose(found.numpy(), weights / weights.sum(axis=-1, keepdims=True), rtol=1e-5, atol=1e-7)
+    actual = transposed[5:20, 3:].apply_op1(page["FusedSoftmax"]())
+    np.testing.assert_allclose(actual.numpy(), weights / weights.sum(axis=-1, keepdims=True), rtol=1e-5, atol=1e-7)
     weight = x[:, 0][::2]
     expected = rows[:20].T / np.sqrt(np.square(rows[:20].T).mean(axis=-1, keepdims=True) + 1e-6) * rows[::2, 0]
     normed = transposed[:, :20].apply_op2(weight, page["RmsNorm"]())

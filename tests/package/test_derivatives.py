@@ -109,11 +109,11 @@ def test_gradients_are_differences(op: BinaryOp | ReduceOp | UnaryOp | MethodOp)
                 outcome = computed(op, {**tensors, operand: Tensor(moved, "f64")})
                 sums.append(float((outcome * g).sum().item()))
             expected[place] = (sums[0] - sums[1]) / (2 * STEP)
-        found = np.zeros(X.shape)
+        actual = np.zeros(X.shape)
         derivative = gradients[operand]
         if derivative is not None:
-            found = gradient(op, derivative, tensors, g).numpy()
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7, err_msg=operand)
+            actual = gradient(op, derivative, tensors, g).numpy()
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7, err_msg=operand)
 
 
 OTHER_DTYPES = [(op, dtype) for op in OPS for dtype in DType if dtype in FLOAT & op.dtypes and dtype is not DType.F64]
@@ -131,7 +131,7 @@ def test_gradients_of_other_dtypes_are_those_of_f64(op: BinaryOp | ReduceOp | Un
     for operand, derivative in gradients.items():
         if derivative is None:
             continue
-        found = gradient(op, derivative, rounded, Tensor(weights, dtype)).to_dtype(DType.F64).numpy()
+        actual = gradient(op, derivative, rounded, Tensor(weights, dtype)).to_dtype(DType.F64).numpy()
         expected = gradient(op, derivative, wide, Tensor(weights, "f64")).numpy()
         # Each of the steps of a reduction's formula rounds once; others are one op, which does, or without kernels a
         # function of NumPy's and a product with it.
@@ -139,7 +139,7 @@ def test_gradients_of_other_dtypes_are_those_of_f64(op: BinaryOp | ReduceOp | Un
         steps = 24 if is_reduction else 1 if Device.cpu().inner.kernels is not None else 2
         # In its x - y + 1 the difference, which is rounded, may cancel.
         absolute = steps * unit if op.value == "kl_divergence_of_logs" else steps * unit / 2
-        np.testing.assert_allclose(found, expected, rtol=steps * unit, atol=absolute, err_msg=operand)
+        np.testing.assert_allclose(actual, expected, rtol=steps * unit, atol=absolute, err_msg=operand)
 
 
 def test_an_op_has_gradients_unless_it_gives_no_floats() -> None:
@@ -171,6 +171,6 @@ def test_gradients_of_reductions_at_their_edges(name: str, x: list[list[float]],
     known = {"x": tensor, "result": result, "dims": (1,), "count": len(x[0]), "correction": 1.0}
     derivative = gradients["x"]
     assert derivative is not None
-    found = derivative.function(Tensor([[1.0]], "f64"), **{key: known[key] for key in derivative.takes})
-    np.testing.assert_allclose(found.broadcast_as(tensor.shape).numpy(), expected, rtol=1e-12)
-    assert math.isfinite(float(found.sum().item()))
+    actual = derivative.function(Tensor([[1.0]], "f64"), **{key: known[key] for key in derivative.takes})
+    np.testing.assert_allclose(actual.broadcast_as(tensor.shape).numpy(), expected, rtol=1e-12)
+    assert math.isfinite(float(actual.sum().item()))

@@ -208,9 +208,9 @@ def test_sums_by_mpi_are_rounded_as_those_of_tensors(dtype: tl.DType) -> None:
         (first, finished), (second, _) = (_reducible(array, reduction, 2) for array in given)
         with np.errstate(all="ignore"):
             joined = first * second if reduction == "prod" else first + second
-        found = finished(joined)
-        assert found.dtype == dtype.numpy
-        np.testing.assert_array_equal(found.astype(float), expected.to_dtype(dtype).numpy().astype(float))
+        actual = finished(joined)
+        assert actual.dtype == dtype.numpy
+        np.testing.assert_array_equal(actual.astype(float), expected.to_dtype(dtype).numpy().astype(float))
 
 
 def test_averages_are_of_variables() -> None:
@@ -237,8 +237,8 @@ def test_without_the_library_the_host_makes_the_calls_of_a_gpu(gpu, monkeypatch:
         }
         for _ in range(3):
             for name, arguments in calls.items():
-                found = getattr(storage, name)(layout, *arguments)
-                np.testing.assert_array_equal(found.to_numpy(), expected.ravel(), name)
+                actual = getattr(storage, name)(layout, *arguments)
+                np.testing.assert_array_equal(actual.to_numpy(), expected.ravel(), name)
             assert storage.send(layout, 0, group).length == 0
             np.testing.assert_array_equal(storage.recv(layout, 0, group).to_numpy(), expected.ravel())
     gpu.plans.clear()

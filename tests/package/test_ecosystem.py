@@ -59,11 +59,13 @@ def copied(monkeypatch: pytest.MonkeyPatch, device: Device) -> list[Tensor]:
 def test_results_are_those_of_numpy(device: Device, copied: list[Tensor], area: str, name: str) -> None:
     call = AREAS[area][name]
     expected = parts(call(np.array))
-    found = parts(call(lambda array: Tensor.from_numpy(array, device=device)))
+    actual = parts(call(lambda array: Tensor.from_numpy(array, device=device)))
     if copied:
         assert plain(name) in columns()[area][1], "the page says that it stays on the device"
-    assert any(isinstance(part, Tensor) for part in found) or not any(isinstance(part, np.ndarray) for part in expected)
-    for own, part in zip(found, expected, strict=True):
+    assert any(isinstance(part, Tensor) for part in actual) or not any(
+        isinstance(part, np.ndarray) for part in expected
+    )
+    for own, part in zip(actual, expected, strict=True):
         if isinstance(own, Tensor):
             assert own.device == device
             own = own.numpy()

@@ -40,8 +40,8 @@ def test_derivatives_are_differences(function: Callable[..., Tensor]) -> None:
     tensors = [rand(3, 3, seed=seed) for seed in range(1 + (function in TWO.values()))]
     numbers = tuple(range(len(tensors)))
     expected = [columns(function, tensors, number) for number in numbers]
-    for found, of in zip(tl.jacobian(function, numbers)(*tensors), expected, strict=True):
-        np.testing.assert_allclose(found.numpy(), of, rtol=1e-5, atol=1e-6)
+    for actual, of in zip(tl.jacobian(function, numbers)(*tensors), expected, strict=True):
+        np.testing.assert_allclose(actual.numpy(), of, rtol=1e-5, atol=1e-6)
     tangents = [rand(3, 3, seed=seed + 7) for seed in numbers]
     value, product = tl.jvp(function, tuple(tensors), tuple(tangents))
     np.testing.assert_allclose(value.numpy(), function(*tensors).numpy())

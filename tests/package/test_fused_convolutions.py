@@ -128,8 +128,8 @@ def test_an_epilogue_is_the_one_of_the_convolution(device: tl.Device, dtype: str
             with tl.profile() as wanted:
                 expected = x.conv2d(kernel, 1, activation=activation, **vectors)
             with tl.profile() as profile:
-                found = tl.fuse(layer(activation, *given), precise=False)(x, kernel, *given.values())
-            assert same_bits(found, expected), (activation, given)
+                actual = tl.fuse(layer(activation, *given), precise=False)(x, kernel, *given.values())
+            assert same_bits(actual, expected), (activation, given)
             assert launched(profile) == launched(wanted), (activation, given)
 
 

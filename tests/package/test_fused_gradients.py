@@ -136,15 +136,15 @@ def test_what_gradients_need_is_read_or_computed_again_whichever_reads_less() ->
 
 @pytest.mark.parametrize("function", GRADIENTS)
 def test_second_gradients_are_those_of_the_ops(function: Compute) -> None:
-    found = []
+    actual = []
     for each in (tl.fuse(function), function):
         x, y = variables()
         result = each(x, y)
         results = result if isinstance(result, tuple) else (result,)
         first = sum(part.sqr().sum() for part in results).backward(create_graph=True)
         second = (first[x] * first[y]).sum().backward()
-        found.append([first[x].detach(), first[y].detach(), second[x], second[y]])
-    for got, expected in zip(*found, strict=True):
+        actual.append([first[x].detach(), first[y].detach(), second[x], second[y]])
+    for got, expected in zip(*actual, strict=True):
         np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-12, atol=1e-12)
 
 
@@ -158,10 +158,10 @@ def test_a_call_is_one_op_that_is_recorded() -> None:
         result = weights(x, y.narrow(0, 1, 1), scale=scale)
         assert result.is_recorded
         assert result._storage.inner.name == "weights"
-        found = (result * x.detach()).sum().backward()
+        actual = (result * x.detach()).sum().backward()
         expected = (weights.__wrapped__(x, y.narrow(0, 1, 1), scale) * x.detach()).sum().backward()
-        np.testing.assert_array_equal(found[x].numpy(), expected[x].numpy())
-        np.testing.assert_allclose(found[y].numpy(), expected[y].numpy(), rtol=1e-14, atol=1e-16)
+        np.testing.assert_array_equal(actual[x].numpy(), expected[x].numpy())
+        np.testing.assert_allclose(actual[y].numpy(), expected[y].numpy(), rtol=1e-14, atol=1e-16)
     with tl.no_grad():
         assert not weights(x, y, 1.0).is_recorded
 
@@ -196,13 +196,13 @@ def test_ops_are_recorded_one_by_one_where_gradients_are_sums() -> None:
     scaled = tl.fuse(lambda x, y: x * (y * y))
     x, y = variables()
     row = y.narrow(0, 0, 1)
-    found = []
+    actual = []
     for function in (scaled, scaled.__wrapped__):
         result = function(x, row)
         assert result._storage.inner.name == "mul"
         gradients = result.sum().backward()
-        found.append((gradients[x].numpy(), gradients[y].numpy()))
-    for got, expected in zip(*found, strict=True):
+        actual.append((gradients[x].numpy(), gradients[y].numpy()))
+    for got, expected in zip(*actual, strict=True):
         np.testing.assert_array_equal(got, expected)
 
 

@@ -86,14 +86,14 @@ def check(
     has_exact_gradient: bool = False,
 ) -> None:
     x, *others = case
-    found = []
+    actual = []
     for of in (tl.fuse(function), function):
         variable = tl.Var(x)
         result = of(variable, *others)
         weights = Tensor(np.random.default_rng(0).standard_normal(result.shape), device=device).to_dtype(result.dtype)
         gradient = (result * weights).backward(weights)[variable]
-        found.append([each.to_dtype("f64").numpy() for each in (of(x, *others), result.detach(), gradient)])
-    (plain, recorded, gradient), (expected, _, derivative) = found
+        actual.append([each.to_dtype("f64").numpy() for each in (of(x, *others), result.detach(), gradient)])
+    (plain, recorded, gradient), (expected, _, derivative) = actual
     np.testing.assert_array_equal(plain, recorded)
     if has_exact_gradient:
         np.testing.assert_array_equal(gradient, derivative)

@@ -102,9 +102,9 @@ def check(device: tl.Device, seed: int) -> None:
     for made, right in zip(gradients(compiled, arguments, seed), gradients(function, arguments, seed), strict=True):
         assert made.dtype is right.dtype
         # What is computed twice is one step, whose gradients are added up before they go back through it.
-        found, wanted = made.to_dtype("f64").numpy(), right.to_dtype("f64").numpy()
+        actual, wanted = made.to_dtype("f64").numpy(), right.to_dtype("f64").numpy()
         tolerance = ROUNDING[made.dtype.value] * np.abs(wanted).max(initial=0)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(actual, wanted, rtol=0, atol=tolerance)
 
 
 def gradients(function: Compute, arguments: Sequence[Any], seed: int) -> list[Tensor]:
@@ -296,8 +296,8 @@ def test_fused_reductions_of_extreme_rows(gpu: Any, names: Sequence[str]) -> Non
     def function(x: Tensor) -> tuple[Tensor, ...]:
         return tuple([getattr(x, name)(-1) for name in names])
 
-    for name, found, expected in zip(names, tl.fuse(function)(x), function(x), strict=True):
-        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5, err_msg=name)
+    for name, actual, expected in zip(names, tl.fuse(function)(x), function(x), strict=True):
+        np.testing.assert_allclose(actual.numpy(), expected.numpy(), rtol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -357,8 +357,8 @@ def test_norms_and_the_maps_around_them_are_one_kernel(function: Compute) -> Non
     ],
 )
 def test_a_function_is_divided_where_rows_differ(function: Compute, expected: list[str] | int) -> None:
-    found = launched(traced(function, ROWS_OF_64))
-    assert (len(found) if isinstance(expected, int) else found) == expected
+    actual = launched(traced(function, ROWS_OF_64))
+    assert (len(actual) if isinstance(expected, int) else actual) == expected
 
 
 def test_numbers_that_many_elements_share_are_computed_once() -> None:

@@ -164,9 +164,9 @@ def test_ops_refuse_what_they_refuse_one_by_one(x):
     ):
         with pytest.raises(error) as expected:
             function(*given)
-        with pytest.raises(error) as found:
+        with pytest.raises(error) as actual:
             tl.fuse(function)(*given)
-        assert str(found.value).partition(" must be")[0] in (
+        assert str(actual.value).partition(" must be")[0] in (
             str(expected.value).partition(" must be")[0],
             "clamp: the number",
             "'TracedTensor' object has no attribute 'no_such_method'",

@@ -102,8 +102,8 @@ def test_a_library_that_refuses_what_it_took_before_is_replaced_by_kernels(gpu, 
         assert case.run() is not None
     case.library.has_room = False
     expected, most = peak(gpu, case.by_kernels)
-    found, needed = peak(gpu, case.run)
-    for one, other in zip(found, expected, strict=True):
+    actual, needed = peak(gpu, case.run)
+    for one, other in zip(actual, expected, strict=True):
         assert np.array_equal(one, other)
     assert needed == most, "kernels get the memory of what the library refused"
     assert case.library.calls == 4

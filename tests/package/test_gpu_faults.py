@@ -214,9 +214,9 @@ def test_every_thread_gets_its_own_index_errors_and_no_others(gpu):
             return error.index
 
     with ThreadPoolExecutor(threads) as pool:
-        found = [result for results in pool.map(work, range(threads)) for result in results]
+        actual = [result for results in pool.map(work, range(threads)) for result in results]
     expected = [call if call % 3 and call >= 10 else [call % 10] for call in range(threads * calls)]
-    assert found == expected
+    assert actual == expected
 
 
 def test_a_thread_that_ends_leaves_its_index_error(gpu):

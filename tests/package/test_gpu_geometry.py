@@ -170,14 +170,14 @@ def test_reductions_take_every_element_of_an_output_once(drawn, data, itemsize, 
     dims = tuple(data.draw(st.lists(st.sampled_from(range(len(shape))), unique=True))) if shape else ()
     elements = reduce._Elements(itemsize, 8, is_ordered, 128)
     kept = [dim for dim in range(len(shape)) if dim not in dims]
-    found = []
+    actual = []
     for plan in reduce._plans(elements, shape, strides, dims, 4):
-        assert plan.first == len(found)
-        found += reduced(plan, elements, is_ordered)
+        assert plan.first == len(actual)
+        actual += reduced(plan, elements, is_ordered)
     expected = []
     for index in product(*(range(shape[dim]) for dim in kept)):
         begin = sum(i * strides[dim] for i, dim in zip(index, kept, strict=True))
         inner = places([shape[dim] for dim in sorted(dims)], [strides[dim] for dim in sorted(dims)])
         terms = [(begin + place, position) for position, place in enumerate(inner)]
         expected.append(sorted(terms) if is_ordered else sorted(place for place, _ in terms))
-    assert found == expected
+    assert actual == expected

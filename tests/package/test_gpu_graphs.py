@@ -114,11 +114,11 @@ def test_random_numbers_go_on_with_the_stream_of_the_device(device: Device) -> N
 
     def program(step: Callable[[], list[bytes]]) -> list[bytes]:
         device.set_seed(SEED)
-        found = step() + step()
-        found.append(Tensor.rand((7,), device=device).numpy().tobytes())
-        found += step()
+        actual = step() + step()
+        actual.append(Tensor.rand((7,), device=device).numpy().tobytes())
+        actual += step()
         device.set_seed(SEED + 1)
-        return found + step() + step()
+        return actual + step() + step()
 
     expected = program(lambda: bits(draw()))
     graph = Graph(device)
@@ -355,13 +355,13 @@ def test_no_tensor_of_a_capture_had_the_memory_of_the_state(device: Device) -> N
     device.set_seed(SEED)
     expected = [Tensor.rand((3,), device=device).tolist() for _ in range(3)]
     device.set_seed(SEED)
-    found = []
+    actual = []
     for _ in range(3):
         graph.replay()
         with pytest.raises(InvalidIndex, match="index 9"):
             device.synchronize()
-        found.append(drawn.tolist())
-    assert found == expected
+        actual.append(drawn.tolist())
+    assert actual == expected
     assert victim.tolist() == [0] * 8
 
 
@@ -393,16 +393,16 @@ def test_replays_of_any_program_equal_its_calls(device: Device, program: list[tu
                 PARTS[name](own, a % len(own), b % len(own), indexes)
             return own
 
-        run, found = start(calls), []
+        run, actual = start(calls), []
         for chosen in ([3, 1, 0, 2, 5, 4, 7, 6], [0, 0, 1, 1, 7, 7, 6, 6], [0, 1, 2, 3, 4, 5, 6, 8]):
             indexes.copy_(Tensor(chosen, "u32", device))
             results = run()
             try:
                 device.synchronize()
-                found.append(bits([x, *results]))
+                actual.append(bits([x, *results]))
             except InvalidIndex as error:
-                found.append(str(error))
-        return found
+                actual.append(str(error))
+        return actual
 
     graph = Graph(device)
 

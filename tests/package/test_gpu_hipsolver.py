@@ -157,8 +157,8 @@ def test_without_the_library_the_host_decomposes(rocm, monkeypatch, dtype):
         for given, array in ((tensor, x), (tensor.mT, x.swapaxes(-1, -2))):
             expected = by_numpy(array, **options)
             for _ in range(3):
-                found = function(given, **options)
-                pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+                actual = function(given, **options)
+                pairs = zip(actual, expected, strict=True) if isinstance(actual, tuple) else [(actual, expected)]
                 for part, wanted in pairs:
                     assert part.dtype.numpy == (
                         np.result_type(wanted, np.complex64) if name in COMPLEX else wanted.dtype

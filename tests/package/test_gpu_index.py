@@ -373,9 +373,9 @@ def test_rows_are_added_in_the_order_of_positions(gpu, monkeypatch, count, size,
     indexes = generator.integers(0, size, count).astype(np.int64)
     indexes[generator.random(count) < 0.05] = np.iinfo(np.int64).max
     operands = [at(gpu.storage(array), array.shape) for array in (x, indexes, source)]
-    found = gpu.run(sums.index_add, *operands, 0).to_numpy().reshape(size, columns)
+    actual = gpu.run(sums.index_add, *operands, 0).to_numpy().reshape(size, columns)
     expected = added_in_order(x, np.broadcast_to(indexes[:, None], source.shape), source, 0)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_what_is_written_to_is_not_read():

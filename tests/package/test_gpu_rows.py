@@ -243,8 +243,8 @@ def test_operands_of_norms_are_optional_and_shared_by_rows(gpu: Any, dtype: str,
 
             moved = [each.to_device(Device(gpu)) for each in operands if each is not None]
             made = gpu.run(along, *[Operand(each.storage.inner, each.layout) for each in moved])
-            for found, expected in zip(made, wanted, strict=True):
-                result = Tensor.from_storage(Storage(found), expected.length)
+            for actual, expected in zip(made, wanted, strict=True):
+                result = Tensor.from_storage(Storage(actual), expected.length)
                 numbers = Tensor.from_storage(expected, expected.length).to_dtype("f64").numpy()
                 assert_allclose(
                     result.to_dtype("f64").numpy(), numbers, rtol=TOLERANCES[dtype], atol=40 * TOLERANCES[dtype]

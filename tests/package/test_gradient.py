@@ -610,8 +610,8 @@ def test_weights_in_blocks(device: Device) -> None:
         w = Var(Tensor.randn((3, 32), device=device).to_dtype(dtype))
         gradient = tl.QMatMul(weights).forward(w).sum().backward()[w]
         assert gradient.dtype == w.dtype
-        found = gradient.to_dtype("f32").numpy()
-        np.testing.assert_allclose(found, expected.numpy(), rtol=tolerance, atol=tolerance)
+        actual = gradient.to_dtype("f32").numpy()
+        np.testing.assert_allclose(actual, expected.numpy(), rtol=tolerance, atol=tolerance)
     storage = weights.storage.fwd(4, 32, w.storage, w.layout, None)
     made = Tensor.from_storage(storage, tl.Layout.contiguous((3, 4)))
     np.testing.assert_allclose(made.sum().backward()[w].numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)

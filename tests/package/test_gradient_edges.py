@@ -171,10 +171,10 @@ def test_gradients_of_many_short_floats_are_those_of_f64(op: ReduceOp | MethodOp
     x = Var(Tensor(numbers, device=device).to_dtype(dtype))
     exact = Var(x.detach().to_dtype(wide(device)))
     g = 0.5 if op in (ReduceOp.PROD, ReduceOp.PROD_SLOPE) else 64.0
-    found = gradient(reduced(op, x) * g, x).to_dtype("f32").numpy()
+    actual = gradient(reduced(op, x) * g, x).to_dtype("f32").numpy()
     expected = gradient(reduced(op, exact) * g, exact).numpy().astype(np.float64)
     info = ml_dtypes.finfo(x.dtype.numpy)
-    np.testing.assert_allclose(found, expected, rtol=float(info.eps), atol=float(info.smallest_subnormal))
+    np.testing.assert_allclose(actual, expected, rtol=float(info.eps), atol=float(info.smallest_subnormal))
     assert op is ReduceOp.SUM_POWERS or np.abs(expected).max() > 0
 
 
@@ -207,14 +207,14 @@ def test_padding_takes_no_gradient_of_max_pooling(lowest: float, device: Device)
     x = var(numbers, device, wide(device))
     result = x.max_pool2d(3, 2, 1)
     weights = np.arange(1.0, 1 + result.elem_count).reshape(result.shape)
-    found = result.backward(Tensor(weights, dtype=x.dtype, device=device))[x].numpy()
+    actual = result.backward(Tensor(weights, dtype=x.dtype, device=device))[x].numpy()
     expected = np.zeros(numbers.shape)
     for b, c, i, j in np.ndindex(*result.shape):
         rows, columns = (slice(max(2 * at - 1, 0), 2 * at + 2) for at in (i, j))
         window = numbers[b, c, rows, columns]
         chosen = np.isnan(window) if np.isnan(window).any() else window == window.max()
         expected[b, c, rows, columns] += chosen * weights[b, c, i, j] / chosen.sum()
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def cofactors(x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
@@ -319,8 +319,8 @@ def test_a_variance_is_quadratic_wherever_it_is(dtype: str, device: Device) -> N
             scale = float(info.eps) * np.abs(factor * distances).max()
             np.testing.assert_allclose(slopes, factor * distances, rtol=4 * float(info.eps), atol=4 * scale)
             expected = factor * (np.eye(count) - 1 / count)
-            found = hessian(lambda x, by=correction: x.var(correction=by), x).astype(np.float64)  # type: ignore[misc]
-            np.testing.assert_allclose(found, expected, rtol=4 * float(info.eps), atol=float(info.eps))
+            actual = hessian(lambda x, by=correction: x.var(correction=by), x).astype(np.float64)  # type: ignore[misc]
+            np.testing.assert_allclose(actual, expected, rtol=4 * float(info.eps), atol=float(info.eps))
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
@@ -340,10 +340,10 @@ def test_gradients_of_lengths_have_no_unit(name: str, dtype: str, device: Device
     expected, slopes = (each.to_dtype(wide(device)).numpy() for each in computed(1.0))
     # Powers of two, so that numbers have the same digits.
     for exponent in (info.minexp + 4, info.minexp // 2 - 3, info.maxexp // 2 + 3, info.maxexp - 8):
-        result, found = (each.to_dtype(wide(device)).numpy() for each in computed(2.0**exponent))
+        result, actual = (each.to_dtype(wide(device)).numpy() for each in computed(2.0**exponent))
         tolerance = 4 * float(info.eps)
         np.testing.assert_allclose(np.ldexp(result, -exponent), expected, rtol=tolerance)
-        np.testing.assert_allclose(found, slopes, rtol=tolerance)
+        np.testing.assert_allclose(actual, slopes, rtol=tolerance)
 
 
 LOSSES = [
@@ -371,10 +371,10 @@ def test_losses_of_many_short_floats_are_rounded_once(name: str, reduction: str,
     if abs(expected) > float(info.max):
         expected = math.copysign(INF, expected)
     assert losses[0].item() == pytest.approx(expected, rel=float(info.eps))
-    found = [
+    actual = [
         gradient(loss, variable).to_dtype("f32").numpy() for loss, variable in zip(losses, (x, exact), strict=True)
     ]
-    np.testing.assert_allclose(*found, rtol=2 * float(info.eps), atol=float(info.smallest_subnormal))
+    np.testing.assert_allclose(*actual, rtol=2 * float(info.eps), atol=float(info.smallest_subnormal))
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -394,6 +394,6 @@ def test_gradients_of_short_floats_that_several_results_share_are_rounded_once(
     info = ml_dtypes.finfo(x.dtype.numpy)
     for create_graph in (False, True):
         expected = gradient(functions[name](exact).sum(), exact).numpy().astype(np.float64)
-        found = gradient(functions[name](x).sum(), x, create_graph=create_graph)
-        assert found.dtype == x.dtype
-        np.testing.assert_allclose(found.to_dtype("f32").numpy(), expected, rtol=0.51 * float(info.eps))
+        actual = gradient(functions[name](x).sum(), x, create_graph=create_graph)
+        assert actual.dtype == x.dtype
+        np.testing.assert_allclose(actual.to_dtype("f32").numpy(), expected, rtol=0.51 * float(info.eps))

@@ -577,8 +577,8 @@ def test_recorded_gradients_of_norms_of_short_floats_are_rounded_once(name: str,
 
         def slopes(of: Callable[[Tensor], Tensor], count: int = count, **options: bool) -> list[Any]:
             variables = [tl.Var(of(it)) for it in operands[:count]]
-            found = getattr(variables[0], name)(*variables[1:]).backward(of(g), **options)
-            return [found[it].to_dtype("f32").numpy() for it in variables]
+            actual = getattr(variables[0], name)(*variables[1:]).backward(of(g), **options)
+            return [actual[it].to_dtype("f32").numpy() for it in variables]
 
         expected = slopes(lambda it: it.to_dtype("f64"))
         step = 2.0 ** (-11 if dtype == "f16" else -8)
@@ -612,8 +612,8 @@ def test_rope(shape: tuple[int, ...], positions, interleaved: bool, device: Devi
             return rotated(x, *[table.to_dtype("f32") for table in tables])
 
         expected = differences(of_numbers, [table.numpy() for table in tables], weights, 0.125)
-        found = gradients(lambda *tables, x=moved: rotated(x, *tables), [it.to(device) for it in tables], weights)
-        for one, other in zip(found, expected, strict=True):
+        actual = gradients(lambda *tables, x=moved: rotated(x, *tables), [it.to(device) for it in tables], weights)
+        for one, other in zip(actual, expected, strict=True):
             atol = max(CLOSE[dtype], 1e-6) * max(1, np.abs(other).max())
             np.testing.assert_allclose(slopes(one), other, rtol=0, atol=atol)
 

@@ -1,6 +1,6 @@
 """Gradients in which one thing is another are not what differences say: those of spec/storage, and the rules' own.
 
-A mutant is Python: an expression of a method is lowered by opgen, and what comes of it records in place of what the
+A mutant is Python: an expression of a method is lowered by opgen, and what comes of it records instead of what the
 package has; a function of the rules is compiled in its place. Then the cases run that use it, until one fails.
 """
 

@@ -127,8 +127,8 @@ def test_reductions_over_dims_apart_have_the_bits_of_those_side_by_side(
     last = tuple(range(len(kept), x.rank))
     names = ["sum", "max", "min", "prod", *(["mean", "var", "norm", "logsumexp"] if x.dtype.is_float else [])]
     for name in names:
-        found, expected = getattr(x, name)(dims), getattr(side_by_side, name)(last)
-        assert found.numpy().tobytes() == expected.numpy().tobytes(), name
+        actual, expected = getattr(x, name)(dims), getattr(side_by_side, name)(last)
+        assert actual.numpy().tobytes() == expected.numpy().tobytes(), name
     # A NaN is found in a run, and is the only result.
     if x.dtype.is_float and x.dtype.value != "f8e4m3":
         x.narrow(dims[-1], shape[dims[-1]] - 1, 1).fill_(float("nan"))

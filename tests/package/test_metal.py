@@ -48,8 +48,8 @@ def test_long_sums_of_floats_are_added_in_short_rows(metal: Device) -> None:
     """The library adds one after the other, which of a million tenths is off by 138 units in the last place."""
     tenths = np.full(1 << 20, 0.1, np.float32)
     expected = tenths.astype(np.float64).sum()
-    found = Tensor.from_numpy(tenths, device=metal).sum().item()
-    assert abs(found - expected) < 16 * np.spacing(np.float32(expected))
+    actual = Tensor.from_numpy(tenths, device=metal).sum().item()
+    assert abs(actual - expected) < 16 * np.spacing(np.float32(expected))
 
 
 def test_dlpack_shares_what_is_kept_as_itself(metal: Device) -> None:

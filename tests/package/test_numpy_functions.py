@@ -158,7 +158,7 @@ def test_a_function_of_numpy_agrees_or_is_refused_by_name(
     for arguments, options, expected in answers:
         call = f"{name}{arguments}{options}"
         try:
-            found = function(*there(device, list(arguments)), **options)
+            actual = function(*there(device, list(arguments)), **options)
         except TakenApartError:
             # A list of tensors is an array for most functions, as for numpy.asarray.
             assert isinstance(arguments[0], list | tuple), call
@@ -170,8 +170,8 @@ def test_a_function_of_numpy_agrees_or_is_refused_by_name(
         else:
             # Vectors of decompositions are unique but for their sign.
             if name in VECTORS and isinstance(expected, tuple):
-                found, expected = tuple(map(abs, found)), tuple(map(np.abs, expected))
-            agree(found, expected, device, is_sorted=name == "unique_values", has_values=name != "empty_like")
+                actual, expected = tuple(map(abs, actual)), tuple(map(np.abs, expected))
+            agree(actual, expected, device, is_sorted=name == "unique_values", has_values=name != "empty_like")
             agreed += any(isinstance(it, np.ndarray) for it in arguments)
     if has_op and all(map(device.supports, (DType.F64, DType.COMPLEX64))):
         assert agreed > len(answers) / 10, f"{agreed} of {len(answers)} calls have a result"

@@ -120,9 +120,9 @@ def test_launches_are_those_of_the_programs(device: tl.Device, full: bool) -> No
         steps = [step for step in program.steps if not isinstance(step, Allocate | ExpectError)]
         expected = [(KINDS[type(step)], step.blocks if isinstance(step, Launch) else None) for step in steps]
         names = [f"{step.family}/{step.kernel}" for step in steps if isinstance(step, Launch)]
-        found = [(launch.kind, launch.grid) for launch in call.launches]
+        actual = [(launch.kind, launch.grid) for launch in call.launches]
         own = [launch.name for launch in call.launches if launch.kind == "kernel"]
-        if found != expected or any(not name.startswith(kernel) for name, kernel in zip(own, names, strict=True)):
+        if actual != expected or any(not name.startswith(kernel) for name, kernel in zip(own, names, strict=True)):
             faults.append((call.title, call.launches, str(program)))
         elif [each.nbytes for each in call.allocations] != sizes:
             faults.append((call.title, call.allocations, str(program)))

@@ -53,7 +53,7 @@ ALIKE = ("padded", "repeated")
 class Checker:
     """Checks the program of each call, for a small device and a large one that has waves and kernels of another kind.
 
-    On a GPU it gives results that are not initialised in the place of running kernels, and libraries refuse.
+    On a GPU it gives results that are not initialised instead of running kernels, and libraries refuse.
     """
 
     def __init__(self, device: Any) -> None:

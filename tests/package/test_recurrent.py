@@ -107,11 +107,11 @@ def test_layers_directions_and_lengths(
         ends = (
             None if lengths is None else Tensor(list(lengths), dtype="u8", device=device) if is_transposed else lengths
         )
-        output, found = function(operand, own, state, lengths=ends, batch_first=is_transposed)
+        output, actual = function(operand, own, state, lengths=ends, batch_first=is_transposed)
         np.testing.assert_allclose(
             output.transpose(0, 1).numpy() if is_transposed else output.numpy(), wanted, atol=2e-6
         )
-        for one, other in zip(states_of(found), last, strict=True):
+        for one, other in zip(states_of(actual), last, strict=True):
             np.testing.assert_allclose(one.numpy(), other, atol=2e-6)
 
 

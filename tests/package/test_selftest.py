@@ -65,8 +65,8 @@ def supported(backend: str) -> list[SupportCell]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_each_op_each_dtype_and_each_function_is_tried(backend: str) -> None:
-    found = [*plan.families(backend), plan.views(backend, worker.VIEWS)]
-    tried = {id(cell): cell for family in found for cell in family.cells}.values()
+    actual = [*plan.families(backend), plan.views(backend, worker.VIEWS)]
+    tried = {id(cell): cell for family in actual for cell in family.cells}.values()
     expected = [
         cell for cell in supported(backend) if plan.is_call(cell) and plan.family_of(cell) not in plan.NOT_TRIED
     ]
@@ -78,7 +78,7 @@ def test_each_op_each_dtype_and_each_function_is_tried(backend: str) -> None:
     )
     for trait in traits:
         assert {trait(cell) for cell in tried} == {trait(cell) for cell in expected}
-    assert sum(family.count for family in found[:-1]) == len(expected)
+    assert sum(family.count for family in actual[:-1]) == len(expected)
     assert {cell.dtype for cell in tried if cell.method == "matmul"} >= {
         cell.dtype for cell in expected if cell.method == "matmul"
     }
@@ -122,7 +122,7 @@ def test_a_kernel_that_is_wrong_is_found(method: str, device: tl.Device, monkeyp
     monkeypatch.setattr(owner, method, broken)
     done = run(device, family)[family]
     assert done["failed"] > 0 and all(failure["name"].startswith(method) for failure in done["failures"])
-    assert re.search(r"\d+ of \d+ elements are wrong: element \d+ is .* in place of ", done["failures"][0]["text"])
+    assert re.search(r"\d+ of \d+ elements are wrong: element \d+ is .* instead of ", done["failures"][0]["text"])
 
 
 def test_the_reference_runs_no_kernels(device: tl.Device) -> None:
@@ -142,9 +142,9 @@ def test_what_differs_by_rounding_alone_is_right() -> None:
         assert trial.different(np.array([wrong]), np.array([np.inf])) is not None
         assert trial.different(np.array([np.inf]), np.array([wrong])) is not None
     assert (
-        trial.different(np.array([1, 2]), np.array([1, 3])) == "1 of 2 elements are wrong: element 1 is 2 in place of 3"
+        trial.different(np.array([1, 2]), np.array([1, 3])) == "1 of 2 elements are wrong: element 1 is 2 instead of 3"
     )
-    assert "in place of" in str(trial.different(values[:3], values))
+    assert "instead of" in str(trial.different(values[:3], values))
 
 
 def test_an_element_that_is_half_too_large_is_seen_in_every_cell() -> None:
@@ -186,7 +186,7 @@ def selftest(folder: Path, device: tl.Device, fault: str) -> program.Selftest:
 @pytest.mark.parametrize(
     ("fault", "text"),
     [
-        ("result.const_set(0.5, layout.dense)", "elements are wrong: element 0 is 0.5 in place of"),
+        ("result.const_set(0.5, layout.dense)", "elements are wrong: element 0 is 0.5 instead of"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "the process that ran it was ended by SIGSEGV"),
         pytest.param(
             "time.sleep(600)",

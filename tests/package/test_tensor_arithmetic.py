@@ -58,10 +58,10 @@ def test_a_number_gives_the_bits_that_a_tensor_gives(
     tensor = Tensor(values, DType.F64, device).to_dtype(dtype)
     scalar = Tensor(number, DType.F64, device).to_dtype(dtype)
     bits = f"u{dtype.itemsize}"
-    for found, expected in ((op(tensor, number), op(tensor, scalar)), (op(number, tensor), op(scalar, tensor))):
+    for actual, expected in ((op(tensor, number), op(tensor, scalar)), (op(number, tensor), op(scalar, tensor))):
         is_nan = np.isnan(expected.numpy().astype(np.float64))
-        np.testing.assert_array_equal(np.isnan(found.numpy().astype(np.float64)), is_nan)
-        np.testing.assert_array_equal(found.numpy().view(bits)[~is_nan], expected.numpy().view(bits)[~is_nan])
+        np.testing.assert_array_equal(np.isnan(actual.numpy().astype(np.float64)), is_nan)
+        np.testing.assert_array_equal(actual.numpy().view(bits)[~is_nan], expected.numpy().view(bits)[~is_nan])
 
 
 def test_the_largest_integers_stay_exact(device: Device) -> None:
@@ -167,10 +167,10 @@ def test_floor_division_of_floats_is_numpys(device: Device, dtype: DType) -> Non
     with np.errstate(all="ignore"):
         expected = np.floor_divide(x, y), np.remainder(x, y)
     left, right = Tensor(x, device=device), Tensor(y, device=device)
-    for found, array in zip((left // right, left % right), expected, strict=True):
-        same(found, array)
+    for actual, array in zip((left // right, left % right), expected, strict=True):
+        same(actual, array)
         zeros = array == 0
-        np.testing.assert_array_equal(np.signbit(found.numpy())[zeros], np.signbit(array)[zeros])
+        np.testing.assert_array_equal(np.signbit(actual.numpy())[zeros], np.signbit(array)[zeros])
 
 
 def test_powers_and_signs(device: Device) -> None:

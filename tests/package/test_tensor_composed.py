@@ -33,8 +33,8 @@ def test_sort_and_topk(device: Device, dim: int, descending: bool) -> None:
         expected = np.argsort(-array if descending else array, axis=dim, kind="stable")
         ordered = np.take_along_axis(array, expected, dim)
         same(tensor.argsort(dim, descending), expected.astype(np.uint32))
-        for found, whole in zip(tensor.sort(dim, descending), (ordered, expected.astype(np.uint32)), strict=True):
-            same(found, whole)
+        for actual, whole in zip(tensor.sort(dim, descending), (ordered, expected.astype(np.uint32)), strict=True):
+            same(actual, whole)
         for count in (0, 1, 2):
             values, positions = tensor.topk(count, dim, largest=descending)
             same(values, np.take(ordered, range(count), axis=dim))
@@ -57,10 +57,10 @@ def test_var_and_std(device: Device, dim: int | tuple[int, ...] | None, correcti
     for tensor, array in both(device):
         wide = array.astype(np.float64)
         for keepdim in (False, True):
-            found = tensor.var(dim, keepdim, correction).numpy()
+            actual = tensor.var(dim, keepdim, correction).numpy()
             expected = wide.var(axis=dim, keepdims=keepdim, ddof=correction)
-            np.testing.assert_allclose(found, expected, 1e-5, strict=False)
-            assert found.shape == expected.shape
+            np.testing.assert_allclose(actual, expected, 1e-5, strict=False)
+            assert actual.shape == expected.shape
             np.testing.assert_allclose(tensor.std(dim, keepdim, correction).numpy(), np.sqrt(expected), 1e-5)
 
 

@@ -18,9 +18,9 @@ def test_unique(device: Device, dtype: str, shape: tuple[int, ...]) -> None:
     tensor = Tensor(np.random.default_rng(0).integers(0, 9, shape), dtype, device)
     for view in (tensor, tensor.T):
         expected = np.unique(view.numpy(), return_index=True, return_inverse=True, return_counts=True)
-        found = view.unique(True, True, True)
-        assert isinstance(found, tuple)
-        for one, other in zip(found, expected, strict=True):
+        actual = view.unique(True, True, True)
+        assert isinstance(actual, tuple)
+        for one, other in zip(actual, expected, strict=True):
             same(one, other)
         same(view.unique(), expected[0])  # type: ignore[arg-type]
         values, counts = view.unique(return_counts=True)

@@ -39,14 +39,14 @@ def test_batch_norm(device: Device, array: np.ndarray, dtype: str) -> None:
     weight, bias, mean, var = (Tensor(vector, device=device) for vector in (WEIGHT, BIAS, MEAN, VAR))
     bound = 1e-5 if dtype == "f32" else 2**-11
 
-    found = x.batch_norm(mean, var, weight.to_dtype(dtype), bias.to_dtype(dtype))
-    assert found.dtype is x.dtype
+    actual = x.batch_norm(mean, var, weight.to_dtype(dtype), bias.to_dtype(dtype))
+    assert actual.dtype is x.dtype
     scale, shift = (channels(vector.to_dtype(dtype).numpy(), rank) for vector in (weight, bias))
-    close(found, (wide - channels(MEAN, rank)) / np.sqrt(channels(VAR, rank) + 1e-5) * scale + shift, bound)
+    close(actual, (wide - channels(MEAN, rank)) / np.sqrt(channels(VAR, rank) + 1e-5) * scale + shift, bound)
 
-    found = x.batch_norm(mean, var, training=True, momentum=0.3, eps=1e-3)
+    actual = x.batch_norm(mean, var, training=True, momentum=0.3, eps=1e-3)
     expected = (wide - wide.mean(dims, keepdims=True)) / np.sqrt(wide.var(dims, keepdims=True) + 1e-3)
-    close(found, expected, bound)
+    close(actual, expected, bound)
     close(mean, 0.7 * MEAN + 0.3 * wide.mean(dims))
     close(var, 0.7 * VAR + 0.3 * wide.var(dims, ddof=1))
     close(x.batch_norm(training=True, eps=1e-3), expected, bound)
@@ -63,12 +63,12 @@ def test_running_statistics_are_rounded_once(device: Device, dtype: str, running
     mean, var = (Tensor(numbers, running, device) for numbers in old)
     old = [numbers.numpy().astype(np.float64) for numbers in (mean, var)]
     x.batch_norm(mean, var, training=True, momentum=0.3)
-    for found, before, new in zip((mean, var), old, (wide.mean((0, 2)), wide.var((0, 2), ddof=1)), strict=True):
+    for actual, before, new in zip((mean, var), old, (wide.mean((0, 2)), wide.var((0, 2), ddof=1)), strict=True):
         expected = Tensor(0.7 * before + 0.3 * new, running, device)
         if running in ("f16", "bf16"):
-            assert (found.numpy() != expected.numpy()).mean() < 0.05  # ties, as f32 has them
+            assert (actual.numpy() != expected.numpy()).mean() < 0.05  # ties, as f32 has them
         np.testing.assert_allclose(
-            found.numpy().astype(np.float64),
+            actual.numpy().astype(np.float64),
             expected.numpy().astype(np.float64),
             rtol=2**-7 if running == "bf16" else 2**-10 if running == "f16" else 1e-6,
         )
@@ -130,9 +130,9 @@ def test_norms_of_every_memory_format(device: Device, name: str, shape: tuple[in
         if expected is None or of_x is None:
             expected, of_x = result.numpy(), gradient.numpy()
         bound = 2e-2 if dtype == "bf16" else 2e-5
-        for found, wanted in ((result, expected), (gradient, of_x)):
+        for actual, wanted in ((result, expected), (gradient, of_x)):
             np.testing.assert_allclose(
-                found.numpy().astype(np.float64), wanted.astype(np.float64), rtol=bound, atol=bound
+                actual.numpy().astype(np.float64), wanted.astype(np.float64), rtol=bound, atol=bound
             )
 
 
@@ -231,8 +231,8 @@ LOSSES: dict[str, tuple[dict[str, float], Callable[[Any, Any], Any]]] = {
 def test_losses(device: Device, name: str, reduction: str) -> None:
     options, expected = LOSSES[name]
     losses = expected(IMAGES.astype(np.float64), Y.astype(np.float64))
-    found = getattr(Tensor(IMAGES, device=device), name)(Tensor(Y, device=device), reduction, **options)
-    close(found, np.asarray({"mean": losses.mean(), "sum": losses.sum(), "none": losses}[reduction]))
+    actual = getattr(Tensor(IMAGES, device=device), name)(Tensor(Y, device=device), reduction, **options)
+    close(actual, np.asarray({"mean": losses.mean(), "sum": losses.sum(), "none": losses}[reduction]))
 
 
 def test_ends_of_losses(device: Device) -> None:

@@ -116,8 +116,8 @@ def test_transposed_convolutions(
 ) -> None:
     x, kernel = numbers((2, 4, 5, 4), seed=1), numbers((4, 3, 3, 4), seed=2)
     arguments = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
-    found = Tensor(x, device=device).conv_transpose2d(Tensor(kernel, device=device), **arguments, groups=groups)
-    same(found, grouped(spread, x, kernel, groups, *arguments.values()))
+    actual = Tensor(x, device=device).conv_transpose2d(Tensor(kernel, device=device), **arguments, groups=groups)
+    same(actual, grouped(spread, x, kernel, groups, *arguments.values()))
     line = Tensor(x[..., 0], device=device).conv_transpose1d(
         Tensor(kernel[..., 0], device=device), **arguments, groups=groups
     )
@@ -265,11 +265,11 @@ def test_cross_entropy_with_weights_and_smoothing(
             expected = {"none": losses, "sum": losses.sum(), "mean": losses.sum() / total}[reduction]
         given = Tensor(weights, device=device) if is_weighted else None
         indexes, logits = Tensor(targets, dtype, device), Tensor(x, device=device)
-        found = logits.cross_entropy(indexes, 1, reduction, given, smoothing).numpy()
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        actual = logits.cross_entropy(indexes, 1, reduction, given, smoothing).numpy()
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
         if not smoothing:
-            found = logits.log_softmax(dim).nll_loss(indexes, 1, reduction, given).numpy()
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+            actual = logits.log_softmax(dim).nll_loss(indexes, 1, reduction, given).numpy()
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("weight", [None, [1.0, 2.0]])
@@ -298,12 +298,12 @@ def test_cross_entropy_of_halves_is_rounded_once(device: Device, dtype: str, bit
         targets = generator.integers(0, 9, 5)
         losses, _ = losses_of(x.to_dtype("f64").numpy(), targets, -100)
         for reduction, expected in (("mean", losses.mean()), ("sum", losses.sum()), ("none", losses)):
-            found = x.cross_entropy(Tensor(targets, device=device), reduction=reduction)
-            assert found.dtype.value == dtype
+            actual = x.cross_entropy(Tensor(targets, device=device), reduction=reduction)
+            assert actual.dtype.value == dtype
             weighted = x.cross_entropy(Tensor(targets, device=device), -100, reduction, ones)
             assert weighted.dtype.value == dtype
             np.testing.assert_allclose(weighted.to_dtype("f64").numpy(), expected, rtol=0.51 * 2.0 ** (1 - bits))
-            off = (found.to_dtype("f64").numpy() - expected) / 2.0 ** (np.frexp(expected)[1] - bits)
+            off = (actual.to_dtype("f64").numpy() - expected) / 2.0 ** (np.frexp(expected)[1] - bits)
             # Half a unit, and what sums of floats are off.
             assert np.abs(off).max() < 0.51, reduction
 

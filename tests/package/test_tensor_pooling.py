@@ -90,8 +90,8 @@ def test_values(method: str, device: Device) -> None:
         sizes, given, along = draw(method, seed, longest=(40, 12, 7)[int(method[-2]) - 1])
         x = np.random.default_rng(seed).integers(-5, 6, (2, 2, *sizes)).astype(np.float32)
         expected = pooled(x, [windows(*each) for each in zip(sizes, along, strict=True)], "avg" in method)
-        found = getattr(Tensor(x, device=device), method)(**given).numpy()
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6, err_msg=f"{sizes}, {given}")
+        actual = getattr(Tensor(x, device=device), method)(**given).numpy()
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6, err_msg=f"{sizes}, {given}")
 
 
 @pytest.mark.parametrize("method", METHODS)

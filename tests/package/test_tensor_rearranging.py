@@ -109,8 +109,8 @@ def test_meshgrid(device: Device, indexing: Any) -> None:
         expected = np.meshgrid(*lines[:count], indexing=indexing)
         for given in (tl.meshgrid(*tensors, indexing=indexing), tl.meshgrid(tensors, indexing=indexing)):
             assert len(given) == count
-            for found, array in zip(given, expected, strict=True):
-                same(found, array)
+            for actual, array in zip(given, expected, strict=True):
+                same(actual, array)
     assert tl.meshgrid(Tensor(2.0), Tensor([3.0]))[0].shape == (1, 1)
 
 

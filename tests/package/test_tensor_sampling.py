@@ -65,9 +65,9 @@ def test_bernoulli(device: Device) -> None:
 def test_multinomial(device: Device) -> None:
     weights = np.array([[0, 1, 3, 0, 4, 0], [2, 0, 0, 0, 0, 2]], np.float32)
     device.set_seed(5)
-    found = Tensor(weights, device=device).multinomial(2000, replacement=True)
-    assert found.dtype is DType.I64
-    for row, expected in zip(found.numpy(), weights / weights.sum(1, keepdims=True), strict=True):
+    actual = Tensor(weights, device=device).multinomial(2000, replacement=True)
+    assert actual.dtype is DType.I64
+    for row, expected in zip(actual.numpy(), weights / weights.sum(1, keepdims=True), strict=True):
         np.testing.assert_allclose(np.bincount(row, minlength=6) / 2000, expected, atol=0.05)
         assert not (np.bincount(row, minlength=6)[expected == 0]).any()
     line = Tensor(weights[0], device=device)

@@ -189,9 +189,9 @@ def test_every_form_of_an_index_is_that_of_numpy(device: Device, data: st.DataOb
     )
     array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     expected = array[tuple(items)]
-    found = Tensor.from_numpy(array, device)[index]
-    assert found.device == device
-    np.testing.assert_array_equal(found.numpy(), expected, strict=True)
+    actual = Tensor.from_numpy(array, device)[index]
+    assert actual.device == device
+    np.testing.assert_array_equal(actual.numpy(), expected, strict=True)
     w = Var(Tensor.from_numpy(array, device))
     weights = np.arange(expected.size, dtype=np.float32).reshape(expected.shape)
     if expected.size:
@@ -263,7 +263,7 @@ def test_what_a_list_holds_that_is_no_index_is_named(index: Any, found: str) -> 
 def test_operands_that_are_arrays_take_the_device_of_the_tensor(device: Device) -> None:
     x = Tensor.from_numpy(ARRAY, device)
     positive = ARRAY + 1
-    for found, expected in (
+    for actual, expected in (
         (x + ARRAY, ARRAY + ARRAY),
         (x - ARRAY, ARRAY - ARRAY),
         (x * ARRAY[:, :1], ARRAY * ARRAY[:, :1]),
@@ -280,8 +280,8 @@ def test_operands_that_are_arrays_take_the_device_of_the_tensor(device: Device) 
         (x.copy().add_(ARRAY), ARRAY + ARRAY),
         (x.to_dtype("i64") / positive.astype(np.int64), ARRAY / positive),
     ):
-        assert found.device == device
-        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+        assert actual.device == device
+        np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-6)
 
 
 OPERANDS = [
@@ -304,8 +304,8 @@ def test_every_operand_may_be_an_array(device: Device, name: str) -> None:
             expected = getattr(x.copy(), name)(Tensor.from_numpy(array, device))
         except TallowError:
             continue
-        found = getattr(x.copy(), name)(array)
-        assert comparable(found) == comparable(expected)
+        actual = getattr(x.copy(), name)(array)
+        assert comparable(actual) == comparable(expected)
         compared += 1
     assert compared
 

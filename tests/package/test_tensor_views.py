@@ -135,8 +135,8 @@ def test_contiguous_and_copy(device: Device) -> None:
 def test_iteration(device: Device) -> None:
     tensor = Tensor(ARRAY, device=device)
     assert len(tensor) == 2
-    for found, expected in zip(tensor, ARRAY, strict=True):
-        same(found, expected)
+    for actual, expected in zip(tensor, ARRAY, strict=True):
+        same(actual, expected)
     with pytest.raises(InvalidArgument, match="use item"):
         len(tensor[0, 0, 0])
 

@@ -28,8 +28,8 @@ def test_the_page_shows_what_a_run_prints(page: dict[str, Any]) -> None:
     number = re.compile(r"\d+\.\d+")
     assert number.sub("", shown) == number.sub("", page["printed"])
     # Devices round in their own ways.
-    found, expected = ([float(each) for each in number.findall(text)] for text in (page["printed"], shown))
-    assert found == pytest.approx(expected, abs=1e-3, rel=0)
+    actual, expected = ([float(each) for each in number.findall(text)] for text in (page["printed"], shown))
+    assert actual == pytest.approx(expected, abs=1e-3, rel=0)
 
 
 def test_the_model_learns(page: dict[str, Any]) -> None:

@@ -111,8 +111,8 @@ def test_a_call_of_a_batch_is_a_loop(cell: SupportCell, device: tl.Device) -> No
         for i in range(EXAMPLES):
             # Stacks are copied, since some calls write.
             expected.append(one([[part[i].copy() for part in parts] for parts in stacks]))
-        found = tl.vmap(one)(stacks)
-        for whole, *parts in zip(found, *expected, strict=True):
+        actual = tl.vmap(one)(stacks)
+        for whole, *parts in zip(actual, *expected, strict=True):
             values = np.stack([part.numpy() for part in parts])
             assert whole.dtype is parts[0].dtype and whole.shape == values.shape
             np.testing.assert_allclose(whole.numpy(), values, rtol=2e-5, atol=2e-5, err_msg=f"{lay.__name__} {batched}")

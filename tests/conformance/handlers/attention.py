@@ -264,8 +264,8 @@ def check_gradient(
     got = change(bench, given, is_causal=is_causal, scale=scale)
     for of_mask in again:
         repeated = change(bench, given, is_causal=is_causal, scale=scale, of_mask=of_mask)
-        for found, expected in zip(repeated, got, strict=False):
-            assert_same(found, expected, f"{where}, again")
+        for actual, expected in zip(repeated, got, strict=False):
+            assert_same(actual, expected, f"{where}, again")
     query, keys, held, made, gradient, _, mask, lengths = (None if each is None else each.values for each in given)
     counts = None if lengths is None else [int(length) for length in lengths]
     changes = oracle.change(
@@ -294,9 +294,9 @@ def check_gradient(
     slack = oracle.spread(off_weights, off_scores, *magnitudes, scale=abs(scale))
     ulps = ROUNDED if bench.name in HALVES else 0
     terms = max(count, query.shape[1] * query.shape[2])
-    for found, right, off, total in zip(got, expected, slack, sums, strict=False):
+    for actual, right, off, total in zip(got, expected, slack, sums, strict=False):
         allowed = off + sum_bound(bench.name, total, terms) + terms * tiny
-        assert_close(bench.name, found, right, ulps, where, slack=allowed, zero_sign=False)
+        assert_close(bench.name, actual, right, ulps, where, slack=allowed, zero_sign=False)
 
 
 HANDLERS = {

@@ -149,10 +149,10 @@ def result_name(name: str, expected: Array) -> str:
 
 
 def _forgive_large_angles(bench: Bench, angles: Array, got: Array, expected: Array, where: str) -> Array:
-    angle, found = np.abs(decode(bench.name, angles)), decode(bench.name, got)
+    angle, actual = np.abs(decode(bench.name, angles)), decode(bench.name, got)
     large = (angle > LARGEST_ANGLE) & np.isfinite(angle)
-    assert (np.abs(found[large]) <= 1).all(), f"{where}: {bench.op} of a large angle is not in [-1, 1]"
-    return np.where(large, found, expected)
+    assert (np.abs(actual[large]) <= 1).all(), f"{where}: {bench.op} of a large angle is not in [-1, 1]"
+    return np.where(large, actual, expected)
 
 
 def binary_impl(bench: Bench) -> None:
@@ -497,8 +497,8 @@ def where_cond(bench: Bench) -> None:
                 given = condition.layout, gradient.storage, gradient.layout
                 zeros = np.zeros_like(gradient.values)
                 expected = [(gradient.values, zeros), (zeros, gradient.values)]
-                for found, both in zip(condition.storage.where_cond_gradients(*given), expected, strict=True):
-                    got = bench.read(found, bench.name, shape, where)
+                for actual, both in zip(condition.storage.where_cond_gradients(*given), expected, strict=True):
+                    got = bench.read(actual, bench.name, shape, where)
                     assert_same(got, oracle.where(condition.values, *both), where, {"condition": condition.values})
                 continue
             on_true, on_false = (

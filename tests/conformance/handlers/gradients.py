@@ -93,8 +93,8 @@ def _check(
     if op in ("sin_gradient", "cos_gradient"):
         is_open = is_open | (np.abs(decode(bench.name, arrays[1])) > LARGEST_ANGLE)
     with np.errstate(invalid="ignore"):
-        found = decode(bench.name, got)
-    expected = np.where(is_open, found, expected)
+        actual = decode(bench.name, got)
+    expected = np.where(is_open, actual, expected)
     where = bench.where(f"parameters {parameters}", fact)
     inputs = dict(zip("gxy", arrays, strict=False)) | as_operands(bench.name, parameters)
     assert_close(bench.name, got, expected, tolerance(op, bench.name), where, inputs, slack=slack, zero_sign=False)

@@ -68,8 +68,8 @@ def slogdet(bench: Bench) -> None:
     numbers = np.array([[[0, 2], [3, 0]], [[1, 1], [1, 1]]]).astype(NUMPY[bench.name])
     signs, logarithms = bench.place(numbers).storage.slogdet(bench.place(numbers).layout)
     assert bench.read(signs, bench.name, (2,), bench.where("signs")).tolist() == [-1, 0]
-    found = bench.read(logarithms, real_name(bench.name), (2,), bench.where("logarithms"))
-    assert abs(found[0] - np.log(6)) < 1e-6 and found[1] == -np.inf
+    actual = bench.read(logarithms, real_name(bench.name), (2,), bench.where("logarithms"))
+    assert abs(actual[0] - np.log(6)) < 1e-6 and actual[1] == -np.inf
 
 
 def solve(bench: Bench) -> None:

@@ -229,8 +229,8 @@ def rope(bench: Bench) -> None:
                 expected, slack = oracle.rope(
                     bench.name, x.values, cos.values, sin.values, positions.values, is_interleaved=is_interleaved
                 )
-                found = bench.read(got, bench.name, shape, where)
-                assert_close(bench.name, found, expected, ROUNDED, where, slack=slack, zero_sign=False)
+                actual = bench.read(got, bench.name, shape, where)
+                assert_close(bench.name, actual, expected, ROUNDED, where, slack=slack, zero_sign=False)
     for index_name in NO_ROW:
         _check_positions(bench, index_name)
 

@@ -77,16 +77,16 @@ def rounding_slack(
 ) -> Array:
     """How far rounding errors of `size` may move a result: as far as those of operands do."""
     rng = np.random.default_rng(0)
-    found = np.zeros_like(expected)
+    actual = np.zeros_like(expected)
     for _ in range(4):
         # Infinities have no rounding error.
         sizes = [size * np.where(np.isfinite(each), 1 + np.abs(each), 0) for each in operands]
         moved = [each + own * rng.choice([-1, 1], each.shape) for each, own in zip(operands, sizes, strict=True)]
-        found = np.maximum(found, np.abs(function(*moved) - expected))
+        actual = np.maximum(actual, np.abs(function(*moved) - expected))
     # Some signs cancel: no element is safer than the largest one.
     least = size * np.max(np.abs(expected), initial=0, where=np.isfinite(expected))
     count = np.log2(max(2, *expected.shape))
-    slack: Array = np.nan_to_num(_ROUNDINGS * (found * count + least), posinf=0, neginf=0)
+    slack: Array = np.nan_to_num(_ROUNDINGS * (actual * count + least), posinf=0, neginf=0)
     return slack
 
 
@@ -161,8 +161,8 @@ def gradient(bench: Bench) -> None:
             known["gradient"] = _parts([g])
             known |= {f"saved_{place}": [each, g.layout.dense] for place, each in enumerate(saved, 1)}
         others = [part for name in signature for part in known.get(name, ())]
-        found = getattr(first.storage, bench.cell.method)(first.layout, *others, *numbers_of_call)
-        results = found if isinstance(found, tuple) else (found,)
+        actual = getattr(first.storage, bench.cell.method)(first.layout, *others, *numbers_of_call)
+        results = actual if isinstance(actual, tuple) else (actual,)
         got = [bench.read(result, bench.name, shape, where) for result in results]
         if 0 in shape:
             continue

@@ -103,8 +103,8 @@ def searchsorted(bench: Bench) -> None:
             wanted = kind(bench.generator, bench.name, wanted_shape)
             if wanted.size and ordered.size:
                 # Half of the values are there.
-                found = bench.generator.choice(ordered.reshape(-1), wanted_shape)
-                wanted = np.where(bench.generator.random(wanted_shape) < 1 / 2, found, wanted).astype(numbers.dtype)
+                actual = bench.generator.choice(ordered.reshape(-1), wanted_shape)
+                wanted = np.where(bench.generator.random(wanted_shape) < 1 / 2, actual, wanted).astype(numbers.dtype)
             lines, sought = bench.place(ordered, placement), bench.place(wanted, other)
             for right in (False, True):
                 where = bench.where(f"{wanted_shape} in {shape}, {placement}, {other}", kind.__name__, right)
