@@ -31,7 +31,7 @@ FACTS = {
     *("cpu_backend.library", "libraries.miopen", "libraries.onednn", "support_table"),
 }
 # The folders of the runtime above the dispatch.
-ROOMS = (
+SUBPACKAGES = (
     "array_api",
     "distributed",
     "files",
@@ -47,7 +47,7 @@ ROOMS = (
     "tokenizer",
     "transforms",
 )
-FRONT = tuple(f"runtime.{room}" for room in ROOMS)
+FRONT = tuple(f"runtime.{subpackage}" for subpackage in SUBPACKAGES)
 # Functions that import the module that an argument names.
 IMPORTERS = {"import_module", "_import_module", "Imported"}
 
@@ -182,8 +182,8 @@ OWN = {
 }
 
 
-def room(name: str) -> str:
-    """Where a module is in the drawing: in a room of the runtime, or among those that are generated."""
+def subpackage(name: str) -> str:
+    """Where a module is in the drawing: in a subpackage of the runtime, or among those that are generated."""
     if name.partition(".")[0] == "gradients":
         return "gradient"
     if name in OWN or name in FACTS:
@@ -206,12 +206,12 @@ def public() -> set[str]:
 
 
 def arrows(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """The rooms that each room imports, where modules import those of `graph`."""
+    """The subpackages that each subpackage imports, where modules import those of `graph`."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, every in graph.items():
         for needed in every:
-            if "runtime" not in (name, needed) and room(name) != room(needed):
-                found[room(name)].add(room(needed))
+            if "runtime" not in (name, needed) and subpackage(name) != subpackage(needed):
+                found[subpackage(name)].add(subpackage(needed))
     return dict(found)
 
 
@@ -225,8 +225,8 @@ def drawing(graph: Mapping[str, set[str]]) -> str:
     def reached(start: str) -> set[str]:
         return set().union(*({there} | reached(there) for there in every.get(start, ())))
 
-    rooms = sorted({*every, *(there for needed in every.values() for there in needed)})
-    lines = ["flowchart TD", *(f'    {_id(name)}["{name}"]' for name in rooms)]
+    subpackages = sorted({*every, *(there for needed in every.values() for there in needed)})
+    lines = ["flowchart TD", *(f'    {_id(name)}["{name}"]' for name in subpackages)]
     for here in sorted(every):
         further = set().union(*map(reached, every[here]))
         lines += [f"    {_id(here)} --> {_id(there)}" for there in sorted(every[here] - further)]
@@ -235,7 +235,7 @@ def drawing(graph: Mapping[str, set[str]]) -> str:
 
 def _id(name: str) -> str:
     # Some words are Mermaid's own.
-    return f"room_{name.replace(' ', '_')}"
+    return f"subpackage_{name.replace(' ', '_')}"
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def test_what_is_below_the_dispatch_imports_facts_alone() -> None:
     assert not sorted((name, needed) for name in below for needed in found[name] - below - FACTS - {"runtime"})
 
 
-def test_no_room_imports_itself_by_way_of_others() -> None:
+def test_no_subpackage_imports_itself_through_others() -> None:
     """So the drawing has a top and a bottom."""
     found = arrows(imports())
     assert {"dispatch", "tensor", "backends"} <= found.keys()
