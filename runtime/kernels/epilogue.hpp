@@ -1,4 +1,4 @@
-// What becomes of the sums of products on the host before they are rounded.
+// Epilogues of matrix products and convolutions on the host, before the sums are rounded.
 #pragma once
 
 #include "tile_product.hpp"

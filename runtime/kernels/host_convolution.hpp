@@ -16,8 +16,8 @@ TALLOW_INLINE int64_t count_steps(int64_t begin, int64_t end, int64_t step) {
     return distance <= 0 ? 0 : step == 1 ? distance : step == 2 ? (distance + 1) / 2 : (distance + step - 1) / step;
 }
 
-// Elements of a plane of the source: `line_length` of rows of `line_width`, each `step_h` and `step_w` elements of the
-// source apart, from (y, x) of the source on. What is outside of it is 0.
+// Elements of a plane of the source: `line_length` of rows of `line_width`, with the strides `step_h` and `step_w` in
+// the source, from (y, x) of the source on. What is outside of it is 0.
 template <typename T, typename Arguments>
 TALLOW_INLINE void take_line(const Arguments& arguments, const T* plane, int64_t y, int64_t x,
                              compute_type<T>* target) {
@@ -75,8 +75,8 @@ inline void multiply_tile_of_pairs(Tile<float>& tile, const bf16* weights, uint6
     for (uint32_t column = 0; column < columns; column += strip) {
         for (uint32_t pair = 0; pair < pairs; ++pair)
             for (uint32_t half = 0; half < strip / pair_side; ++half) {
-                const uint32_t place = column + half * pair_side;
-                const Pairs both = load(2 * pair, place) >> 16 | (load(2 * pair + 1, place) & 0xffff0000u);
+                const uint32_t first = column + half * pair_side;
+                const Pairs both = load(2 * pair, first) >> 16 | (load(2 * pair + 1, first) & 0xffff0000u);
                 __builtin_memcpy(rhs + half * line_stride + pair * pair_side, &both, sizeof both);
             }
         multiply_pairs<line_stride>(rows, strip, terms, lhs, rhs, tile.sums + column, stride);
@@ -84,8 +84,8 @@ inline void multiply_tile_of_pairs(Tile<float>& tile, const bf16* weights, uint6
 }
 #endif
 
-// Adds to the sums of a tile the products of so many weights of each row, which begin `step` apart, and what lies under
-// them.
+// Adds to the sums of a tile the products of `terms` weights of each row, whose stride is `step`, and the elements
+// under them.
 template <typename T>
 TALLOW_INLINE void multiply_lines(Tile<compute_type<T>>& tile, const T* weights, uint64_t step, uint32_t rows,
                                   uint32_t columns, uint32_t terms, uint32_t stride) {
@@ -99,8 +99,8 @@ TALLOW_INLINE void multiply_lines(Tile<compute_type<T>>& tile, const T* weights,
     multiply_tile(tile, rows, columns, terms, tile.sums, stride);
 }
 
-// The host says which lines of a plane the weights of a channel multiply, and at which place in them each begins. Lines
-// are as long as a tile of the result, with room for the weights beside one another, so no element is taken twice.
+// The host says which lines of a plane the weights of a channel multiply, and at which offset in them each begins.
+// Lines are as long as a tile of the result and the weights next to each other, so no element is taken twice.
 template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& arguments) {
     using Value = compute_type<T>;
     const auto weight_offsets = pointer_to<const int64_t>(arguments.weight_offsets);
@@ -140,8 +140,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Argu
                                      group * arguments.result_channels * all_weights + channel * arguments.weights;
             // A channel may have more weights than fit in a block.
             for (uint64_t first = 0; first < together * arguments.weights; first += tile_terms) {
-                const uint64_t rest = together * arguments.weights - first;
-                const auto terms = static_cast<uint32_t>(rest < tile_terms ? rest : tile_terms);
+                const uint64_t remaining = together * arguments.weights - first;
+                const auto terms = static_cast<uint32_t>(remaining < tile_terms ? remaining : tile_terms);
                 uint64_t lines = first / arguments.weights * arguments.lines * arguments.line_length;
                 for (uint64_t i = 0, weight = first % arguments.weights; i < terms; ++i) {
                     tile.offsets[i] = static_cast<uint32_t>(lines + static_cast<uint64_t>(weight_offsets[weight]));
@@ -183,26 +183,26 @@ constexpr uint32_t weights_together = 12;
 
 // Adds to a vector of sums for each weight the products of a line of the gradient and what lies under the weight.
 template <uint32_t Weights, typename T>
-TALLOW_JOINING void multiply_weights(const T* gradient, const T* lines, const int64_t* places, uint32_t columns,
+TALLOW_JOINING void multiply_weights(const T* gradient, const T* lines, const int64_t* offsets, uint32_t columns,
                                      T* sums) {
     TALLOW_JOIN
     using Vector = typename Tile<T>::Vector;
-    Vector held[Weights] = {};
+    Vector totals[Weights] = {};
     for (uint64_t i = 0; i < columns; i += Tile<T>::lanes) {
         const Vector g = *reinterpret_cast<const Vector*>(gradient + i);
         for (uint32_t w = 0; w < Weights; ++w)
-            held[w] += g * *reinterpret_cast<const Vector*>(lines + places[w] + i);
+            totals[w] += g * *reinterpret_cast<const Vector*>(lines + offsets[w] + i);
     }
     for (uint32_t w = 0; w < Weights; ++w)
-        *reinterpret_cast<Vector*>(sums + w * Tile<T>::lanes) += held[w];
+        *reinterpret_cast<Vector*>(sums + w * Tile<T>::lanes) += totals[w];
 }
 
-template <uint32_t Weights, typename T, typename... Rest>
-TALLOW_INLINE void multiply_some_weights(uint32_t weights, const T* gradient, Rest... rest) {
+template <uint32_t Weights, typename T, typename... Operands>
+TALLOW_INLINE void multiply_some_weights(uint32_t weights, const T* gradient, Operands... operands) {
     if (weights >= Weights)
-        multiply_weights<Weights>(gradient, rest...);
+        multiply_weights<Weights>(gradient, operands...);
     else if constexpr (Weights > 1)
-        multiply_some_weights<Weights - 1>(weights, gradient, rest...);
+        multiply_some_weights<Weights - 1>(weights, gradient, operands...);
 }
 
 // The gradient of the kernel of a convolution: reads the gradient of its result where that is, and writes the kernel. A

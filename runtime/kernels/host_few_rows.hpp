@@ -32,30 +32,30 @@ template <typename T> constexpr bool is_near_float = is_same<T, bf16>;
 // Bytes of the matrix that a part reads, roughly.
 constexpr uint64_t product_bytes = 1 << 17;
 
-// Gives `count` numbers of a row of the matrix from `first` on: those themselves, or floats in `held`.
+// Gives `count` numbers of a row of the matrix from `first` on: those themselves, or floats in `buffer`.
 template <typename T> struct Elements {
-    static constexpr bool is_held = is_small_float<T> && !is_near_float<T>;
+    static constexpr bool is_converted = is_small_float<T> && !is_near_float<T>;
 
-    static auto load(const void* row, uint64_t first, uint64_t count, widened<T>* held) {
+    static auto load(const void* row, uint64_t first, uint64_t count, widened<T>* buffer) {
         const T* const source = static_cast<const T*>(row) + first;
-        if constexpr (is_held) {
-            convert_span(count, held, source);
-            return static_cast<const float*>(held);
+        if constexpr (is_converted) {
+            convert_span(count, buffer, source);
+            return static_cast<const float*>(buffer);
         } else {
             return source;
         }
     }
 };
 
-// The same of floats that files have, each a block.
+// Those of floats that files have, each a block.
 template <typename Block> struct Blocks {
-    static constexpr bool is_held = !is_same<Block, BlockF32>;
+    static constexpr bool is_converted = !is_same<Block, BlockF32>;
 
-    static const float* load(const void* row, uint64_t first, uint64_t count, [[maybe_unused]] float* held) {
+    static const float* load(const void* row, uint64_t first, uint64_t count, [[maybe_unused]] float* buffer) {
         const auto* const source = &static_cast<const Block*>(row)->value + first;
-        if constexpr (is_held) {
-            convert_span(count, held, source);
-            return held;
+        if constexpr (is_converted) {
+            convert_span(count, buffer, source);
+            return buffer;
         } else {
             return source;
         }
@@ -67,19 +67,19 @@ template <typename Register, typename Source> TALLOW_INLINE void load_vector(Reg
     if constexpr (is_same<Source, bf16>) {
         // Their bits are the higher half of a float's.
         using Words = Vector<uint32_t, sizeof(Register)>;
-        Vector<uint16_t, sizeof(Register) / 2> halves;
-        __builtin_memcpy(&halves, numbers, sizeof halves);
-        const Words words = __builtin_convertvector(halves, Words) << 16;
+        Vector<uint16_t, sizeof(Register) / 2> bits;
+        __builtin_memcpy(&bits, numbers, sizeof bits);
+        const Words words = __builtin_convertvector(bits, Words) << 16;
         __builtin_memcpy(&result, &words, sizeof result);
     } else {
         __builtin_memcpy(&result, numbers, sizeof result);
     }
 }
 
-// Adds the products of a part of rows of x, whose stride is `step`, with the same parts of rows of the matrix, lane by
-// lane. The order of a sum is that of its numbers alone: lanes are those of a line, of which registers may have a part.
-// What is `ahead` bytes from the rows of the matrix is needed next: Intel's processors do not find several rows by
-// themselves. The first part of a row begins the sums.
+// Adds the products of a part of the activation rows, whose stride is `step`, with the same parts of rows of the
+// matrix, lane by lane. The order of a sum is that of its numbers alone: lanes are those of a line, of which registers
+// may have a part. What is `ahead` bytes from the rows of the matrix is needed next: Intel's processors do not find
+// several rows by themselves. The first part of a row begins the sums.
 template <uint32_t Rows, uint32_t Group, typename T, typename Source>
 TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, const Source* const* matrix, uint64_t ahead,
                                  bool is_first, Vector<T> (*result)[Group]) {
@@ -88,7 +88,7 @@ TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, cons
     constexpr uint64_t lanes = vector_length<T>;
     constexpr uint32_t registers = line_bytes / register_bytes;
     constexpr uint32_t together = Rows * Group * registers <= sum_registers ? registers : 1;
-    const uint64_t whole = count / lanes * lanes;
+    const uint64_t aligned_count = count / lanes * lanes;
     for (uint32_t first = 0; first < registers; first += together) {
         Register sums[Rows][Group][together];
         if (is_first)
@@ -98,7 +98,7 @@ TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, cons
                 for (uint32_t k = 0; k < Group; ++k)
                     __builtin_memcpy(sums[row][k], reinterpret_cast<const Register*>(&result[row][k]) + first,
                                      sizeof sums[row][k]);
-        for (uint64_t i = first * (lanes / registers); i < whole; i += lanes) {
+        for (uint64_t i = first * (lanes / registers); i < aligned_count; i += lanes) {
 #pragma GCC unroll 4
             for (uint32_t part = 0; part < together; ++part) {
                 Register left[Rows];
@@ -123,14 +123,14 @@ TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, cons
                                  sizeof sums[row][k]);
         ahead = 0;
     }
-    for (uint64_t at = 0; whole + at < count; ++at)
+    for (uint64_t at = 0; aligned_count + at < count; ++at)
         for (uint32_t row = 0; row < Rows; ++row)
             for (uint32_t k = 0; k < Group; ++k)
-                result[row][k][at] =
-                    fma(x[row * step + whole + at], convert<T>(matrix[k][whole + at]), result[row][k][at]);
+                result[row][k][at] = fma(x[row * step + aligned_count + at], convert<T>(matrix[k][aligned_count + at]),
+                                         result[row][k][at]);
 }
 
-// The same of any number of rows of x, in parts of nearly as many as `Rows`.
+// Those of any number of activation rows, in parts of nearly as many as `Rows`.
 template <uint32_t Rows, uint32_t Group, typename T, typename Source>
 TALLOW_INLINE void add_rows_of_products(uint64_t rows, uint64_t count, const T* x, uint64_t step,
                                         const Source* const* matrix, uint64_t ahead, bool is_first,
@@ -167,8 +167,8 @@ TALLOW_INLINE void sum_lanes(const Vector<T> (&vectors)[Group], T (&sums)[Group]
         constexpr uint32_t lanes = vector_length<T>;
         const Vector<T> all = add_groups<lanes / 4>(add_exchanged<lanes / 4>(
             add_exchanged<lanes / 2>(vectors[0], vectors[1]), add_exchanged<lanes / 2>(vectors[2], vectors[3])));
-        const Vector<T, sizeof sums> joined = __builtin_shufflevector(all, all, 0, lanes / 2, lanes / 4, lanes / 4 * 3);
-        __builtin_memcpy(&sums, &joined, sizeof sums);
+        const Vector<T, sizeof sums> packed = __builtin_shufflevector(all, all, 0, lanes / 2, lanes / 4, lanes / 4 * 3);
+        __builtin_memcpy(&sums, &packed, sizeof sums);
         return;
     }
 #endif
@@ -183,21 +183,21 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
     const uint64_t length = arguments.length;
     const uint64_t outputs = arguments.outputs;
     const bool is_read_again = arguments.rows * Group * (line_bytes / register_bytes) > sum_registers;
-    const uint64_t together = Matrix::is_held ? span_part : is_read_again ? chunk_length : length;
+    const uint64_t together = Matrix::is_converted ? span_part : is_read_again ? chunk_length : length;
     constexpr uint32_t x_rows = Group == matrix_group ? joined_x_rows : 2;
     const T* const biases = pointer_to<const T>(arguments.bias);
     Vector<Compute> sums[max_rows][Group];
     for (uint64_t first = 0; first < length; first += together) {
         const uint64_t count = length - first < together ? length - first : together;
-        Compute held[Group][Matrix::is_held ? span_part : 1];
-        decltype(Matrix::load(nullptr, first, count, held[0])) rows[Group];
+        Compute buffer[Group][Matrix::is_converted ? span_part : 1];
+        decltype(Matrix::load(nullptr, first, count, buffer[0])) rows[Group];
         for (uint32_t k = 0; k < Group; ++k) {
             // Behind the last row it is multiplied again.
             const uint64_t row = output + k < end ? output + k : end - 1;
-            const uint64_t place = arguments.matrix + row * static_cast<uint64_t>(arguments.step);
-            rows[k] = Matrix::load(pointer_to<const void>(place), first, count, held[k]);
+            const uint64_t address = arguments.matrix + row * static_cast<uint64_t>(arguments.step);
+            rows[k] = Matrix::load(pointer_to<const void>(address), first, count, buffer[k]);
         }
-        const uint64_t ahead = Matrix::is_held ? 0 : Group * static_cast<uint64_t>(arguments.step);
+        const uint64_t ahead = Matrix::is_converted ? 0 : Group * static_cast<uint64_t>(arguments.step);
         add_rows_of_products<x_rows, Group>(arguments.rows, count, x + first, length, rows, ahead, first == 0, sums);
     }
     for (uint64_t i = 0; i < arguments.rows; ++i) {
@@ -244,13 +244,13 @@ TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x
     });
 }
 
-// The rows of x as numbers that are computed with.
+// The activation rows as numbers that are computed with.
 template <typename T, typename Arguments> TALLOW_INLINE const widened<T>* computed_rows(const Arguments& arguments) {
     const T* const x = pointer_to<const T>(arguments.x);
     if constexpr (is_small_float<T>) {
-        float* const held = pointer_to<float>(arguments.x_floats);
-        convert_span(arguments.rows * arguments.length, held, x);
-        return held;
+        float* const buffer = pointer_to<float>(arguments.x_floats);
+        convert_span(arguments.rows * arguments.length, buffer, x);
+        return buffer;
     } else {
         return x;
     }
@@ -262,7 +262,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void product_of_rows(con
 
 // Columns of the matrix in a part, and rows whose products are added up before they are added to the other sums.
 constexpr uint32_t part_columns = 256;
-constexpr uint32_t joined_rows = 16;
+constexpr uint32_t combined_rows = 16;
 
 // Adds the products of numbers with rows, whose stride is `step`, to sums.
 template <typename Compute, typename T>
@@ -271,21 +271,21 @@ TALLOW_INLINE void add_scaled_rows(uint64_t columns, const Compute* numbers, uin
     constexpr uint32_t lanes = 256 / sizeof(Compute);
     uint64_t column = 0;
     for (; column + lanes <= columns; column += lanes) {
-        Compute joined[lanes] = {};
+        Compute total[lanes] = {};
         for (uint64_t row = 0; row < rows; ++row) {
             const T* const source = matrix + static_cast<int64_t>(row) * step + column;
             for (uint32_t lane = 0; lane < lanes; ++lane)
-                joined[lane] = fma(convert<Compute>(source[lane]), numbers[row], joined[lane]);
+                total[lane] = fma(convert<Compute>(source[lane]), numbers[row], total[lane]);
         }
         for (uint32_t lane = 0; lane < lanes; ++lane)
-            sums[column + lane] += joined[lane];
+            sums[column + lane] += total[lane];
     }
     for (; column < columns; ++column) {
-        Compute joined = 0;
+        Compute total = 0;
         for (uint64_t row = 0; row < rows; ++row)
-            joined = fma(convert<Compute>(matrix[static_cast<int64_t>(row) * step + static_cast<int64_t>(column)]),
-                         numbers[row], joined);
-        sums[column] += joined;
+            total = fma(convert<Compute>(matrix[static_cast<int64_t>(row) * step + static_cast<int64_t>(column)]),
+                        numbers[row], total);
+        sums[column] += total;
     }
 }
 
@@ -301,24 +301,24 @@ __attribute__((noinline)) void multiply_columns(const Arguments& arguments, cons
     const bool is_direct = !is_small_float<T> || (is_near_float<T> && arguments.rows <= 2);
     Compute sums[max_rows][part_columns];
     __builtin_memset(sums, 0, arguments.rows * sizeof(sums[0]));
-    Compute held[joined_rows][part_columns];
-    for (uint64_t k = 0; k < arguments.length; k += joined_rows) {
-        const uint64_t rows = arguments.length - k < joined_rows ? arguments.length - k : joined_rows;
+    Compute buffer[combined_rows][part_columns];
+    for (uint64_t k = 0; k < arguments.length; k += combined_rows) {
+        const uint64_t rows = arguments.length - k < combined_rows ? arguments.length - k : combined_rows;
         const T* const source = matrix + static_cast<int64_t>(k) * step;
         for (uint64_t row = 0; row < rows; ++row) {
             const T* const here = source + static_cast<int64_t>(row) * step;
             // Rows are far from each other: no hardware prefetcher would fetch the next ones in time.
-            if (k + row + joined_rows < arguments.length)
+            if (k + row + combined_rows < arguments.length)
                 for (uint64_t column = 0; column < columns; column += line_bytes / sizeof(T))
-                    __builtin_prefetch(here + joined_rows * step + static_cast<int64_t>(column));
+                    __builtin_prefetch(here + combined_rows * step + static_cast<int64_t>(column));
             if constexpr (is_small_float<T>)
                 if (!is_direct)
-                    convert_span(columns, held[row], here);
+                    convert_span(columns, buffer[row], here);
         }
         for (uint64_t i = 0; i < arguments.rows; ++i) {
             const Compute* const numbers = x + i * arguments.length + k;
             if (!is_direct)
-                add_scaled_rows<Compute>(columns, numbers, rows, &held[0][0], part_columns, sums[i]);
+                add_scaled_rows<Compute>(columns, numbers, rows, &buffer[0][0], part_columns, sums[i]);
             else if constexpr (!is_small_float<T> || is_near_float<T>)
                 add_scaled_rows<Compute>(columns, numbers, rows, source, step, sums[i]);
         }

@@ -1,4 +1,4 @@
-// One step of recurrent layers on the host and its gradient, apart from the products with weights; and all steps of a
+// One step of recurrent layers on the host and its gradient, without the products with weights; and all steps of a
 // sequence, with their products.
 #pragma once
 
@@ -19,9 +19,9 @@ struct BriefCellFunctions {
         // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
         constexpr float shift = 12582912.0f + Added;
         const float shifted = fma(x, 1.44269504f, shift);
-        const float rest = fma(shifted - shift, -0.693147181f, x);
-        const float powers = polynomial(rest, 0.50005116, 0.16753514, 0.04127775);
-        return {fma(rest * rest, powers, rest), bit_cast<uint32_t>(shifted)};
+        const float remainder = fma(shifted - shift, -0.693147181f, x);
+        const float powers = polynomial(remainder, 0.50005116, 0.16753514, 0.04127775);
+        return {fma(remainder * remainder, powers, remainder), bit_cast<uint32_t>(shifted)};
     }
     // 1 / (1 + x) for 0 <= x <= 1, which is exact at 0: the best polynomial, off by 2**-9, and a step of Newton's.
     static TALLOW_INLINE float reciprocal_above_one(float x) {
@@ -49,7 +49,7 @@ template <> struct FunctionsOf<bf16> {
 };
 #endif
 
-// Numbers as a loop of vectors reads and writes them: those that it cannot convert are converted before and behind it.
+// Numbers as a loop of vectors reads and writes them: those that it cannot convert are converted before and after it.
 template <typename T, bool Near = is_same<T, bf16>> struct Nearby {
     using type = widened<T>;
 
@@ -255,17 +255,17 @@ TALLOW_INLINE void run_steps(const Arguments& arguments, const Products& product
 
 // The rows of a part whose steps one thread runs, so that it waits for no others: as many as those of other parts, and
 // not one alone, for which reading the weight takes as long. 0 if threads had better share each step: since their
-// caches have no room for the whole weight or, with few rows, since reading it takes longer than waiting for each
+// caches do not hold the complete weight or, with few rows, since reading it takes longer than waiting for each
 // other.
 template <typename Arguments> TALLOW_INLINE uint64_t rows_of_thread(const Arguments& arguments, uint64_t weight_bytes) {
     constexpr uint64_t cache_bytes = 5 << 18, wait_bytes = 3 << 18;
-    constexpr uint64_t few_rows = 8, most_rows = 64;
+    constexpr uint64_t few_rows = 8, max_block_rows = 64;
     const uint64_t threads = arguments.threads < 1 ? 1 : arguments.threads, all = arguments.rows;
     const bool are_few = all <= threads && all <= few_rows;
     if (threads > 1 && weight_bytes > (are_few ? wait_bytes : cache_bytes))
         return 0;
     const uint64_t rows = all < 2 * threads ? 2 : (all + threads - 1) / threads;
-    const uint64_t blocks = (rows + most_rows - 1) / most_rows;
+    const uint64_t blocks = (rows + max_block_rows - 1) / max_block_rows;
     return (rows + blocks - 1) / blocks;
 }
 

@@ -6,7 +6,7 @@
 #if defined(TALLOW_PAIRS)
 namespace tallow {
 
-// The pairs of so many terms of 16 rows or columns, in whole tiles.
+// The number of pairs of `terms` terms of 16 rows or columns, padded to full tiles.
 TALLOW_INLINE uint64_t pairs_of_lines(uint64_t terms) {
     return (terms + 2 * pair_side - 1) / (2 * pair_side) * tile_pairs;
 }
@@ -47,9 +47,9 @@ TALLOW_INLINE void multiply_packed(const RowTiles& lhs, const uint32_t* rhs, uin
     const UsesTiles tiles(lhs.tile_rows);
     const uint64_t step = pairs_of_lines(lhs.terms);
     // A block has four tiles: many rows read a column once.
-    constexpr uint32_t most_tiles = 4;
-    const uint32_t tall = lhs.count > 2 ? most_tiles : lhs.count, wide = most_tiles / tall;
-    alignas(64) float sums[most_tiles * tile_pairs];
+    constexpr uint32_t max_tiles = 4;
+    const uint32_t tall = lhs.count > 2 ? max_tiles : lhs.count, wide = max_tiles / tall;
+    alignas(64) float sums[max_tiles * tile_pairs];
     for (uint64_t column = begin; column < end; column += wide) {
         const auto columns = static_cast<uint32_t>(end - column < wide ? end - column : wide);
         for (uint32_t tile = 0; tile < lhs.count; tile += tall) {
@@ -58,26 +58,26 @@ TALLOW_INLINE void multiply_packed(const RowTiles& lhs, const uint32_t* rhs, uin
             const TileBlock block{
                 lhs.pairs + tile * lhs.step(),           rhs + column * step, lhs.step(), step,
                 static_cast<uint32_t>(step / pair_side), lhs.tile_rows,       sums,       wide * pair_side};
-            switch (rows * most_tiles + columns) {
-            case most_tiles + 1:
+            switch (rows * max_tiles + columns) {
+            case max_tiles + 1:
                 multiply_packed_tiles<1, 1>(block);
                 break;
-            case most_tiles + 2:
+            case max_tiles + 2:
                 multiply_packed_tiles<1, 2>(block);
                 break;
-            case most_tiles + 3:
+            case max_tiles + 3:
                 multiply_packed_tiles<1, 3>(block);
                 break;
-            case most_tiles + 4:
+            case max_tiles + 4:
                 multiply_packed_tiles<1, 4>(block);
                 break;
-            case 2 * most_tiles + 1:
+            case 2 * max_tiles + 1:
                 multiply_packed_tiles<2, 1>(block);
                 break;
-            case 2 * most_tiles + 2:
+            case 2 * max_tiles + 2:
                 multiply_packed_tiles<2, 2>(block);
                 break;
-            case 3 * most_tiles + 1:
+            case 3 * max_tiles + 1:
                 multiply_packed_tiles<3, 1>(block);
                 break;
             default:

@@ -64,9 +64,9 @@ template <uint32_t Value> struct Number {
     static constexpr uint32_t value = Value;
 };
 
-// Both sides of a block of tiles, and its sums. A row of tiles on the left begins `lhs_step` pairs behind the one
-// before, a column of them on the right `rhs_step`; its tiles, which have `tile_rows` rows on the left, follow one
-// another. Rows of sums are `stride` apart.
+// Both sides of a block of tiles, and its sums. `lhs_step` is the stride in pairs of rows of tiles on the left,
+// `rhs_step` that of columns of them on the right; their tiles, which have `tile_rows` rows on the left, follow one
+// another. `stride` is that of rows of sums.
 struct TileBlock {
     const uint32_t* lhs;
     const uint32_t* rhs;
@@ -90,11 +90,12 @@ struct TileBlock {
     template <uint32_t Rows, uint32_t... Number> TALLOW_INLINE void store_sums(Numbers<Number...>) const {
         (store_tile<Number>(tile_of_sums<Rows, Number>(), stride), ...);
     }
-    template <uint32_t Rows, uint32_t... Column> TALLOW_INLINE void multiply(uint64_t place, Numbers<Column...>) const {
-        const uint32_t* const left = lhs + place / pair_side * tile_rows;
+    template <uint32_t Rows, uint32_t... Column>
+    TALLOW_INLINE void multiply(uint64_t offset, Numbers<Column...>) const {
+        const uint32_t* const left = lhs + offset / pair_side * tile_rows;
         if constexpr (Rows <= 2)
             load_rows<0>(left, typename CountUp<Rows>::type());
-        (multiply_column<Rows, Column>(left, rhs + Column * rhs_step + place, typename CountUp<Rows>::type()), ...);
+        (multiply_column<Rows, Column>(left, rhs + Column * rhs_step + offset, typename CountUp<Rows>::type()), ...);
     }
     // Two registers have rows of the left side: of more rows, of a single column, each replaces the last but one.
     template <uint32_t First, uint32_t... Row>
@@ -115,7 +116,7 @@ struct TileBlock {
     }
 };
 
-// Writes sums of products of bf16, or adds them to those that are there: at most four tiles.
+// Writes dot products of bf16, or adds them to those that are there: at most four tiles.
 template <uint32_t Rows, uint32_t Columns, bool Adds>
 TALLOW_INLINE void multiply_tiles_of_pairs(const TileBlock& block) {
     using Sums = typename CountUp<Rows * Columns>::type;
@@ -124,8 +125,8 @@ TALLOW_INLINE void multiply_tiles_of_pairs(const TileBlock& block) {
     else
         block.clear_sums(Sums());
     const uint64_t end = uint64_t{block.pairs} * pair_side;
-    for (uint64_t place = 0; place < end; place += tile_pairs)
-        block.multiply<Rows>(place, typename CountUp<Columns>::type());
+    for (uint64_t offset = 0; offset < end; offset += tile_pairs)
+        block.multiply<Rows>(offset, typename CountUp<Columns>::type());
     block.store_sums<Rows>(Sums());
 }
 
@@ -151,7 +152,7 @@ TALLOW_INLINE void multiply_pairs(uint32_t rows, uint32_t columns, uint32_t term
         }
 }
 
-// Between its begin and its end a thread may multiply tiles, which have so many rows on the left.
+// Between its begin and its end a thread may multiply tiles, which have `left_rows` rows on the left.
 struct UsesTiles {
     TALLOW_INLINE explicit UsesTiles(uint32_t left_rows = pair_side) {
         const TileShapes shapes(static_cast<uint8_t>(left_rows));

@@ -83,7 +83,7 @@ template <typename T, uint32_t Gates, bool OfGradients> struct PanelProducts {
     using Compute = widened<T>;
     using Columns = StepColumns<Gates, vector_bytes / sizeof(Compute), OfGradients>;
     static constexpr uint32_t lanes = Columns::lanes;
-    static constexpr uint64_t most_rows = panel_sums / Gates;
+    static constexpr uint64_t max_panel_rows = panel_sums / Gates;
 
     Columns columns;
     Compute* panels;
@@ -123,13 +123,13 @@ template <typename T, uint32_t Gates, bool OfGradients> struct PanelProducts {
     }
     // The products with the panels from `begin` to `end`.
     TALLOW_INLINE void multiply(const Compute* x, uint64_t rows, uint64_t begin, uint64_t end, T* result) const {
-        const uint64_t terms = columns.terms(), blocks = (rows + most_rows - 1) / most_rows;
+        const uint64_t terms = columns.terms(), blocks = (rows + max_panel_rows - 1) / max_panel_rows;
         for (uint64_t panel = begin; panel < end; ++panel)
             for (uint64_t block = 0; block < blocks; ++block) {
                 const uint64_t first = rows * block / blocks, count = rows * (block + 1) / blocks - first;
-                Compute sums[most_rows][Gates][lanes];
-                multiply_panel_rows<most_rows, Gates>(count, x + first * terms, terms,
-                                                      panels + panel * terms * Gates * lanes, terms, &sums[0][0][0]);
+                Compute sums[max_panel_rows][Gates][lanes];
+                multiply_panel_rows<max_panel_rows, Gates>(
+                    count, x + first * terms, terms, panels + panel * terms * Gates * lanes, terms, &sums[0][0][0]);
                 for (uint64_t i = 0; i < count; ++i)
                     for (uint32_t j = 0; j < Gates; ++j)
                         narrow_span(columns.size(panel, j),

@@ -1,4 +1,4 @@
-"""What becomes of the sums of products before they are rounded."""
+"""Epilogues of matrix products and convolutions, before the sums are rounded."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _fields(
 
 
 def _packed(build: ProgramBuilder, dtype: DType, rows: int, columns: int, terms: int, has_tiles: bool) -> Address:
-    """Memory for a weight of so many columns, and for rows, as panel_product.hpp has them."""
+    """Memory for a weight of `columns` columns, and for rows, as panel_product.hpp has them."""
     if has_tiles:
         return build.empty(dtype, (columns + rows + -(-rows // _LANES)) * _rounded(terms, 2 * _LANES)).address
     return build.empty(dtype.compute, (columns + (0 if dtype.compute is dtype else rows)) * terms).address
