@@ -63,7 +63,10 @@ def _emitted(spec: Spec, method: Method) -> tuple[str, str]:
 
 
 def _array(result: Result) -> ast.Subscript:
-    node = result.node.body if isinstance(result.node, ast.IfExp) else result.node
+    node = result.node
+    if isinstance(node, ast.IfExp):
+        # An optional operand is known in the first array alone.
+        node = node.orelse if isinstance(node.orelse, ast.Subscript) else node.body
     return typing.cast("ast.Subscript", node)
 
 

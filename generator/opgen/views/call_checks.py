@@ -93,7 +93,8 @@ def refusals(method: Method) -> Iterable[str]:
             yield _converted(label, name, conversion)
     if layouts:
         # The key has the number of each: it is an error where one of them is no layout.
-        yield "if type(key) is not tuple:\n" + "\n".join(f"    {text}" for text in layouts)
+        yield "if type(key) is not tuple:"
+        yield from (f"    {text}" for text in layouts)
     for operand in method.operands:
         if operand.layout is not None and method.is_optional(operand.name):
             names = ", ".join(map(quoted, (operand.name, operand.layout)))
