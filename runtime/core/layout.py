@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 from operator import mul
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, InvalidDim, InvalidLayout, ShapeMismatch
@@ -59,21 +59,14 @@ class Layout:
         self.shape = shape
         self.strides = strides
         self.start_offset = integer("layout", "start_offset", start_offset)
+        # A class with `__getattr__`, which could do this later, has all its attributes read more slowly.
+        self.number = _number(shape, strides, self.start_offset)
         self._end = None
         self._is_contiguous = None
         self._dense = None
         self._ordered = None
         self._preserved = None
         self._repeated = None
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> int:
-            # The slot is empty until the number is needed: most layouts that ops make are part of no key.
-            if name != "number":
-                raise AttributeError(f"'Layout' object has no attribute {name!r}")
-            number = self.number = _number(self.shape, self.strides, self.start_offset)
-            return number
 
     @staticmethod
     def _trusted(shape: Shape, strides: tuple[int, ...], start_offset: int) -> Layout:
@@ -82,6 +75,7 @@ class Layout:
         layout.shape = shape  # type: ignore[misc]
         layout.strides = strides  # type: ignore[misc]
         layout.start_offset = start_offset  # type: ignore[misc]
+        layout.number = _number(shape, strides, start_offset)
         layout._end = None
         layout._is_contiguous = None
         layout._dense = None

@@ -156,10 +156,17 @@ template <typename T> TALLOW_INLINE void copy_short(uint64_t nbytes, T* target, 
         *target = *source;
 }
 template <typename T> TALLOW_INLINE void copy_span(uint64_t count, T* target, const T* source) {
-    if (count * sizeof(T) <= 64)
+    constexpr uint64_t lanes = 64 / sizeof(T), few = 8 * lanes;
+    if (count <= lanes) {
         copy_short(count * sizeof(T), target, source);
-    else
+    } else if (count <= few) {
+        // Rows of images are short: a call of memcpy takes longer. The last vector may overlap the one before it.
+        for (uint64_t i = 0; i < count - lanes; i += lanes)
+            __builtin_memcpy(target + i, source + i, 64);
+        __builtin_memcpy(target + count - lanes, source + count - lanes, 64);
+    } else {
         __builtin_memcpy(target, source, count * sizeof(T));
+    }
 }
 
 template <typename T> TALLOW_INLINE void widen_span(uint64_t count, compute_type<T>* result, const T* source) {

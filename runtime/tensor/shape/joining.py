@@ -95,7 +95,8 @@ def _join_along(
             kind = inner.kind
             if kind == TRACED or inner.device is not device:
                 device = None
-            numbers += tensor._layout.number, kind
+            numbers.append(tensor._layout.number)
+            numbers.append(kind)
             inners.append(inner)
     except (AttributeError, IndexError):
         _listed(op, tensors)
