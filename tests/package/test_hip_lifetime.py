@@ -298,10 +298,10 @@ def test_many_cycles_leave_nothing(rocm, host, monkeypatch, full, use):
             rocm.allocator.empty_cache()
             return host.live_all(), device.memory().free
 
-        for _ in range(100):
+        for _ in range(50):
             exec(cycle, given)
         before = live()
-        cycles = 1000 if full else 100
+        cycles = 1000 if full else 50
         # What other threads of the tests allocate meanwhile they do not allocate again and again.
         for _ in range(5):
             blocks = sys.getallocatedblocks()
