@@ -178,6 +178,7 @@ ONCE: dict[str, Callable[[Mutant], bool]] = {
 }
 
 
+@pytest.mark.full
 def test_refusals_that_are_not_in_the_spec_any_more_are_noticed(tmp_path: Path) -> None:
     chosen = {m.subject: m for m in mutants_of_methods() if m.subject in ONCE and ONCE[m.subject](m)}
     assert chosen.keys() == ONCE.keys()

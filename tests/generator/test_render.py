@@ -102,6 +102,8 @@ def test_the_banner_tells_an_edited_file(tmp_path: Path) -> None:
     assert not GENERATE.is_in("x = 1\n")
 
 
+# What is committed was written by another process, too, and test_quality.py compares it.
+@pytest.mark.full
 def test_two_processes_give_the_same_bytes(repository: Project, generated_from_repository: Project) -> None:
     """From scratch, with another order of Python's sets, in another folder, at another time."""
     for file in sorted(repository.output.rglob("*"), reverse=True):
