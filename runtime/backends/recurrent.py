@@ -80,9 +80,6 @@ class Kernels(Protocol):
     def zero(self, operand: Operand) -> None:
         """Set a contiguous operand to 0."""
 
-    def prepare(self, matrix: Operand, rows: int, steps: int, /) -> Operand:
-        """Return the matrix, or a copy in a layout that makes products with that many rows in each step faster."""
-
     def multiply(self, lhs: Operand, rhs: Operand, result: Address) -> None:
         """Write the product of nonempty matrices (m, k) and (k, n) to an address."""
 
@@ -167,8 +164,8 @@ def sequence(
     states = _new(build, gates, (cell.states, gates.shape[0], *initial.shape[1:]))
     products = _new(build, gates, gates.shape[0 if keep_products else 1 :])
     if states.layout.elem_count:
-        gates, (steps, rows) = contiguous_rows(kernels, gates), gates.shape[:2]
-        columns = kernels.prepare(_transposed(kernels.contiguous(weight)), rows, steps)
+        gates, steps = contiguous_rows(kernels, gates), gates.shape[0]
+        columns = _transposed(kernels.contiguous(weight))
         initial, bias, lengths = (
             kernels.contiguous(initial),
             optional_contiguous(kernels, bias),
@@ -210,7 +207,6 @@ def sequence_gradient(
         optional_contiguous(kernels, lengths),
     )
     weight, initial, states, products, gradient = map(kernels.contiguous, (weight, initial, states, products, gradient))
-    weight = kernels.prepare(weight, gates.shape[1], gates.shape[0])
     # The gradient of a hidden state through products, and the direct one, which is added at the end.
     by_products = select(of_initial, 0)
     direct_hidden = None if has_cell and lengths is None else _new(build, gates, initial.shape[1:])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from .....dtype import DType
 from .....kernels import host_arguments
 from .....op import BinaryOp
-from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Address, Buffer, Operand, address_of
 from ... import recurrent as shared
@@ -19,10 +18,8 @@ from . import native, native_copy, native_few_rows, native_matmul
 if TYPE_CHECKING:
     from ..kernels import HostKernels
 
-# From this many steps on, a product with a matrix in another layout saves more time than the copy takes.
+# From this many steps on, products with a packed matrix save more time than packing takes.
 _MANY_STEPS: Final = 8
-# Products with fewer rows take as long with either layout.
-_COLUMN_ROWS: Final = 3
 # The most columns of a vector, and rows of a tile.
 _LANES: Final = 16
 
@@ -155,15 +152,6 @@ class _Kernels:
 
     def zero(self, operand: Operand) -> None:
         native_copy.fill(self._build, self._kernels, operand, 0)
-
-    def prepare(self, matrix: Operand, rows: int, steps: int) -> Operand:
-        if steps < _MANY_STEPS or rows < _COLUMN_ROWS:
-            return matrix
-        if rows > FEW_ROWS:
-            return self.contiguous(matrix)
-        k, n = matrix.shape
-        columns = self.contiguous(matrix.as_strided((n, k), matrix.strides[::-1]))
-        return columns.as_strided((k, n), columns.strides[::-1])
 
     def multiply(self, lhs: Operand, rhs: Operand, result: Address) -> None:
         (m, k), n = lhs.shape, rhs.shape[1]

@@ -212,9 +212,6 @@ class _Kernels:
     def zero(self, operand: Operand) -> None:
         self.build.zero(operand.storage)
 
-    def prepare(self, matrix: Operand, *_: int) -> Operand:
-        return matrix
-
     def multiply(self, lhs: Operand, rhs: Operand, result: Address) -> None:
         (m, k), n = lhs.shape, rhs.shape[1]
         sizes = 1, m, n, k
