@@ -55,7 +55,7 @@ TALLOW_INLINE void make_normed_x(const Arguments& arguments) {
     for (uint32_t v = 0; v < Vectors; ++v)
         if (v == own)
             elements.compute(row, v, values);
-    write_x<Planes, Group>(arguments, number, arguments.length, elements.index(own), own < elements.own.count, values);
+    write_x<Planes, Group>(arguments, number, arguments.length, elements.index(own), elements.own.has(own), values);
 }
 
 } // namespace tallow

@@ -93,7 +93,9 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
     }
     // The same vectors of which compilers know nothing any more: they would keep in scalar registers which there are.
     static TALLOW_INLINE Own hidden(Own own) {
-        own.count = opaque(own.count);
+#pragma unroll
+        for (uint32_t set = 0; set < sets; ++set)
+            own.counts[set] = opaque(own.counts[set]);
         if constexpr (are_pairs<T, N>)
             own.complete = opaque(own.complete);
         if constexpr (Vectors > chains)

@@ -42,7 +42,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Adds>
                 synchronize_block();
                 for (uint32_t c = thread_index(); c < together; c += block_size) {
                     const ThreadVectors<IsShort> own(c / N, subgroup_size, arguments.length, N, arguments.chunk);
-                    if (v >= own.count)
+                    if (!own.has(v))
                         continue;
                     Value sum = 0;
                     for (uint32_t index = c; index < block_size * N; index += together)

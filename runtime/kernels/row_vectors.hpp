@@ -58,13 +58,13 @@ TALLOW_INLINE RowVector<T, N> round_vector(const Value (&numbers)[N]) {
     return vector;
 }
 
-// The vectors of a row that a thread of a subgroup has in registers: `count`, all but the last one of which are
-// complete. Those of row_subgroup threads follow each other, and the ones of a thread have a constant stride; short
-// rows have fewer threads. Each of several sets of vectors is what a thread would have of as many times the threads, so
-// that a row is added up in the same order by either.
+// The vectors of a row that a thread of a subgroup has in registers: `counts` of each of its sets, all but the last one
+// of which are complete. Those of row_subgroup threads follow each other, and the ones of a thread have a constant
+// stride; short rows have fewer threads. Each of several sets is what a thread would have of as many times the threads,
+// so that a row is added up in the same order by either.
 template <bool IsShort, uint32_t Sets = 1, uint32_t SetVectors = 1> struct ThreadVectors {
     uint32_t first;
-    uint32_t count;
+    uint32_t counts[Sets];
     uint32_t complete;
     uint32_t slots;
     uint32_t step;
@@ -72,12 +72,15 @@ template <bool IsShort, uint32_t Sets = 1, uint32_t SetVectors = 1> struct Threa
     // Of a row of vectors of N elements, of which each thread of the subgroup has up to `slots`, which are divided
     // among the sets.
     TALLOW_INLINE ThreadVectors(uint32_t lane, uint32_t subgroup_size, uint32_t length, uint32_t n, uint32_t slots)
-        : first(IsShort ? lane : lane / row_subgroup * (row_subgroup * slots_of(slots) * Sets) + lane % row_subgroup),
-          slots(slots_of(slots)),
+        : slots((slots + Sets - 1) / Sets),
           // Opaque, or compilers would keep multiples of it in scalar registers.
           step(IsShort ? opaque(subgroup_size) : row_subgroup) {
-        count = count_of((length + n - 1) / n);
-        complete = count_of(length / n);
+        const uint32_t all = row_subgroup * this->slots;
+        first = IsShort ? lane : lane / row_subgroup * (all * Sets) + lane % row_subgroup;
+#pragma unroll
+        for (uint32_t set = 0; set < Sets; ++set)
+            counts[set] = count_of((length + n - 1) / n, first + set * all);
+        complete = count_of(length / n, first);
     }
     // The distance of vector `v` from the first one.
     TALLOW_INLINE uint32_t vector_offset(uint32_t v) const {
@@ -86,26 +89,22 @@ template <bool IsShort, uint32_t Sets = 1, uint32_t SetVectors = 1> struct Threa
         return v * (IsShort ? step : row_subgroup);
     }
     TALLOW_INLINE bool has(uint32_t v) const {
-        return is_among(v, count);
+        if constexpr (Sets > 1)
+            return v % SetVectors < counts[v / SetVectors];
+        return v < counts[0];
     }
+    // Rows of several sets have complete vectors alone.
     TALLOW_INLINE bool is_complete(uint32_t v) const {
-        return is_among(v, complete);
+        return Sets > 1 ? has(v) : v < complete;
     }
 
   private:
-    static TALLOW_INLINE uint32_t slots_of(uint32_t slots) {
-        return (slots + Sets - 1) / Sets;
-    }
-    TALLOW_INLINE bool is_among(uint32_t v, uint32_t count) const {
-        if constexpr (Sets > 1)
-            return v % SetVectors < slots && v / SetVectors * slots + v % SetVectors < count;
-        return v < count;
-    }
-    TALLOW_INLINE uint32_t count_of(uint32_t vectors) const {
-        const uint32_t left = first < vectors ? vectors - first : 0;
+    // How many vectors a set has, which begins with vector `begin`.
+    TALLOW_INLINE uint32_t count_of(uint32_t vectors, uint32_t begin) const {
+        const uint32_t left = begin < vectors ? vectors - begin : 0;
         const uint32_t all =
             IsShort ? (left + step - 1) >> count_bits(step - 1) : (left + row_subgroup - 1) / row_subgroup;
-        return all < slots * Sets ? all : slots * Sets;
+        return all < slots ? all : slots;
     }
 };
 

@@ -114,9 +114,12 @@ SCALAR_SPILLS = {
     "count_zero_f8e4m3_rows": 22,
     "sum_powers_bf16_rows": 11,
     # Masks of which of a lane's elements is the target: few with clang 19, most with hipcc 5.2.
-    "cross_entropy_bf16_vector4": 2,
-    "cross_entropy_f32_vector8": 5,
-    "smoothed_cross_entropy_bf16_vector8": 4,
+    "cross_entropy_bf16_vector4": 4,
+    "cross_entropy_bf16_vector8": 10,
+    "cross_entropy_f16_vector8": 2,
+    "cross_entropy_f32_vector8": 23,
+    "smoothed_cross_entropy_bf16_vector8": 14,
+    "smoothed_cross_entropy_f16_vector8": 10,
     "smoothed_cross_entropy_f32_vector8": 6,
     **{f"smoothed_cross_entropy_{dtype}_pair{length}": 25 for dtype in ("bf16", "f16") for length in (16, 32)},
     # Exponentials of states that are joined, with hipcc 5.2.
