@@ -47,6 +47,7 @@ Some ops are slower than those of PyTorch or NumPy, for these reasons:
   converts four floats in a cycle: for 2^16 of them that takes longer than PyTorch's whole sum of floats.
 - On one thread of the AMD EPYC, pow, adding in place and argmax take up to a fifth more time than NumPy's. The latter
   two wait for memory.
+- `powf` computes any exponent alike, and PyTorch multiplies for 2.
 - log_softmax and cross_entropy take the logarithm of a double for each row.
 - On Intel's processors PyTorch has exp, log and tanh of f32 from MKL, which takes less time for 2^16 elements on one
   thread. gelu_erf is within 4 units in the last place far below 0 too, where PyTorch's 1 + erf(x) has lost its digits.
