@@ -86,36 +86,36 @@ test-full: FULL := --full
 test-full: test docs  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it
 
 test-opgen: $(VENV)/tallow.stamp
-	@echo "1 of 7, at most 7 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
+	@echo "1 of 7, about 5 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
 	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package $(SITE_TESTS:%=--ignore %)
 
 test-tallow: $(VENV)/tallow.stamp
-	@echo "2 of 7, at most 8 min: tallow: every op on the CPU with an eighth of its dtypes, its tensors, files and models, its code for GPUs"
+	@echo "2 of 7, about 5 min: tallow: every op on the CPU with an eighth of its dtypes, its tensors, files and models, its code for GPUs"
 	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,--part 0/8 $(TWO_DEVICES:%=--ignore %))
 
 test-wave64: $(VENV)/tallow.stamp
-	@echo "3 of 7, at most 3 min: on rocm with waves of 64, cells of a third of the ops and of every dtype, late, replayed, each allocation of its exact size; models"
+	@echo "3 of 7, about 2 min: on rocm with waves of 64, cells of a third of the ops and of every dtype, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
 		tests/conformance $(MODELS) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32) or $(RECORDED)))" \
 		$(if $(FULL),$(SELFTEST),--part 0/16 --cases 0/3)
 
 test-wave32: $(VENV)/tallow.stamp
-	@echo "4 of 7, at most 80 s: on rocm with waves of 32, another third of the ops and every dtype, gradients, SciPy and scikit-learn"
+	@echo "4 of 7, about 45 s: on rocm with waves of 32, another third of the ops and every dtype, gradients, SciPy and scikit-learn"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) tests/package/test_ecosystem.py \
 		-k "not ($(COMMON))" $(if $(FULL),$(MODELS) $(SELFTEST),--part 1/16 --cases 1/3)
 
 test-devices: $(VENV)/tallow.stamp
-	@echo "5 of 7, about 70 s: two devices on rocm"
+	@echo "5 of 7, about 35 s: two devices on rocm"
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(PYTEST) $(TWO_DEVICES)
 
 test-metal: $(VENV)/tallow.stamp
-	@echo "6 of 7, at most 70 s: on metal, another third of the ops and every dtype, gradients, by its library's CPU"
+	@echo "6 of 7, about 40 s: on metal, another third of the ops and every dtype, gradients, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(ORACLE) -k "not ($(COMMON))" \
 		$(if $(FULL),,--part 2/16 --cases 2/3 $(ON_ARRAYS))
 
 test-numpy: $(VENV)/tallow.stamp
-	@echo "7 of 7, at most 30 s: the CPU without its kernels, by NumPy alone"
+	@echo "7 of 7, about 10 s: the CPU without its kernels, by NumPy alone"
 	@$(BY_NUMPY) $(PYTEST) tests/conformance/test_cells.py \
 		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 

@@ -212,7 +212,7 @@ def _small_algebra() -> Iterator[tuple[str, Call, Call]]:
 def _others() -> Iterator[tuple[str, Call, Call]]:
     for count in (16, 1024):
         x, u = _normal(count)
-        yield f"pow(2) of {count}", lambda x=x: x.powf(2), lambda u=u: u.pow(2)
+        yield f"pow(2) of {count}", lambda x=x: x.pow(2), lambda u=u: u.pow(2)
     x, u = _normal(8)
     yield (
         "Hessian",

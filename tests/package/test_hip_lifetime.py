@@ -301,7 +301,7 @@ def test_many_cycles_leave_nothing(rocm, host, monkeypatch, full, use):
         for _ in range(50):
             exec(cycle, given)
         before = live()
-        cycles = 1000 if full else 50
+        cycles = 1000 if full else 80
         # What other threads of the tests allocate meanwhile they do not allocate again and again.
         for _ in range(5):
             blocks = sys.getallocatedblocks()

@@ -104,7 +104,8 @@ class Method:
     checks: Annotated[
         tuple[Check, ...],
         Mark.OPTIONAL,
-        "Calls of functions of runtime/core/check.py or layer_check.py, before the branch of a backend.",
+        "Calls of functions of runtime/core/check.py or layer_check.py, before the branch of a backend. A "
+        "method that returns nothing writes to `self`, and to each operand whose layout `no_repeats` checks.",
     ]
     errors: Annotated[
         Mapping[Annotated[str, names_of("error")], Location],

@@ -14,7 +14,7 @@ from opgen.views.branches import branch
 from opgen.views.call_checks import checks_of, checks_of_arguments, coercions, dtypes_constant, op_label, refusals
 from opgen.views.call_plans import call_plan, has_plans, plan_numbers
 from opgen.views.dispatch_names import argument_names, backend_classes, mixin_name, ops_names
-from opgen.views.hand_over import hand_over, written_storage
+from opgen.views.hand_over import hand_over, written_storages
 from opgen.views.python import quoted
 
 # What branch.include.j2 does with what a method makes, by its type; of another type it is the value.
@@ -65,7 +65,7 @@ def storage_method(spec: Spec, method: Method) -> View:
         others=tuple(stored[1:]),  # these may be on another backend
         # The arguments of the function of a composed method.
         composed=None if method.body is None else ", ".join(["self", *method.signature.arguments]),
-        written=None if plan is None else written_storage(method),
+        written=[] if plan is None else written_storages(method),
     )
 
 
@@ -84,7 +84,7 @@ def device_method(spec: Spec, method: Method) -> View:
         subject="self.inner",
         checks=checks,
         plan=None,
-        written=None,
+        written=[],
     )
 
 

@@ -24,9 +24,13 @@ def hand_over(spec: Spec, method: Method) -> Iterator[str]:
     yield f"if {' or '.join(conditions)}: {statement}"
 
 
-def written_storage(method: Method) -> str | None:
-    """The storage to which a method writes; None where it makes one."""
-    return (written_elsewhere(method) or ["self"])[0] if writes(method) else None
+def written_storages(method: Method) -> list[str]:
+    """The storages to which a method writes; none where it returns one."""
+    if not writes(method):
+        return []
+    layouts = {item.call.arguments[0] for item in method.checks if item.call.name == "no_repeats"}
+    others = [it.name for it in method.operands if it.name != "self" and it.layout in layouts]
+    return [*(written_elsewhere(method) or ["self"]), *others]
 
 
 def written_elsewhere(method: Method) -> list[str]:
