@@ -31,7 +31,15 @@ from tallow.runtime.gradient.node import Rule
 from tallow.runtime.ranks.group import Group
 from tallow.runtime.ranks.mpi import Alone
 
-from . import test_gradient, test_gradient_edges, test_gradient_examples, test_gradient_methods, test_recurrent
+from . import (
+    test_complex_gradients,
+    test_gradient,
+    test_gradient_edges,
+    test_gradient_examples,
+    test_gradient_methods,
+    test_recurrent,
+    test_tensor_padding,
+)
 from .gradcheck import CLOSE, Gradcheck, gradients, slopes
 from .mutants import Mutant, mutants
 from .ranks import Collectives
@@ -44,7 +52,15 @@ if TYPE_CHECKING:
 PARTS = 16
 RANKS = 2
 REPOSITORY = Path(__file__).parents[2]
-MODULES = (test_gradient_examples, test_gradient_methods, test_gradient, test_gradient_edges, test_recurrent)
+MODULES = (
+    test_gradient_examples,
+    test_gradient_methods,
+    test_gradient,
+    test_gradient_edges,
+    test_recurrent,
+    test_complex_gradients,
+    test_tensor_padding,
+)
 # What gives the same gradients, and why.
 NO_DIFFERENCE = {
     "a sum has its terms in any order": [
