@@ -224,22 +224,29 @@ __attribute__((noinline)) void run_step(const Products& products, const Rows& x,
     });
 }
 
+// Cells with the fields that all steps of `rows` rows from `first` on share.
+template <typename Cells, typename Arguments>
+TALLOW_INLINE Cells cells_of_rows(const Arguments& arguments, uint64_t first, uint64_t rows, uint32_t threads) {
+    Cells cells{};
+    cells.bias = arguments.bias;
+    cells.lengths = arguments.lengths ? arguments.lengths + first * sizeof(int64_t) : 0;
+    cells.run_parts = arguments.run_parts;
+    cells.gates_stride = arguments.gates_stride;
+    cells.rows = rows;
+    cells.length = arguments.length;
+    cells.threads = threads;
+    return cells;
+}
+
 // All steps of `rows` rows from `first` on.
 template <typename Cell, typename T, typename Products, typename Arguments>
 TALLOW_INLINE void run_steps(const Arguments& arguments, const Products& products, uint64_t first, uint64_t rows,
                              uint32_t threads) {
     const uint64_t length = arguments.length, steps = arguments.steps;
     const uint64_t state_bytes = arguments.rows * length * sizeof(T), begin = first * length * sizeof(T);
-    StepCells cells{};
-    cells.bias = arguments.bias;
+    StepCells cells = cells_of_rows<StepCells>(arguments, first, rows, threads);
     cells.last_hidden = arguments.initial + begin;
     cells.last_cell = Cell::has_cell ? arguments.initial + state_bytes + begin : 0;
-    cells.lengths = arguments.lengths ? arguments.lengths + first * sizeof(int64_t) : 0;
-    cells.run_parts = arguments.run_parts;
-    cells.gates_stride = arguments.gates_stride;
-    cells.rows = rows;
-    cells.length = length;
-    cells.threads = threads;
     for (uint64_t i = 0; i < steps; ++i) {
         cells.position = arguments.reverse ? steps - 1 - i : i;
         cells.products = arguments.products + cells.position * arguments.product_bytes + Cell::gates * begin;
@@ -384,16 +391,9 @@ TALLOW_INLINE void run_gradient_steps(const Arguments& arguments, const Products
     const uint64_t state_bytes = arguments.rows * length * sizeof(T), begin = first * length * sizeof(T);
     const uint64_t of_cell = Cell::has_cell ? arguments.of_initial + state_bytes + begin : 0;
     const uint64_t of_last = Cell::has_cell ? arguments.of_gates : arguments.of_products;
-    GradientCells cells{};
+    GradientCells cells = cells_of_rows<GradientCells>(arguments, first, rows, threads);
     cells.of_hidden = arguments.direct ? arguments.direct + begin : 0;
     cells.of_cell = of_cell;
-    cells.bias = arguments.bias;
-    cells.lengths = arguments.lengths ? arguments.lengths + first * sizeof(int64_t) : 0;
-    cells.run_parts = arguments.run_parts;
-    cells.gates_stride = arguments.gates_stride;
-    cells.rows = rows;
-    cells.length = length;
-    cells.threads = threads;
     const PanelParts parts(products.columns, threads);
     for (uint64_t i = steps; i-- > 0;) {
         const auto position = [&](uint64_t step) { return arguments.reverse ? steps - 1 - step : step; };

@@ -5,6 +5,7 @@ from itertools import takewhile
 from types import SimpleNamespace as View
 
 from opgen.cells import FunctionCall
+from opgen.gradients import writes
 from opgen.model.methods import Method, inner_name
 from opgen.model.spec import Spec
 from opgen.views.python import quoted, tuple_text
@@ -58,7 +59,7 @@ def call_plan(spec: Spec, method: Method, stored: list[str]) -> View:
     kinds = [_attribute(method, name, "kind", inner_name(name)) for name in stored]
     kinds += [f"{operand.name}_key" for operand in several]
     # What is written may be read through another operand.
-    is_written = method.signature.returns == "None" and not method.holds_blocks
+    is_written = writes(method)
     shared = [f"{inner} is inner" for inner in inners[1:]] if is_written else []
     modes = ["is_deterministic()"] * any(call.nondeterministic for call in _calls(spec, method))
     # In the order of the operands.

@@ -22,7 +22,7 @@ from ..kernels import HostKernels
 from ..onednn import Memory, Onednn, Post, Problem, Window
 from . import conv, native_conv, native_matmul
 from . import matmul as matrices
-from .epilogue import converted
+from .epilogue import converted, in_memory_order
 from .native import contiguous, copied
 from .native_conv import are_finite
 from .pointwise import Product
@@ -123,9 +123,8 @@ class _Epilogue(NamedTuple):
                 ops.append(op)
                 operands.append(contiguous(build, converted(build, vector, DType.F32)))
         if residual is not None:
-            order = layout_of(params.out_dims, params.channels_last).memory_order()
             ops.append(BinaryOp.ADD)
-            operands.append(contiguous(build, Operand(residual.storage, residual.layout.permute(order))))
+            operands.append(contiguous(build, in_memory_order(residual, params)))
         return cls(tuple(ops), tuple(operands), result)
 
     def after(self, problem: Problem, channel_dim: int) -> Problem:

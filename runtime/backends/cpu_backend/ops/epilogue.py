@@ -6,6 +6,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from .....dtype import DType
 from .....op import MethodOp, UnaryOp
+from ....core.conv import ParamsConvolution
+from ....core.layout import layout_of
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Operand, address_of, dense
 from ..values import Function
@@ -65,3 +67,9 @@ def converted(build: ProgramBuilder, x: Operand, dtype: DType) -> Operand:
     result = dense(build.empty(dtype, x.layout.elem_count), x.shape)
     launch_map(build, MethodOp.TO_DTYPE.kernel(x.dtype, result=dtype), [result], [x])
     return result
+
+
+def in_memory_order(x: Operand, params: ParamsConvolution) -> Operand:
+    """The elements of (b, c, ..) with their dims as those of a convolution's result follow in memory."""
+    order = layout_of(params.out_dims, params.channels_last).memory_order()
+    return Operand(x.storage, x.layout.permute(order))

@@ -25,7 +25,7 @@ from ....program.program import Results
 from ....program.values import Address, Buffer, Constant, Operand, along_channels, dense
 from ..values import PRODUCTS, RUN_PARTS, THREADS
 from . import conv
-from .epilogue import NO_EPILOGUE, Epilogue, converted
+from .epilogue import NO_EPILOGUE, Epilogue, converted, in_memory_order
 from .native import contiguous, launch_map
 from .pointwise import Product
 
@@ -138,8 +138,7 @@ def fused(
         result = product.by_kernels(build, kernels)
         return None if result is None else finished(build, wide, result, scale, bias, residual, activation, params)
     if product is not None and residual is not None:
-        order = layout_of(params.out_dims, params.channels_last).memory_order()
-        residual = Operand(residual.storage, residual.layout.permute(order))
+        residual = in_memory_order(residual, params)
     epilogue = Epilogue.of(build, scale, bias, residual, activation, wide)
     if product is not None:
         return product.by_kernels(build, kernels, epilogue)
