@@ -130,7 +130,7 @@ def run(label: str, scale: float, output: Path | None) -> None:
 @click.argument("tables", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("page", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def render(tables: Path, page: Path) -> None:
-    """Put the tables at the end of a page, in the place of those of an earlier run.
+    """Put the tables at the end of a page, replacing those of an earlier run.
 
     \b
     python -m benchmarks.ecosystem render build/benchmarks/ecosystem.md docs/ecosystem.md

@@ -59,7 +59,7 @@ class Mark:
 class Axis:
     """Where a value is between 0 and 1, and the values that have a line."""
 
-    place: Callable[[float], float]
+    fraction: Callable[[float], float]
     ticks: Sequence[float]
 
 
@@ -112,7 +112,7 @@ def draw(title: str, heading: str, ops: Sequence[str], dtypes: Sequence[str], pa
         for left, panel in placed:
             for mark in panel.marks:
                 if mark.op == op:
-                    x = left + panel_width * panel.axis.place(mark.value)
+                    x = left + panel_width * panel.axis.fraction(mark.value)
                     y = middle + _LANE * (dtypes.index(mark.dtype) - (len(dtypes) - 1) / 2)
                     lines.append(_shape(mark.dtype, x, y, f"{op} {mark.dtype}: {mark.value:.2f}"))
     return "\n".join([*lines, "</svg>"]) + "\n"
@@ -121,7 +121,7 @@ def draw(title: str, heading: str, ops: Sequence[str], dtypes: Sequence[str], pa
 def _axis(panel: Panel, left: float, width: float, bottom: float) -> list[str]:
     lines = [f'<text class="head" x="{left:g}" y="{_TOP - 32}">{escape(panel.title)}</text>']
     for tick in panel.axis.ticks:
-        x = left + width * panel.axis.place(tick)
+        x = left + width * panel.axis.fraction(tick)
         kind = "one" if tick == 1 else "grid"
         lines.append(f'<line class="{kind}" x1="{x:.1f}" y1="{_TOP - 6}" x2="{x:.1f}" y2="{bottom + 4}"/>')
         for y in (_TOP - 12, bottom + 20):

@@ -146,12 +146,12 @@ def products(device: tl.Device) -> Iterator[dict[str, Any]]:
                 count: np.random.default_rng(1).standard_normal((count, hidden), np.float32) for count in (*FEW, *MANY)
             }
             row: dict[str, Any] = {"format": name, "weights": f"{rows} x {hidden}", "bytes": data.size}
-            for way, activations in (("exact", None), ("q8_1", "q8_1")):
+            for variant, activations in (("exact", None), ("q8_1", "q8_1")):
                 ops = [tl.QMatMul(each, activations=activations) for each in weights]
                 check(ops[0], data, inputs[8], activations)
                 for count in FEW:
                     x = tl.Tensor(inputs[count], device=device)
-                    row[f"{way}, {count}"] = timed(device, [partial(op.forward, x) for op in ops])
+                    row[f"{variant}, {count}"] = timed(device, [partial(op.forward, x) for op in ops])
             row["decoded to f16"] = timed(device, [each.dequantize_f16 for each in weights])
             for count in MANY:
                 halves = inputs[count].astype(np.float16)
@@ -192,8 +192,8 @@ def peer(rows: int, hidden: int, count: int) -> Round | None:
         for weight in weights:
             _ = x @ weight.T
     # A graph does not keep what it reads.
-    kept = x, weights
-    return lambda: time_of_call(graph.replay, torch.cuda.synchronize, len(kept[1]))
+    operands = x, weights
+    return lambda: time_of_call(graph.replay, torch.cuda.synchronize, len(operands[1]))
 
 
 def peers() -> Iterator[dict[str, Any]]:
@@ -216,16 +216,16 @@ def read_speed_of(device: tl.Device) -> float:
 
 def model(device: tl.Device, read_speed: float, folder: Path) -> Iterator[dict[str, Any]]:
     """Tokens a second of a model of 8B, and the memory that the process then has on the device."""
-    made: dict[tuple[int, int], tl.QTensor] = {}
+    weights_of: dict[tuple[int, int], tl.QTensor] = {}
 
     def matrix(rows: int, hidden: int) -> tl.QTensor:
-        if (rows, hidden) not in made:
+        if (rows, hidden) not in weights_of:
             generator, count = np.random.default_rng(0), rows * hidden // 256
             blocks = generator.integers(0, 256, count * 144, np.uint8).view(tl.GgmlDType.Q4K.numpy)
             blocks["d"], blocks["dmin"] = 2e-4 * generator.random(count), 1.6e-3 * generator.random(count)
             storage = tl.QStorage.from_data(blocks.view(np.uint8), tl.Device.cpu(), "Q4K")
-            made[rows, hidden] = tl.QTensor(storage, (rows, hidden))
-        return made[rows, hidden]
+            weights_of[rows, hidden] = tl.QTensor(storage, (rows, hidden))
+        return weights_of[rows, hidden]
 
     ones = tl.Tensor(np.ones(WIDTH, np.float32))
     tensors: dict[str, tl.Tensor | tl.QTensor] = {
@@ -246,7 +246,7 @@ def model(device: tl.Device, read_speed: float, folder: Path) -> Iterator[dict[s
     path = folder / "8b.gguf"
     save_gguf(tensors, path, metadata)
     cache = 2 * LAYERS * KEYS * CONTEXT * 4
-    for way, activations in (("exact", None), ("q8_1", "q8_1")):
+    for variant, activations in (("exact", None), ("q8_1", "q8_1")):
         with open_gguf(path, device) as file:
             plan = ExecutionPlan.from_gguf(file, activations=activations)
             plan.preload_all()
@@ -264,7 +264,7 @@ def model(device: tl.Device, read_speed: float, folder: Path) -> Iterator[dict[s
         read = path.stat().st_size - matrix(VOCABULARY, WIDTH).storage_size_in_bytes + cache * PROMPT // CONTEXT
         free, _ = driver_of(device).memory_info()
         yield {
-            "way": way,
+            "variant": variant,
             "prefill": LONG_PROMPT / prefill,
             "tokens a second": 1 / step,
             "of the read speed": read / step / read_speed,

@@ -12,10 +12,10 @@ from benchmarks.gpu.table import number
 from benchmarks.markdown import markdown
 
 
-class Way(Protocol):
+class Variant(Protocol):
     """A row of a run: the measurements of one variant, or the reason why there are none."""
 
-    way: str
+    variant: str
     reason: str
     # Whether the reason is a wrong result or an error: then the run counts as failed.
     failed: bool
@@ -62,10 +62,10 @@ def joined(parts: Iterable[str]) -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def missing(rows: Iterable[Way]) -> list[str]:
+def missing(rows: Iterable[Variant]) -> list[str]:
     """The part of a page that says what could not be measured, and why."""
-    found = {(row.way, row.reason): None for row in rows if row.reason and not row.failed}
-    body = [[way, cell(reason)] for way, reason in found]
+    reasons = {(row.variant, row.reason): None for row in rows if row.reason and not row.failed}
+    body = [[variant, cell(reason)] for variant, reason in reasons]
     return ["## What is missing", markdown(["variant", "reason"], body)] if body else []
 
 
@@ -74,6 +74,6 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def milliseconds(seconds: float | None, places: int) -> str:
+def milliseconds(seconds: float | None, digits: int) -> str:
     """Seconds as milliseconds."""
-    return number(None if seconds is None else 1e3 * seconds, places)
+    return number(None if seconds is None else 1e3 * seconds, digits)

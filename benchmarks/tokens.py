@@ -168,9 +168,9 @@ def write_model(path: Path, kind: str) -> int:
 
 def require_agreement(models: Sequence[Model], tokens: Sequence[int], bound: float) -> None:
     """Refuse to time what is wrong: logits of a prompt, and of tokens after it, that differ from the first model's."""
-    made = [[model.prefill(tokens[:-4]), *(model.decode(token) for token in tokens[-4:])] for model in models]
-    for other in made[1:]:
-        for logits, expected in zip(other, made[0], strict=True):
+    results = [[model.prefill(tokens[:-4]), *(model.decode(token) for token in tokens[-4:])] for model in models]
+    for other in results[1:]:
+        for logits, expected in zip(other, results[0], strict=True):
             if not np.abs(logits - expected).max() <= bound * expected.std():
                 raise click.ClickException(f"logits differ by {np.abs(logits - expected).max() / expected.std():.2g}")
 

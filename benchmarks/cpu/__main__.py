@@ -45,7 +45,7 @@ def main() -> None:
     multiple=True,
     default=(1, 2),
     show_default=True,
-    help="The number of threads; may be given again.",
+    help="The number of threads; may be repeated.",
 )
 @click.option(
     "--size",
@@ -54,10 +54,10 @@ def main() -> None:
     multiple=True,
     default=(24, 16, 10),
     show_default=True,
-    help="The elements of an operand, as a power of two; may be given again.",
+    help="The elements of an operand, as a power of two; may be repeated.",
 )
 @click.option("--calls", "are_calls", is_flag=True, help="Calls of programs and networks instead of the sizes.")
-@click.option("--only", metavar="TEXT", multiple=True, help="Only the ops whose name begins so; may be given again.")
+@click.option("--only", metavar="TEXT", multiple=True, help="Only the ops whose name begins so; may be repeated.")
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
@@ -153,7 +153,7 @@ def _check(case: Case, group: str) -> None:
 def render(files: tuple[Path, ...], folder: Path) -> None:
     """Write the page and the plots of FILES, each of one machine, to FOLDER.
 
-    Sections of other machines that are on the page already stay as they are. Without FILES only the head is made anew.
+    Sections of other machines on the page are left unchanged. Without FILES only the introduction is written anew.
 
     \b
     python -m benchmarks.cpu render build/benchmarks/cpu.json docs

@@ -87,14 +87,14 @@ def _is_close(ours: tl.Tensor, theirs: Any, tolerance: float) -> bool:
     if hasattr(theirs, "is_floating_point"):
         # NumPy has no bf16.
         theirs = (theirs.float() if theirs.is_floating_point() else theirs).numpy()
-    found, wanted = (ours.to_dtype(tl.DType.F32) if ours.dtype.is_float else ours).numpy(), np.asarray(theirs)
-    if found.shape != wanted.shape:
+    actual, expected = (ours.to_dtype(tl.DType.F32) if ours.dtype.is_float else ours).numpy(), np.asarray(theirs)
+    if actual.shape != expected.shape:
         return False
     if not ours.dtype.is_inexact:
-        return bool(np.array_equal(found, wanted))
+        return bool(np.array_equal(actual, expected))
     tolerance = _TOLERANCE_OF_HALVES if ours.dtype.itemsize == 2 else tolerance
-    most = float(np.abs(wanted).max())
-    return bool(np.allclose(found, wanted, rtol=tolerance, atol=tolerance * most))
+    most = float(np.abs(expected).max())
+    return bool(np.allclose(actual, expected, rtol=tolerance, atol=tolerance * most))
 
 
 def this_machine(torch: Any) -> Machine:

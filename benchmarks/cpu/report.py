@@ -29,7 +29,7 @@ the run stops where tallow's differ from those of another library. Calls of prog
 `python -m benchmarks.cpu run --calls`, have operands of other shapes; on one thread, processor time is measured.
 
 `make bench` measures the machine at hand. `python -m benchmarks.cpu render` writes this page. It replaces the sections
-of the machines that it is given, and keeps the sections of the others.
+of the machines in the files, and leaves the others unchanged.
 """
 _CAUSES = """\
 Some ops are slower than those of PyTorch or NumPy, for these reasons:
@@ -70,8 +70,8 @@ def page(sections: Mapping[str, str]) -> str:
 
 def sections_of(text: str) -> dict[str, str]:
     """The sections of a page, by their titles."""
-    found = (section.partition("\n") for section in text.split(_SECTION)[1:])
-    return {title: body.strip("\n") for title, _, body in found}
+    sections = (section.partition("\n") for section in text.split(_SECTION)[1:])
+    return {title: body.strip("\n") for title, _, body in sections}
 
 
 def section(results: Results, families_plot: str | None = None, plot: str | None = None) -> str:
@@ -153,14 +153,14 @@ def _means(results: Results) -> str:
 
 
 def _times(results: Results, exponent: int) -> str:
-    found = {row[:4]: row for row in results.rows}
+    by_case = {row[:4]: row for row in results.rows}
     columns = list(dict.fromkeys((row.threads, row.dtype) for row in results.rows))
     lines = [
         "| op | " + " | ".join(f"{dtype}, {threads} thr." for threads, dtype in columns) + " |",
         "| --- |" + " ---: |" * len(columns),
     ]
     for op in results.ops(exponent):
-        cells = [_cell(found.get((threads, dtype, exponent, op))) for threads, dtype in columns]
+        cells = [_cell(by_case.get((threads, dtype, exponent, op))) for threads, dtype in columns]
         lines.append(f"| {op} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -5,7 +5,7 @@ Bus bandwidth is that of nccl-tests: the bytes that cross the slowest link, over
 broadcast the bytes themselves. Calls of both libraries take turns in one process, each on its own stream.
 
 Averaging gradients is timed in a stack of square layers: gradients alone, the same with averages behind them, and
-`average_gradients`, whose calls are under way while gradients are worked out.
+`average_gradients`, whose calls are running while gradients are worked out.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Ours:
 
     def prepare(self, op: str, count: int, dtype: str) -> Callable[[], object]:
         """A call whose larger side has `count` elements."""
-        given = count // dist.init().size if op == "all_gather" else count
-        x = tl.ones(given, dtype=dtype, device=self.device)
+        local_count = count // dist.init().size if op == "all_gather" else count
+        x = tl.ones(local_count, dtype=dtype, device=self.device)
         call: Callable[[Tensor], Tensor] = getattr(dist, op)
         return lambda: call(x)
 
@@ -130,30 +130,30 @@ def averages(device: Device, width: int, rows: int) -> Iterator[str]:
     x = tl.randn((rows, width), device=device)
 
     def loss() -> Tensor:
-        made = x
+        y = x
         for weight in weights:
-            made = (made @ weight).tanh()
-        return made.sqr().mean()
+            y = (y @ weight).tanh()
+        return y.sqr().mean()
 
     def behind() -> list[Tensor]:
         grads = loss().backward()
         return [dist.all_reduce(grads[weight], "mean") for weight in weights]
 
-    ways: dict[str, Callable[[], object]] = {
+    variants: dict[str, Callable[[], object]] = {
         "gradients": lambda: loss().backward(),
         "means behind them": behind,
         "means meanwhile": lambda: dist.average_gradients(loss(), weights, bucket_bytes=4 * width * width),
     }
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+    taken: dict[str, list[float]] = {name: [] for name in variants}
     for turn in range(TURNS + 1):
-        for name, call in ways.items():
+        for name, call in variants.items():
             once = slowest_seconds(call, 10, device.synchronize)
             # In the first turn ranks connect and kernels are compiled.
             taken[name] += [once] if turn else []
     yield f"a step of {LAYERS} layers of {width} x {width} and {rows} rows, f32, in ms"
     yield ""
-    yield f"| {' | '.join(ways)} |"
-    yield "| ---: " * len(ways) + "|"
+    yield f"| {' | '.join(variants)} |"
+    yield "| ---: " * len(variants) + "|"
     yield "| " + " | ".join(f"{1e3 * statistics.median(times):.2f}" for times in taken.values()) + " |"
 
 

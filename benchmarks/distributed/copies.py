@@ -19,7 +19,7 @@ MAX_COPIES = 200
 def report(first: str, second: str, most: int) -> Iterator[str]:
     """All lines."""
     devices = Device.parse(first), Device.parse(second)
-    ways: dict[str, Callable[[int], tuple[Callable[[], object], Callable[[], object], Callable[[], None]]]] = {
+    variants: dict[str, Callable[[int], tuple[Callable[[], object], Callable[[], object], Callable[[], None]]]] = {
         "tallow": lambda nbytes: _tallow_copies(devices, nbytes)
     }
     if all(device.backend in ("cuda", "rocm") for device in devices):
@@ -28,15 +28,15 @@ def report(first: str, second: str, most: int) -> Iterator[str]:
         except ImportError:
             yield "PyTorch is not installed, so tallow is measured alone"
         else:
-            ways["PyTorch"] = lambda nbytes: _torch_copies(devices, nbytes)
+            variants["PyTorch"] = lambda nbytes: _torch_copies(devices, nbytes)
     yield f"{first} and {second}, tallow {tl.__version__}"
     yield ""
-    yield "| bytes | " + " | ".join(f"{name}, GB/s | {name}, both at once" for name in ways) + " |"
-    yield "| ---: " * (1 + 2 * len(ways)) + "|"
+    yield "| bytes | " + " | ".join(f"{name}, GB/s | {name}, both at once" for name in variants) + " |"
+    yield "| ---: " * (1 + 2 * len(variants)) + "|"
     nbytes = 1 << 20
     while nbytes <= most:
         speeds = []
-        for prepare in ways.values():
+        for prepare in variants.values():
             there, both, synchronize = prepare(nbytes)
             for copy in (there, both):
                 count = max(1, min(MAX_COPIES, BYTES_IN_ROUND // nbytes))

@@ -76,7 +76,7 @@ def report(path: Path, backend: str, logits: Path | None) -> Iterator[str]:
         runtime.reset_state()
         dist.barrier()
         started = time.perf_counter()
-        found = runtime.prefill(tokens).numpy()
+        actual = runtime.prefill(tokens).numpy()
         prefills.append(PROMPT / (time.perf_counter() - started))
         runtime.decode_step([1]).numpy()
         runtime.decode_step([1]).numpy()
@@ -91,9 +91,9 @@ def report(path: Path, backend: str, logits: Path | None) -> Iterator[str]:
     if logits is None or group.rank > 0:
         return
     if group.size == 1:
-        np.save(logits, found)
+        np.save(logits, actual)
         return
     expected = np.load(logits)
-    far = np.abs(found - expected).max() / np.abs(expected).max()
-    same = "the same" if found.argmax() == expected.argmax() else "another"
+    far = np.abs(actual - expected).max() / np.abs(expected).max()
+    same = "the same" if actual.argmax() == expected.argmax() else "another"
     yield f"logits differ by up to {far:.1e} of the largest one; the most probable token is {same}"

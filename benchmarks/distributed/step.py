@@ -30,21 +30,24 @@ def report(backend: str, model: str, batch: int, length: int, dtype: str, steps:
     if batch % group.size:
         raise TallowError(f"{group.size} ranks cannot share a batch of {batch}: give a multiple with --batch")
     start = _part(decoder_start(CONFIGS[model], batch, length), group.rank, batch // group.size)
-    ways: dict[str, Callable[[], tuple[Callable[[], Any], Callable[[], None]]]] = {
+    variants: dict[str, Callable[[], tuple[Callable[[], Any], Callable[[], None]]]] = {
         "tallow": lambda: (_tallow_step(start, dtype, device), device.synchronize),
     }
     if backend != "cpu":
-        ways["tallow, in a graph"] = lambda: (Captured(_tallow_step(start, dtype, device), device), device.synchronize)
+        variants["tallow, in a graph"] = lambda: (
+            Captured(_tallow_step(start, dtype, device), device),
+            device.synchronize,
+        )
     try:
         torch_device = join_torch(device)
-        ways["PyTorch"] = lambda: (_torch_step(start, dtype, torch_device), lambda: torch_synchronize(torch_device))
+        variants["PyTorch"] = lambda: (_torch_step(start, dtype, torch_device), lambda: torch_synchronize(torch_device))
     except ImportError:
         yield "PyTorch is not installed, so tallow is measured alone"
     yield f"{group.size} ranks, {backend}, {model}, batch {batch} x {length:,}, {dtype}, tallow {tl.__version__}"
     yield ""
-    yield f"| way | ms | tokens/s | first loss | loss {steps} |"
+    yield f"| variant | ms | tokens/s | first loss | loss {steps} |"
     yield "| --- | ---: | ---: | ---: | ---: |"
-    for name, prepare in ways.items():
+    for name, prepare in variants.items():
         step, synchronize = prepare()
         losses = [float(step().item()) for _ in range(steps)]
         times = [slowest_seconds(step, STEPS_IN_ROUND, synchronize) for _ in range(ROUNDS)]

@@ -47,7 +47,7 @@ def main() -> None:
     multiple=True,
     default=(28, 20, 16, 10),
     show_default=True,
-    help="The elements of an operand, as a power of two; may be given again.",
+    help="The elements of an operand, as a power of two; may be repeated.",
 )
 @click.option(
     "--dtype",
@@ -56,7 +56,7 @@ def main() -> None:
     multiple=True,
     default=tuple(ITEM_SIZES),
     show_default=True,
-    help="The dtype of the elements; may be given again.",
+    help="The dtype of the elements; may be repeated.",
 )
 @click.option("--only", metavar="REGEX", default="", help="Only the ops whose 'family/name' it matches somewhere.")
 @click.option(

@@ -55,4 +55,4 @@ def measure(device: tl.Device) -> dict[str, float]:
                 for _ in range(_LAUNCHES):
                     call()
                 times[name].append((perf_counter() - start) / _LAUNCHES)
-    return {name: median(found) for name, found in times.items()}
+    return {name: median(measured) for name, measured in times.items()}

@@ -105,12 +105,12 @@ class Operand:
 
     @cached_property
     def cupy(self) -> Any:
-        """The array of CuPy, made when it is first asked for because CuPy lacks some dtypes."""
+        """The array of CuPy, created when it is first needed because CuPy lacks some dtypes."""
         return self._libraries.cupy.from_dlpack(self.torch)
 
 
 class Data:
-    """Operands of one dtype with about `elements` elements, made when they are first asked for."""
+    """Operands of one dtype with about `elements` elements, created when they are first needed."""
 
     def __init__(self, libraries: Libraries, dtype: str, elements: int) -> None:
         self.libraries = libraries
@@ -156,7 +156,7 @@ class Data:
         return self.share(torch.empty_like(self.x.torch))
 
     @cached_property
-    def places(self) -> Operand:
+    def indices(self) -> Operand:
         """A position along its row for each element of the matrix."""
         return self.positions(self.columns, self.rows, self.columns)
 

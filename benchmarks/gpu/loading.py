@@ -1,6 +1,6 @@
 """How fast a safetensors file in the page cache comes to a GPU, and how much host memory that takes.
 
-Each way runs in a process of its own, which says how far its memory grew beyond what it had before.
+Each variant runs in a process of its own, which says how far its memory grew beyond what it had before.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _ROUNDS = 7
 _PINNED_BYTES = 1 << 30
 
 _PINNED = "a copy from pinned memory"
-_WAYS = (_PINNED, "tallow.load_safetensors", "safetensors.torch.load_file")
+_VARIANTS = (_PINNED, "tallow.load_safetensors", "safetensors.torch.load_file")
 
 
 def measure(device: str) -> list[Loading]:
-    """Every way on a device, as tallow labels it."""
+    """Every variant on a device, by the labels that tallow uses."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         generator = np.random.default_rng(0)
@@ -40,27 +40,27 @@ def measure(device: str) -> list[Loading]:
         )
         # Else the system writes it to the disk while it is read.
         os.sync()
-        return [_in_a_process(way, device, path) for way in _WAYS]
+        return [_in_a_process(variant, device, path) for variant in _VARIANTS]
 
 
 def _halves(generator: np.random.Generator, count: int) -> np.ndarray[tuple[int], np.dtype[np.float16]]:
     return generator.integers(0, 1 << 14, count, np.uint16).view(np.float16)
 
 
-def _in_a_process(way: str, device: str, path: Path) -> Loading:
-    command = [sys.executable, "-m", __name__, way, device, str(path)]
+def _in_a_process(variant: str, device: str, path: Path) -> Loading:
+    command = [sys.executable, "-m", __name__, variant, device, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        return Loading(way, reason=done.stderr.strip().splitlines()[-1])
-    return Loading(way, **json.loads(done.stdout))
+        return Loading(variant, reason=done.stderr.strip().splitlines()[-1])
+    return Loading(variant, **json.loads(done.stdout))
 
 
-def _main(way: str, device: str, path: str) -> None:
-    if way == _PINNED:
+def _main(variant: str, device: str, path: str) -> None:
+    if variant == _PINNED:
         nbytes, seconds = _copy_pinned(device)
         print(json.dumps({"nbytes": nbytes, "seconds": seconds}))
         return
-    load = _tallow(device) if way.startswith("tallow") else _torch(device)
+    load = _tallow(device) if variant.startswith("tallow") else _torch(device)
     # What opening the device and the first load of a process take is no part of it.
     small = str(Path(path).with_name("small.safetensors"))
     tl.save_safetensors({"x": tl.Tensor.zeros((1 << 10,))}, small)

@@ -57,23 +57,23 @@ def _right_calls(row: Row, work: Work, libraries: Libraries) -> tuple[dict[str, 
     calls: dict[str, Callable[[], Any]] = {}
     without_cupy = libraries.why_without_cupy(row.dtype) or (work.cupy if isinstance(work.cupy, str) else "")
     ours = torch.empty(0)
-    given: dict[str, Callable[[], Any] | str] = {"tallow": work.tallow, "torch": work.torch, "cupy": work.cupy}
+    candidates: dict[str, Callable[[], Any] | str] = {"tallow": work.tallow, "torch": work.torch, "cupy": work.cupy}
     if work.compiles and row.elements == _COMPILED_ELEMENTS:
         # What was compiled before counts, since ops that are built alike have one code: of that PyTorch compiles few.
         torch.compiler.reset()
         # Where it is not supported, already this raises.
         compiled = cache(lambda: torch.compile(work.torch, dynamic=False))
-        given[COMPILED] = lambda: compiled()()
+        candidates[COMPILED] = lambda: compiled()()
         row.libraries[COMPILED] = Measurement()
-    for name, call in given.items():
+    for name, call in candidates.items():
         problem = without_cupy if name == "cupy" else ""
         if not problem and not isinstance(call, str):
             try:
-                found = libraries.as_torch(_result(work, call))
+                result = libraries.as_torch(_result(work, call))
                 libraries.device.synchronize()
-                problem = work.check(found, name != "tallow")
+                problem = work.check(result, name != "tallow")
                 if name == "tallow":
-                    ours = found.clone() if work.output is not None else found
+                    ours = result.clone() if work.output is not None else result
                 calls[name] = call
             except Exception as error:
                 problem = summary(error)

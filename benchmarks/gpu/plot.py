@@ -21,7 +21,7 @@ def draw(results: Results) -> str:
     ops = list(dict.fromkeys(op for group in by_dtype for op in group))
 
     def marks(value: Value) -> list[Mark]:
-        return [Mark(row.op, row.dtype, found) for row in rows if (found := value(row))]
+        return [Mark(row.op, row.dtype, number) for row in rows if (number := value(row))]
 
     return _draw(results, "", ops, marks)
 
@@ -32,13 +32,13 @@ def draw_families(results: Results) -> str:
     families = list(dict.fromkeys(row.family for row in rows))
 
     def marks(value: Value) -> list[Mark]:
-        found = []
+        marks = []
         for family in families:
             for dtype in ITEM_SIZES:
                 own = [value(row) for row in rows if (row.family, row.dtype) == (family, dtype)]
                 if known := [ratio for ratio in own if ratio]:
-                    found.append(Mark(family, dtype, statistics.geometric_mean(known)))
-        return found
+                    marks.append(Mark(family, dtype, statistics.geometric_mean(known)))
+        return marks
 
     return _draw(results, "Geometric means, ", families, marks)
 

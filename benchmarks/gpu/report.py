@@ -1,4 +1,4 @@
-"""The page of the documentation, made of the results alone: no figure in it is written by hand."""
+"""The page of the documentation, written from the results alone: no figure in it is written by hand."""
 
 from __future__ import annotations
 
@@ -210,12 +210,12 @@ def _rates(results: Results, family: str, rows: Sequence[Row]) -> str:
 
 
 def _compiled(rows: Sequence[Row]) -> list[str]:
-    """The rows beside PyTorch's two ways, the slowest first."""
+    """The rows beside PyTorch's two variants, the slowest first."""
     if not rows:
         return []
 
     def least(row: Row) -> float:
-        return min(found for way in ("torch", COMPILED) if (found := row.ratio(way)) is not None)
+        return min(ratio for variant in ("torch", COMPILED) if (ratio := row.ratio(variant)) is not None)
 
     head = ["op", "dtype", "tallow", "PyTorch", COMPILED, "ratio to the faster"]
     body = [
@@ -247,8 +247,8 @@ def _times(family: str, rows: Sequence[Row]) -> str:
 def _host(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
-    found = {name: [row.libraries[name].host_seconds for row in rows] for name in LIBRARIES}
-    medians = {name: [seconds for seconds in times if seconds is not None] for name, times in found.items()}
+    times_of = {name: [row.libraries[name].host_seconds for row in rows] for name in LIBRARIES}
+    medians = {name: [seconds for seconds in times if seconds is not None] for name, times in times_of.items()}
     words = [f"{LIBRARIES[name]} {micros(median(times))} us" for name, times in medians.items() if times]
     head = ["op", "dtype", *_titles("us"), *(f"ratio to {title}" for title in PEERS.values())]
     body = [[row.op, row.dtype, *_on_host(row), *_both(row.host_ratio)] for row in rows]
@@ -270,13 +270,13 @@ def start_table(starts: Sequence[Start]) -> tuple[list[str], list[list[str]]]:
     phases = list(dict.fromkeys(phase for start in starts for phase in start.phases))
     rows = [
         [
-            start.way,
+            start.variant,
             _cell(start.reason) or _millis(start.seconds),
             *(_millis(start.phases.get(name)) for name in phases),
         ]
         for start in starts
     ]
-    return ["way", "process, ms", *(f"{name}, ms" for name in phases)], rows
+    return ["variant", "process, ms", *(f"{name}, ms" for name in phases)], rows
 
 
 def _starts(starts: Sequence[Start]) -> list[str]:
@@ -303,20 +303,20 @@ def _launches(launches: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _loading(ways: Sequence[Loading]) -> list[str]:
-    if not ways:
+def _loading(variants: Sequence[Loading]) -> list[str]:
+    if not variants:
         return []
-    most = ways[0].rate
+    most = variants[0].rate
     rows = []
-    for way in ways:
-        share = way.rate / most if way.rate and most else None
-        grown = None if way.host_bytes is None else way.host_bytes / (1 << 20)
-        size = bytes_text(way.nbytes) if way.nbytes else _cell(way.reason)
-        rows.append([way.way, size, figure(way.rate), number(share, 2), figure(grown)])
+    for variant in variants:
+        share = variant.rate / most if variant.rate and most else None
+        grown = None if variant.host_bytes is None else variant.host_bytes / (1 << 20)
+        size = bytes_text(variant.nbytes) if variant.nbytes else _cell(variant.reason)
+        rows.append([variant.variant, size, figure(variant.rate), number(share, 2), figure(grown)])
     return [
         "## Loading a safetensors file",
-        "From the page cache to the GPU, until it is all there; each way in a process of its own.",
-        markdown(["way", "bytes", "GB/s", "of pinned", "growth of the host's memory, MiB"], rows),
+        "From the page cache to the GPU, until it is all there; each variant in a process of its own.",
+        markdown(["variant", "bytes", "GB/s", "of pinned", "growth of the host's memory, MiB"], rows),
     ]
 
 
@@ -341,7 +341,7 @@ def _slow_rows(rows: Iterable[Row], least: float = SLOW_RATIO) -> list[Row]:
 
 
 def _least(ratio: Callable[[str], float | None]) -> float:
-    return min((found for peer in PEERS if (found := ratio(peer)) is not None), default=float("inf"))
+    return min((value for peer in PEERS if (value := ratio(peer)) is not None), default=float("inf"))
 
 
 def _min_host(row: Row) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Self
 ITEM_SIZES = {"f32": 4, "f16": 2, "bf16": 2}
 PEERS = {"torch": "PyTorch", "cupy": "CuPy"}
 LIBRARIES = {"tallow": "tallow"} | PEERS
-# PyTorch's way of some ops at the largest size, in tables of its own.
+# PyTorch's variant of some ops at the largest size, in tables of its own.
 COMPILED = "torch.compile"
 
 
@@ -66,9 +66,9 @@ class Row:
 
 @dataclass
 class Loading:
-    """One way to load a file: bytes, seconds, and by how many bytes the host's memory grew, or why there are none."""
+    """A variant of loading a file: bytes, seconds, and growth of the host's memory in bytes, or why there are none."""
 
-    way: str
+    variant: str
     nbytes: int = 0
     seconds: float | None = None
     host_bytes: int | None = None
@@ -82,9 +82,9 @@ class Loading:
 
 @dataclass
 class Start:
-    """One way to start a small program: seconds of the whole process and of its phases, or why there are none."""
+    """A variant of starting a small program: seconds of the whole process and of its phases, or why there are none."""
 
-    way: str
+    variant: str
     seconds: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
     reason: str = ""
@@ -127,11 +127,14 @@ class Results:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read what `write` wrote."""
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        ceilings = {int(nbytes): rates for nbytes, rates in found["ceilings"].items()}
-        rows = [_row(row) for row in found["rows"]]
-        loading, starts = [Loading(**way) for way in found["loading"]], [Start(**way) for way in found["starts"]]
-        return cls(found["environment"], ceilings, rows, loading, found["launches"], starts)
+        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        ceilings = {int(nbytes): rates for nbytes, rates in fields["ceilings"].items()}
+        rows = [_row(row) for row in fields["rows"]]
+        loading, starts = (
+            [Loading(**variant) for variant in fields["loading"]],
+            [Start(**variant) for variant in fields["starts"]],
+        )
+        return cls(fields["environment"], ceilings, rows, loading, fields["launches"], starts)
 
 
 def bytes_text(nbytes: int) -> str:
@@ -145,9 +148,9 @@ def size_text(elements: int) -> str:
     return f"2^{elements.bit_length() - 1}"
 
 
-def _row(found: dict[str, Any]) -> Row:
-    libraries = {name: Measurement(**measured) for name, measured in found.pop("libraries").items()}
-    return Row(**found, libraries=libraries)
+def _row(fields: dict[str, Any]) -> Row:
+    libraries = {name: Measurement(**measured) for name, measured in fields.pop("libraries").items()}
+    return Row(**fields, libraries=libraries)
 
 
 def _divide(number: float | None, by: float | None) -> float | None:

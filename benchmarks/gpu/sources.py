@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tallow
 
-# What a package is made of; code objects and bytecode follow from it.
+# What a package contains; code objects and bytecode follow from it.
 _SUFFIXES = {".py", ".hip", ".hpp"}
 
 

@@ -21,16 +21,16 @@ EMPTY, FULL = "with an empty cache", "with a full cache"
 
 
 def measure(device: str) -> list[Start]:
-    """Every way on a device, as tallow labels it: the medians of several processes."""
+    """Every variant on a device, by the labels that tallow uses: the medians of several processes."""
     starts: dict[str, list[Start]] = {EMPTY: [], FULL: []}
     for _ in range(_ROUNDS):
         with tempfile.TemporaryDirectory() as cache:
-            for way, found in starts.items():
-                found.append(_in_a_process(way, device, cache))
-    return [_middle(found) for found in starts.values()]
+            for variant, samples in starts.items():
+                samples.append(_in_a_process(variant, device, cache))
+    return [_middle(samples) for samples in starts.values()]
 
 
-def _in_a_process(way: str, device: str, cache: str) -> Start:
+def _in_a_process(variant: str, device: str, cache: str) -> Start:
     begin = perf_counter()
     command = [sys.executable, "-m", "benchmarks.gpu.small_program", device]
     environment = os.environ | {"TALLOW_CACHE": cache}
@@ -39,10 +39,10 @@ def _in_a_process(way: str, device: str, cache: str) -> Start:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     taken = perf_counter() - begin
     if done.returncode:
-        return Start(way, reason=done.stderr.strip().splitlines()[-1])
+        return Start(variant, reason=done.stderr.strip().splitlines()[-1])
     # What the package has compiled is not cached.
     shipped = not any(Path(cache).rglob("*.co"))
-    return Start(f"{way}, with code objects" if shipped else way, taken, json.loads(done.stdout))
+    return Start(f"{variant}, with code objects" if shipped else variant, taken, json.loads(done.stdout))
 
 
 def _middle(starts: list[Start]) -> Start:
@@ -50,4 +50,4 @@ def _middle(starts: list[Start]) -> Start:
     if failed is not None:
         return failed
     phases = {name: median(start.phases[name] for start in starts) for name in starts[0].phases}
-    return Start(starts[0].way, median(start.seconds or 0.0 for start in starts), phases)
+    return Start(starts[0].variant, median(start.seconds or 0.0 for start in starts), phases)

@@ -48,7 +48,7 @@ def device_seconds(calls: Mapping[str, Call]) -> dict[str, float]:
                 break
             for name, call in calls.items():
                 times[name].append(_measure(call, rounds[name]))
-    return {name: median(found) for name, found in times.items()}
+    return {name: median(measured) for name, measured in times.items()}
 
 
 def host_seconds(calls: Mapping[str, Call]) -> dict[str, float]:
@@ -60,7 +60,7 @@ def host_seconds(calls: Mapping[str, Call]) -> dict[str, float]:
                 torch.cuda.synchronize()
                 times[name].append(_enqueue(call, _HOST_CALLS))
     torch.cuda.synchronize()
-    return {name: median(found) for name, found in times.items()}
+    return {name: median(measured) for name, measured in times.items()}
 
 
 def copy_rates(libraries: Libraries, nbytes: int) -> dict[str, float]:

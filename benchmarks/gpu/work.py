@@ -62,35 +62,36 @@ def matrix_text(data: Data) -> str:
 def close(expected: Callable[[], Tensor], data: Data, ulps: float = 0, absolute: float = 0) -> Check:
     """Check that each element is as expected, exactly unless a tolerance is given.
 
-    `ulps` is in units in the last place of the data's dtype, `absolute` in those of 1.0 in f32, in which sums are made.
+    `ulps` is in units in the last place of the data's dtype, `absolute` in those of 1.0 in f32, the dtype of
+    accumulators.
     """
     expected_once = cache(expected)
     epsilon = torch.finfo(data.torch_dtype).eps
 
-    def check(found: Tensor, is_peer: bool) -> str:
-        wanted = expected_once()
-        if found.shape != wanted.shape:
-            return f"the shape is {tuple(found.shape)}, expected {tuple(wanted.shape)}"
+    def check(actual: Tensor, is_peer: bool) -> str:
+        expected = expected_once()
+        if actual.shape != expected.shape:
+            return f"the shape is {tuple(actual.shape)}, expected {tuple(expected.shape)}"
         relative, least = ulps * epsilon, absolute * _F32
         if is_peer:
             # Where a sum is near 0, its terms are not, and rounding them to the dtype shows.
             relative, least = _PEER_SLACK * relative, _PEER_SLACK * (relative + least)
-        return _worst(found.reshape(-1), wanted.reshape(-1), relative, least)
+        return _worst(actual.reshape(-1), expected.reshape(-1), relative, least)
 
     return check
 
 
-def _worst(found: Tensor, wanted: Tensor, relative: float, least: float) -> str:
-    for start in range(0, found.numel(), _CHUNK):
-        left, right = (tensor[start : start + _CHUNK].double() for tensor in (found, wanted))
+def _worst(actual: Tensor, expected: Tensor, relative: float, least: float) -> str:
+    for start in range(0, actual.numel(), _CHUNK):
+        left, right = (tensor[start : start + _CHUNK].double() for tensor in (actual, expected))
         # What is equal once it is rounded is right, infinity and NaN too.
         excess = ((left - right).abs() / (right.abs() * relative + least)).nan_to_num_(math.inf)
-        excess[(left == right.to(found.dtype)) | (left.isnan() & right.isnan())] = 0
-        place = int(excess.argmax())
-        if excess[place] > 1:
+        excess[(left == right.to(actual.dtype)) | (left.isnan() & right.isnan())] = 0
+        index = int(excess.argmax())
+        if excess[index] > 1:
             return (
-                f"element {start + place} is {left[place].item():.9g}, expected {right[place].item():.9g}: "
-                f"{excess[place].item():.3g} times the error that is allowed"
+                f"element {start + index} is {left[index].item():.9g}, expected {right[index].item():.9g}: "
+                f"{excess[index].item():.3g} times the error that is allowed"
             )
     return ""
 
@@ -99,8 +100,8 @@ def distributed(data: Data, mean: float, deviation: float, lowest: float, below:
     """Check mean, standard deviation and bounds of random numbers: generators draw different ones."""
     epsilon = torch.finfo(data.torch_dtype).eps
 
-    def check(found: Tensor, is_peer: bool) -> str:
-        values = found.reshape(-1)
+    def check(actual: Tensor, is_peer: bool) -> str:
+        values = actual.reshape(-1)
         # Six standard deviations of what is estimated, and the rounding of the dtype.
         allowed = 6 * deviation / math.sqrt(values.numel()) + epsilon / 4
         found_mean = torch.mean(values, dtype=torch.float32).item()

@@ -11,7 +11,7 @@ import click
 from benchmarks.results import write_page
 
 from . import report
-from .results import COMPILED, TOLERANCES, WAYS, Results, Row
+from .results import COMPILED, TOLERANCES, VARIANTS, Results, Row
 from .weights import CONFIGS, random_weights
 
 _RESULTS, _PAGE = "model.json", "model.md"
@@ -46,7 +46,7 @@ def main() -> None:
     multiple=True,
     default=("f16", "bf16"),
     show_default=True,
-    help="The dtype of the weights; may be given again.",
+    help="The dtype of the weights; may be repeated.",
 )
 @click.option(
     "--batch",
@@ -55,9 +55,9 @@ def main() -> None:
     multiple=True,
     default=(1, 16),
     show_default=True,
-    help="Prompts at once; may be given again.",
+    help="Prompts at once; may be repeated.",
 )
-@click.option("--only", metavar="REGEX", default="", help="Only the ways that it matches somewhere.")
+@click.option("--only", metavar="REGEX", default="", help="Only the variants that it matches somewhere.")
 @click.option(
     "--compiled/--no-compiled", default=True, help=f"Whether to take part in '{COMPILED}', which takes minutes."
 )
@@ -76,7 +76,7 @@ def run(
     compiled: bool,
     output: Path | None,
 ) -> None:
-    """Compare and time every way. Exit code 1 if logits are wrong or a way fails.
+    """Compare and time every variant. Exit code 1 if logits are wrong or a variant fails.
 
     \b
     python -m benchmarks.model run --output build/benchmarks
@@ -87,12 +87,12 @@ def run(
     import tallow
 
     from .measure import measure, opened
-    from .ways import Data
+    from .variants import Data
 
     config = CONFIGS[model]
     if prompt >= config.context:
         raise click.BadParameter(f"at most {config.context - 1}, since a token follows", param_hint="--prompt")
-    ways = [way for way in WAYS if re.search(only, way) and (compiled or way != COMPILED)]
+    variants = [variant for variant in VARIANTS if re.search(only, variant) and (compiled or variant != COMPILED)]
     weights = random_weights(config)
     command = " ".join(["python -m benchmarks.model", *sys.argv[1:]])
     try:
@@ -107,7 +107,7 @@ def run(
             for dtype in dtypes:
                 for batch in batches:
                     data = Data.make(config, weights, dtype, batch, prompt, machine.device)
-                    measure(machine, data, dtype, ways, report_row)
+                    measure(machine, data, dtype, variants, report_row)
                     del data
                     machine.free()
                     if output is not None:
@@ -136,7 +136,7 @@ def profile(device: str, model: str, prompt: int, dtype: str, batch: int) -> Non
 
     from .host import op_times
     from .results import TALLOW
-    from .ways import Data, tallow_calls
+    from .variants import Data, tallow_calls
 
     config = CONFIGS[model]
     data = Data.make(config, random_weights(config), dtype, batch, prompt, tallow.Device.parse(device))

@@ -38,7 +38,7 @@ class Decoder:
         self.positions = weights["positions"]
         self.blocks = [self._block(config, weights, f"{layer}.") for layer in range(config.layers)]
         self.norm = self._norm(weights, "norm")
-        self.places = Tensor.arange(config.context, device=self.tokens.device)
+        self.indices = Tensor.arange(config.context, device=self.tokens.device)
 
     def _block(self, config: Config, weights: Mapping[str, Tensor], name: str) -> Block:
         return Block(config, weights, name)
@@ -53,7 +53,7 @@ class Decoder:
 
     def prefill(self, tokens: Tensor, cache: Cache) -> Tensor:
         """Read a prompt (batch, n): the logits (batch, vocabulary) of the token that follows it."""
-        return self._logits(tokens, cache, Prompt(self.places[: tokens.shape[1]]))
+        return self._logits(tokens, cache, Prompt(self.indices[: tokens.shape[1]]))
 
     def decode(self, tokens: Tensor, cache: Cache, position: int) -> Tensor:
         """Read the tokens (batch, 1) at a position: the logits (batch, vocabulary) of those that follow them."""
@@ -61,13 +61,13 @@ class Decoder:
 
     def decode_at(self, tokens: Tensor, cache: Cache, position: Tensor) -> Tensor:
         """Do what `decode` does, with the position in a tensor of one element, which a graph may read."""
-        return self._logits(tokens, cache, StepOnDevice(position, self.places))
+        return self._logits(tokens, cache, StepOnDevice(position, self.indices))
 
-    def _logits(self, tokens: Tensor, cache: Cache, place: Place) -> Tensor:
+    def _logits(self, tokens: Tensor, cache: Cache, positions: Positions) -> Tensor:
         x = self.tokens[tokens]
-        added = place.of(self.positions).broadcast_as(x.shape)
-        for block, kept in zip(self.blocks, cache, strict=True):
-            x, added = block(x, added, kept, place)
+        added = positions.select(self.positions).broadcast_as(x.shape)
+        for block, block_cache in zip(self.blocks, cache, strict=True):
+            x, added = block(x, added, block_cache, positions)
         normed, _ = self.norm(x[:, -1], added[:, -1])
         return normed @ self.tokens.T
 
@@ -98,24 +98,24 @@ class Block:
     def _linear(self, weights: Mapping[str, Tensor], name: str) -> Linear:
         return Linear(weights, name)
 
-    def __call__(self, x: Tensor, added: Tensor, kept: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, added: Tensor, cache: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         """(batch, n, width), and what is still to be added to it, to the same two."""
         normed, x = self.norm1(x, added)
-        added = self.out(self.attention(self.qkv(normed), kept, place))
+        added = self.out(self.attention(self.qkv(normed), cache, positions))
         normed, x = self.norm2(x, added)
         return x, self.down(self.up(normed).gelu())
 
-    def attention(self, qkv: Tensor, kept: Tensor, place: Place) -> Tensor:
-        """(batch, n, 3 * width) to (batch, n, width), with the keys and the values that the cache has kept."""
+    def attention(self, qkv: Tensor, cache: Tensor, positions: Positions) -> Tensor:
+        """(batch, n, 3 * width) to (batch, n, width), with the keys and values of the cache."""
         batch, n, triple = qkv.shape
         parts = qkv.reshape(batch, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        return self.attended(parts, kept, place).transpose(1, 2).reshape(batch, n, triple // 3)
+        return self.attended(parts, cache, positions).transpose(1, 2).reshape(batch, n, triple // 3)
 
-    def attended(self, parts: Tensor, kept: Tensor, place: Place) -> Tensor:
+    def attended(self, parts: Tensor, cache: Tensor, positions: Positions) -> Tensor:
         """Queries, keys and values in one, (3, batch, heads, n, depth), to (batch, heads, n, depth)."""
-        keys, values = place.kept(kept, parts[1:])
+        keys, values = positions.update(cache, parts[1:])
         return parts[0].scaled_dot_product_attention(
-            keys, values, causal=place.is_causal, scale=self.scale, lengths=place.lengths
+            keys, values, causal=positions.is_causal, scale=self.scale, lengths=positions.lengths
         )
 
 
@@ -128,10 +128,10 @@ class ComposedBlock(Block):
     def _linear(self, weights: Mapping[str, Tensor], name: str) -> Linear:
         return ComposedLinear(weights, name)
 
-    def attended(self, parts: Tensor, kept: Tensor, place: Place) -> Tensor:
+    def attended(self, parts: Tensor, cache: Tensor, positions: Positions) -> Tensor:
         """See `Block.attended`."""
-        keys, values = (place.kept(cache, new) for cache, new in zip(kept, parts[1:], strict=True))
-        shares = softmax(place.masked((parts[0] * self.scale) @ keys.mT))
+        keys, values = (positions.update(part, new) for part, new in zip(cache, parts[1:], strict=True))
+        shares = softmax(positions.masked((parts[0] * self.scale) @ keys.mT))
         return shares @ values
 
 
@@ -184,51 +184,51 @@ def softmax(x: Tensor) -> Tensor:
     return powers / powers.sum(dim=-1, keepdim=True)
 
 
-class Place(Protocol):
-    """Where tokens stand, and so what they see."""
+class Positions(Protocol):
+    """The positions of tokens, which decide what rows of the cache each attends to."""
 
     is_causal: bool
 
     @property
     def lengths(self) -> Tensor | None:
-        """How much of the cache is there, where not all that `kept` gives is."""
+        """The number of valid rows of the cache; None where all that `update` returns are valid."""
 
-    def of(self, table: Tensor) -> Tensor:
+    def select(self, table: Tensor) -> Tensor:
         """The rows of the table of positions."""
 
-    def kept(self, cache: Tensor, new: Tensor) -> Tensor:
-        """Put new rows (.., heads, n, depth) into the cache: those that the tokens look at."""
+    def update(self, cache: Tensor, new: Tensor) -> Tensor:
+        """Write new rows (.., heads, n, depth) to the cache, and return the rows to attend to."""
 
     def masked(self, scores: Tensor) -> Tensor:
-        """Scores (batch, heads, n, rows), with -inf where a token does not look."""
+        """Scores (batch, heads, n, rows), with -inf where a token does not attend."""
 
 
 class Prompt:
-    """The first tokens: each sees itself and those before it. `places` are 0, 1, .. n - 1."""
+    """The first tokens: each attends to itself and those before it. `indices` are 0, 1, .. n - 1."""
 
     is_causal = True
     lengths = None
 
-    def __init__(self, places: Tensor) -> None:
-        self.places = places
+    def __init__(self, indices: Tensor) -> None:
+        self.indices = indices
 
-    def of(self, table: Tensor) -> Tensor:
-        return table[: self.places.shape[0]]
+    def select(self, table: Tensor) -> Tensor:
+        return table[: self.indices.shape[0]]
 
-    def kept(self, cache: Tensor, new: Tensor) -> Tensor:
-        cache[..., : self.places.shape[0], :] = new
+    def update(self, cache: Tensor, new: Tensor) -> Tensor:
+        cache[..., : self.indices.shape[0], :] = new
         return new
 
     def masked(self, scores: Tensor) -> Tensor:
-        return self._hidden.where(-math.inf, scores)
+        return self._mask.where(-math.inf, scores)
 
     @cached_property
-    def _hidden(self) -> Tensor:
-        return self.places > self.places.unsqueeze(1)
+    def _mask(self) -> Tensor:
+        return self.indices > self.indices.unsqueeze(1)
 
 
 class Step:
-    """One token, which sees all that was kept."""
+    """One token, which attends to all rows of the cache up to its own."""
 
     is_causal = False
     lengths = None
@@ -236,10 +236,10 @@ class Step:
     def __init__(self, position: int) -> None:
         self.position = position
 
-    def of(self, table: Tensor) -> Tensor:
+    def select(self, table: Tensor) -> Tensor:
         return table[self.position]
 
-    def kept(self, cache: Tensor, new: Tensor) -> Tensor:
+    def update(self, cache: Tensor, new: Tensor) -> Tensor:
         end = self.position + 1
         cache[..., self.position : end, :] = new
         return cache[..., :end, :]
@@ -249,28 +249,28 @@ class Step:
 
 
 class StepOnDevice:
-    """One token at a position that the device alone knows: what is in the cache behind it is not looked at."""
+    """One token at a position in the device's memory; rows of the cache after it are masked."""
 
     is_causal = False
 
-    def __init__(self, position: Tensor, places: Tensor) -> None:
+    def __init__(self, position: Tensor, indices: Tensor) -> None:
         self.position = position
-        self.places = places
+        self.indices = indices
 
     @cached_property
     def lengths(self) -> Tensor:
-        """Those before the token, and itself."""
+        """The number of tokens up to and including this one."""
         return self.position + 1
 
-    def of(self, table: Tensor) -> Tensor:
+    def select(self, table: Tensor) -> Tensor:
         return table[self.position]
 
-    def kept(self, cache: Tensor, new: Tensor) -> Tensor:
+    def update(self, cache: Tensor, new: Tensor) -> Tensor:
         return cache.index_copy_(self.position, new, dim=-2)
 
     def masked(self, scores: Tensor) -> Tensor:
-        return self._hidden.where(-math.inf, scores)
+        return self._mask.where(-math.inf, scores)
 
     @cached_property
-    def _hidden(self) -> Tensor:
-        return self.places > self.position
+    def _mask(self) -> Tensor:
+        return self.indices > self.position

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from . import decoder
-from .ways import Call
+from .variants import Call
 
 _STEPS = 50
 _CALLER = decoder.__file__
@@ -30,10 +30,10 @@ def op_times(call: Call, steps: int = _STEPS) -> list[OpTime]:
     for _ in range(steps):
         call()
     profiler.disable()
-    found = []
+    times = []
     for (file, _, name), (*_, callers) in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
         # Of what the decoder itself calls: calls, and the time with what those call.
         own = [numbers for (caller, *_), numbers in callers.items() if caller == _CALLER]
         if own and Path(file) != Path(_CALLER) and "tallow" in file:
-            found.append(OpTime(name, sum(n[0] for n in own) / steps, sum(n[3] for n in own) / steps))
-    return sorted(found, key=lambda op: op.seconds, reverse=True)
+            times.append(OpTime(name, sum(n[0] for n in own) / steps, sum(n[3] for n in own) / steps))
+    return sorted(times, key=lambda op: op.seconds, reverse=True)

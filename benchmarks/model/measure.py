@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from benchmarks.gpu.machine import described, summary, without_garbage_collection
 
 from .decoder import Decoder
-from .results import GRAPHS, PHASES, TOLERANCES, TORCH_GRAPHS, TORCH_WAYS, Row
-from .ways import Call, Calls, Data, op_by_op, tallow_calls
+from .results import GRAPHS, PHASES, TOLERANCES, TORCH_GRAPHS, TORCH_VARIANTS, Row
+from .variants import Call, Calls, Data, op_by_op, tallow_calls
 
 Logits = NDArray[np.float32]
 
 _MAX_ROUNDS, _MIN_ROUNDS = 50, 5
-# Seconds on the rounds of a way, after which the least number of them is enough.
+# Seconds on the rounds of a variant, after which the least number of them is enough.
 _BUDGET = 0.4
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A device, and what there is beside tallow: `torch` is the module of PyTorch's ways, or None."""
+    """A device, and what there is beside tallow: `torch` is the module of PyTorch's variants, or None."""
 
     device: tl.Device
     gpu: dict[str, str]
@@ -53,7 +53,7 @@ def _without_torch(device: tl.Device) -> str:
 
 @contextmanager
 def opened(label: str) -> Iterator[Machine]:
-    """Open a device for all ways that it has."""
+    """Open a device for all variants that it has."""
     device = tl.Device.parse(label)
     reason = _without_torch(device)
     alone = Machine(device, {"device": device.label}, None, reason, device.synchronize, lambda: None)
@@ -62,53 +62,55 @@ def opened(label: str) -> Iterator[Machine]:
         return
     import torch
 
-    from . import torch_ways
+    from . import torch_variants
 
     if device.backend == "cpu":
         torch.set_num_threads(tl.get_threads())
-        yield replace(alone, torch=torch_ways)
+        yield replace(alone, torch=torch_variants)
         return
     from benchmarks.gpu.libraries import open_libraries
     from benchmarks.gpu.measure import gpu
 
     with open_libraries(label) as libraries:
-        found = gpu(libraries.torch_device)
-        yield Machine(device, found, torch_ways, "", torch.cuda.synchronize, libraries.free)
+        environment = gpu(libraries.torch_device)
+        yield Machine(device, environment, torch_variants, "", torch.cuda.synchronize, libraries.free)
 
 
-def measure(machine: Machine, data: Data, dtype: str, ways: Sequence[str], report: Callable[[Row], None]) -> None:
-    """Check and time the ways on data; whatever goes wrong with one is noted in its rows, and the others go on."""
+def measure(machine: Machine, data: Data, dtype: str, variants: Sequence[str], report: Callable[[Row], None]) -> None:
+    """Check and time the variants on data; whatever goes wrong with one is noted in its rows, and the others go on."""
     batch = data.prompt.shape[0]
-    rows = {way: [Row(phase, way, dtype, batch) for phase in PHASES] for way in ways}
+    rows = {variant: [Row(phase, variant, dtype, batch) for phase in PHASES] for variant in variants}
     expected = _reference(machine, data)
     calls: dict[str, Calls] = {}
-    for way in ways:
-        missing = _missing(machine, way)
+    for variant in variants:
+        missing = _missing(machine, variant)
         if missing:
-            _note(rows[way], missing, failed=False)
+            _note(rows[variant], missing, failed=False)
             continue
         try:
-            made = machine.torch.torch_calls(way, data) if way in TORCH_WAYS else tallow_calls(way, data)
+            prepared = (
+                machine.torch.torch_calls(variant, data) if variant in TORCH_VARIANTS else tallow_calls(variant, data)
+            )
             # In this order: a decode step reads what the prefill has put into the cache.
-            for call, row, logits in zip(made, rows[way], expected, strict=True):
+            for call, row, logits in zip(prepared, rows[variant], expected, strict=True):
                 row.difference = _difference(_as_numpy(call()), logits)
                 if not row.difference <= TOLERANCES[dtype]:
                     _note([row], f"logits differ by {row.difference:.3g} of their size", failed=True)
-            calls[way] = made
+            calls[variant] = prepared
         except Exception as error:
-            _note(rows[way], summary(error), failed=True)
+            _note(rows[variant], summary(error), failed=True)
     for number in range(len(PHASES)):
-        right = {way: made[number] for way, made in calls.items() if not rows[way][number].reason}
-        _time(machine, right, {way: rows[way][number] for way in right})
-        for way in ways:
-            report(rows[way][number])
+        right = {variant: prepared[number] for variant, prepared in calls.items() if not rows[variant][number].reason}
+        _time(machine, right, {variant: rows[variant][number] for variant in right})
+        for variant in variants:
+            report(rows[variant][number])
 
 
-def _missing(machine: Machine, way: str) -> str:
-    """Why a way is not there; empty where it is."""
-    if way in TORCH_WAYS and machine.without_torch:
+def _missing(machine: Machine, variant: str) -> str:
+    """Why a variant is not there; empty where it is."""
+    if variant in TORCH_VARIANTS and machine.without_torch:
         return machine.without_torch
-    return "a graph is a GPU's" if way in (*GRAPHS, *TORCH_GRAPHS) and machine.device.backend == "cpu" else ""
+    return "a graph is a GPU's" if variant in (*GRAPHS, *TORCH_GRAPHS) and machine.device.backend == "cpu" else ""
 
 
 def _reference(machine: Machine, data: Data) -> tuple[Logits, Logits]:
@@ -122,32 +124,32 @@ def _reference(machine: Machine, data: Data) -> tuple[Logits, Logits]:
 
 def _time(machine: Machine, calls: Mapping[str, Call], rows: Mapping[str, Row]) -> None:
     """Wall time and host time of calls that take turns, since clocks change with time; then a trace of each."""
-    walls: dict[str, list[float]] = {way: [] for way in calls}
-    hosts: dict[str, list[float]] = {way: [] for way in calls}
+    walls: dict[str, list[float]] = {variant: [] for variant in calls}
+    hosts: dict[str, list[float]] = {variant: [] for variant in calls}
     deadline = perf_counter() + _BUDGET * len(calls)
     with without_garbage_collection():
         for number in range(_MAX_ROUNDS):
             if number >= _MIN_ROUNDS and perf_counter() > deadline:
                 break
-            for way, call in calls.items():
+            for variant, call in calls.items():
                 machine.synchronize()
                 start = perf_counter()
                 call()
                 returned = perf_counter()
                 machine.synchronize()
-                walls[way].append(perf_counter() - start)
-                hosts[way].append(returned - start)
-    for way, call in calls.items():
-        rows[way].wall_seconds, rows[way].host_seconds = median(walls[way]), median(hosts[way])
+                walls[variant].append(perf_counter() - start)
+                hosts[variant].append(returned - start)
+    for variant, call in calls.items():
+        rows[variant].wall_seconds, rows[variant].host_seconds = median(walls[variant]), median(hosts[variant])
         if machine.torch is not None and machine.device.backend != "cpu":
             try:
-                rows[way].gpu_seconds, rows[way].launches = machine.torch.trace(call)
+                rows[variant].gpu_seconds, rows[variant].launches = machine.torch.trace(call)
             except Exception as error:
-                rows[way].reason = f"no trace: {summary(error)}"
+                rows[variant].reason = f"no trace: {summary(error)}"
 
 
-def _difference(found: Logits, expected: Logits) -> float:
-    return float(np.sqrt(np.mean((found - expected) ** 2) / np.mean(expected**2)))
+def _difference(actual: Logits, expected: Logits) -> float:
+    return float(np.sqrt(np.mean((actual - expected) ** 2) / np.mean(expected**2)))
 
 
 def _as_numpy(logits: Any) -> Logits:

@@ -9,9 +9,9 @@ from benchmarks.gpu.table import number
 from benchmarks.markdown import fold, markdown
 from benchmarks.results import cell, joined, milliseconds, missing
 
-from .results import PHASES, TALLOW, WAYS, Results, Row
+from .results import PHASES, TALLOW, VARIANTS, Results, Row
 
-_milliseconds = partial(milliseconds, places=2)
+_milliseconds = partial(milliseconds, digits=2)
 _INTRODUCTION = """\
 # A decoder on a GPU
 
@@ -48,7 +48,7 @@ _CAUSES = """\
 _EVERY = "Times of the GPU and of the host, launches and differences"
 _HEAD = ["dtype", "batch", "variant", "wall, ms", "of tallow's", "GPU, ms", "launches", "host, ms", "difference"]
 HEAD = (
-    f"{'phase':<8} {'dtype':<5} {'b':>3}  {'way':<26} {'wall, ms':>9} {'GPU, ms':>9} {'launches':>9}"
+    f"{'phase':<8} {'dtype':<5} {'b':>3}  {'variant':<26} {'wall, ms':>9} {'GPU, ms':>9} {'launches':>9}"
     f" {'host, ms':>9} {'difference':>10}"
 )
 
@@ -68,24 +68,24 @@ def page(results: Results) -> str:
 
 
 def _walls(rows: Sequence[Row]) -> str:
-    """The wall times of the ways, a line for each dtype and batch."""
-    ways = [way for way in WAYS if any(row.way == way for row in rows)]
-    times = {(_case(row), row.way): row.wall_seconds for row in rows}
+    """The wall times of the variants, a line for each dtype and batch."""
+    variants = [variant for variant in VARIANTS if any(row.variant == variant for row in rows)]
+    times = {(_case(row), row.variant): row.wall_seconds for row in rows}
     cases = dict.fromkeys((_case(row), (row.dtype, str(row.batch))) for row in rows)
-    body = [[*names, *(_milliseconds(times.get((case, way))) for way in ways)] for case, names in cases]
-    return markdown(["dtype", "batch", *ways], body)
+    body = [[*names, *(_milliseconds(times.get((case, variant))) for variant in variants)] for case, names in cases]
+    return markdown(["dtype", "batch", *variants], body)
 
 
 def cells(row: Row, results: Results) -> list[str]:
     """A row of the table."""
-    first = next((each for each in results.rows if each.way == TALLOW and _case(each) == _case(row)), None)
+    first = next((each for each in results.rows if each.variant == TALLOW and _case(each) == _case(row)), None)
     ratio = None
     if first is not None and first.wall_seconds and row.wall_seconds is not None:
         ratio = row.wall_seconds / first.wall_seconds
     return [
         row.dtype,
         str(row.batch),
-        row.way,
+        row.variant,
         _milliseconds(row.wall_seconds),
         number(ratio, 2),
         _milliseconds(row.gpu_seconds),
@@ -97,7 +97,7 @@ def cells(row: Row, results: Results) -> list[str]:
 
 def line(row: Row) -> str:
     """A row in the terminal."""
-    name = f"{row.phase:<8} {row.dtype:<5} {row.batch:>3}  {row.way:<26}"
+    name = f"{row.phase:<8} {row.dtype:<5} {row.batch:>3}  {row.variant:<26}"
     if row.failed:
         return f"{name} FAILED  {row.reason}"
     return (
@@ -109,8 +109,8 @@ def line(row: Row) -> str:
 def _failures(results: Results) -> list[str]:
     if not results.failures:
         return []
-    rows = [[row.phase, row.dtype, str(row.batch), row.way, cell(row.reason)] for row in results.failures]
-    return [f"## **{len(rows)} FAILED**", markdown(["phase", "dtype", "batch", "way", "what is wrong"], rows)]
+    rows = [[row.phase, row.dtype, str(row.batch), row.variant, cell(row.reason)] for row in results.failures]
+    return [f"## **{len(rows)} FAILED**", markdown(["phase", "dtype", "batch", "variant", "what is wrong"], rows)]
 
 
 def _case(row: Row) -> tuple[str, str, int]:

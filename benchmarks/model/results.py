@@ -12,11 +12,11 @@ TALLOW, TALLOW_GRAPH = "tallow", "tallow, in a graph"
 COMPOSED, COMPOSED_GRAPH = "tallow, same ops", "same ops, in a graph"
 SAME_OPS, FUSED = "PyTorch, same ops", "PyTorch, fused ops"
 FUSED_GRAPH, COMPILED = "fused, in a CUDA graph", "compiled, in a CUDA graph"
-TALLOW_WAYS = (TALLOW, TALLOW_GRAPH, COMPOSED, COMPOSED_GRAPH)
+TALLOW_VARIANTS = (TALLOW, TALLOW_GRAPH, COMPOSED, COMPOSED_GRAPH)
 GRAPHS = (TALLOW_GRAPH, COMPOSED_GRAPH)
 TORCH_GRAPHS = (FUSED_GRAPH, COMPILED)
-TORCH_WAYS = (SAME_OPS, FUSED, *TORCH_GRAPHS)
-WAYS = TALLOW_WAYS + TORCH_WAYS
+TORCH_VARIANTS = (SAME_OPS, FUSED, *TORCH_GRAPHS)
+VARIANTS = TALLOW_VARIANTS + TORCH_VARIANTS
 
 PHASES = ("prefill", "decode")
 # How far logits may be from those in f32, both as the root of the mean of squares. Each op rounds to the dtype.
@@ -25,10 +25,10 @@ TOLERANCES = {"f32": 1e-4, "f16": 0.02, "bf16": 0.12}
 
 @dataclass
 class Row:
-    """One phase in one way: medians in seconds, or the reason why there are none."""
+    """A variant of a phase: medians in seconds, or the reason why there are none."""
 
     phase: str
-    way: str
+    variant: str
     dtype: str
     batch: int
     wall_seconds: float | None = None

@@ -22,7 +22,7 @@ class TorchDecoder(ABC):
     def __init__(self, config: Config, weights: Mapping[str, Tensor]) -> None:
         self.config = config
         self.weights = weights
-        self.places = torch.arange(config.context, device=weights["tokens"].device)
+        self.indices = torch.arange(config.context, device=weights["tokens"].device)
 
     def new_cache(self, batch: int) -> Cache:
         """Room for the keys and the values of every block."""
@@ -33,8 +33,8 @@ class TorchDecoder(ABC):
     def prefill(self, tokens: Tensor, cache: Cache) -> Tensor:
         """Read a prompt (batch, n)."""
         count = tokens.shape[1]
-        places = self.places[:count]
-        return self._logits(tokens, cache, slice(0, count), places > places.unsqueeze(1))
+        indices = self.indices[:count]
+        return self._logits(tokens, cache, slice(0, count), indices > indices.unsqueeze(1))
 
     def decode(self, tokens: Tensor, cache: Cache, position: int) -> Tensor:
         """Read the tokens (batch, 1) at a position."""
@@ -42,26 +42,26 @@ class TorchDecoder(ABC):
 
     def decode_at(self, tokens: Tensor, cache: Cache, position: Tensor) -> Tensor:
         """Read the tokens (batch, 1) at a position in a tensor of one element."""
-        return self._logits(tokens, cache, position, self.places > position)
+        return self._logits(tokens, cache, position, self.indices > position)
 
-    def _logits(self, tokens: Tensor, cache: Cache, place: slice | Tensor, hidden: Tensor | None) -> Tensor:
-        x = self.weights["tokens"][tokens] + self.weights["positions"][place]
-        for layer, kept in enumerate(cache):
+    def _logits(self, tokens: Tensor, cache: Cache, positions: slice | Tensor, mask: Tensor | None) -> Tensor:
+        x = self.weights["tokens"][tokens] + self.weights["positions"][positions]
+        for layer, layer_cache in enumerate(cache):
             name = f"{layer}."
             qkv = self._linear(self.norm(x, name + "norm1"), name + "qkv")
-            x = x + self._linear(self._attended(qkv, kept, place, hidden), name + "out")
+            x = x + self._linear(self._attended(qkv, layer_cache, positions, mask), name + "out")
             x = x + self._linear(
                 F.gelu(self._linear(self.norm(x, name + "norm2"), name + "up"), approximate="tanh"), name + "down"
             )
         return self.norm(x[:, -1], "norm") @ self.weights["tokens"].T
 
     def _attended(
-        self, qkv: Tensor, kept: tuple[Tensor, Tensor], place: slice | Tensor, hidden: Tensor | None
+        self, qkv: Tensor, layer_cache: tuple[Tensor, Tensor], positions: slice | Tensor, mask: Tensor | None
     ) -> Tensor:
         batch, n, triple = qkv.shape
         queries, *new = qkv.reshape(batch, n, 3, self.config.heads, -1).permute(2, 0, 3, 1, 4)
-        keys, values = (_kept(cache, rows, place) for cache, rows in zip(kept, new, strict=True))
-        return self.attention(queries, keys, values, hidden).transpose(1, 2).reshape(batch, n, triple // 3)
+        keys, values = (_update(cache, rows, positions) for cache, rows in zip(layer_cache, new, strict=True))
+        return self.attention(queries, keys, values, mask).transpose(1, 2).reshape(batch, n, triple // 3)
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return x @ self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
@@ -71,15 +71,15 @@ class TorchDecoder(ABC):
         """Normalise the last dim, then scale and shift it."""
 
     @abstractmethod
-    def attention(self, queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Tensor:
-        """Attention of (batch, heads, n, depth); `hidden` says where a query does not look."""
+    def attention(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention of (batch, heads, n, depth); `mask` says where a query does not look."""
 
 
-def _kept(cache: Tensor, new: Tensor, place: slice | Tensor) -> Tensor:
-    if isinstance(place, Tensor):
-        return cache.index_copy_(2, place, new)
-    cache[:, :, place] = new
-    return cache[:, :, : place.stop]
+def _update(cache: Tensor, new: Tensor, positions: slice | Tensor) -> Tensor:
+    if isinstance(positions, Tensor):
+        return cache.index_copy_(2, positions, new)
+    cache[:, :, positions] = new
+    return cache[:, :, : positions.stop]
 
 
 class SameOps(TorchDecoder):
@@ -91,11 +91,11 @@ class SameOps(TorchDecoder):
         variance = centred.square().mean(dim=-1, keepdim=True)
         return centred * (variance + EPSILON).rsqrt() * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
-    def attention(self, queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Tensor:
+    def attention(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """See `decoder.Block.attention`."""
         scores = (queries * (1 / math.sqrt(self.config.depth))) @ keys.mT
-        if hidden is not None:
-            scores = torch.where(hidden, -math.inf, scores)
+        if mask is not None:
+            scores = torch.where(mask, -math.inf, scores)
         powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
         return (powers / powers.sum(dim=-1, keepdim=True)) @ values
 
@@ -108,11 +108,11 @@ class Fused(TorchDecoder):
         weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
         return F.layer_norm(x, weight.shape, weight, bias, EPSILON)
 
-    def attention(self, queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Tensor:
+    def attention(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """One op, which knows the mask of a prompt by name."""
-        if hidden is None or hidden.dim() == 2:
-            return F.scaled_dot_product_attention(queries, keys, values, is_causal=hidden is not None)
-        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=~hidden.expand(1, 1, 1, -1))
+        if mask is None or mask.dim() == 2:
+            return F.scaled_dot_product_attention(queries, keys, values, is_causal=mask is not None)
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=~mask.expand(1, 1, 1, -1))
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return F.linear(x, self.weights[f"{name}.weight"].T, self.weights[f"{name}.bias"])

@@ -52,7 +52,7 @@ def list_networks() -> None:
 @main.command()
 @click.argument("names", nargs=-1, required=True, type=click.Choice((*_NAMES, "all")))
 @_device
-@click.option("--phase", "phases", type=click.Choice((INFERENCE, TRAINING)), multiple=True, help="May be given again.")
+@click.option("--phase", "phases", type=click.Choice((INFERENCE, TRAINING)), multiple=True, help="May be repeated.")
 @click.option("--batch", "batches", type=click.IntRange(1), multiple=True, help="Instead of 1, 8, 64, and 32 to train.")
 @click.option("--dtype", "dtypes", type=click.Choice(DTYPES), multiple=True, default=DTYPES, show_default=True)
 @click.option(
@@ -61,9 +61,9 @@ def list_networks() -> None:
     multiple=True,
     default=(1, 2, 16),
     show_default=True,
-    help="Of each library, on the CPU; may be given again.",
+    help="Of each library, on the CPU; may be repeated.",
 )
-@click.option("--only", metavar="REGEX", default="", help="Only ways that it matches from their beginning.")
+@click.option("--only", metavar="REGEX", default="", help="Only variants that it matches from their beginning.")
 @click.option("--compiled/--no-compiled", default=True, help=f"Whether to take '{COMPILED}', which takes minutes.")
 @_small
 @click.option(
@@ -83,13 +83,13 @@ def run(
     is_small: bool,
     output: Path | None,
 ) -> None:
-    """Check and time networks. Exit code 1 if a result is wrong or a way fails.
+    """Check and time networks. Exit code 1 if a result is wrong or a variant fails.
 
     \b
     python -m benchmarks.networks run lstm recogniser --threads 2
     python -m benchmarks.networks run all --device cuda --no-compiled --phase training
     """  # noqa: D301 -- \b is the character that click reads
-    from .measure import measure, ways_of
+    from .measure import measure, variants_of
 
     machine = _machine(device)
     is_cpu = machine.device.backend == "cpu"
@@ -102,11 +102,15 @@ def run(
         for count in (threads if is_cpu else (None,))
         for dtype in dtypes
     ]
-    ways = [way for way in ways_of(machine.device) if re.match(only, way) and (compiled or way != COMPILED)]
+    variants = [
+        variant
+        for variant in variants_of(machine.device)
+        if re.match(only, variant) and (compiled or variant != COMPILED)
+    ]
     results = Results(_environment(machine), _title(machine))
     click.echo(report.HEAD)
     reasons: set[str] = set()
-    for rows in measure(machine, _announced(tasks), ways, is_small):
+    for rows in measure(machine, _announced(tasks), variants, is_small):
         results.rows += rows
         for row in rows:
             # What is missing is said once.
@@ -181,7 +185,7 @@ def profile(
     from .measure import set_threads, weights_of
     from .networks import NETWORKS
     from .results import FUSED, TALLOW
-    from .tallow_ways import tallow_step
+    from .tallow_variants import tallow_step
 
     machine, network = _machine(device), NETWORKS[name]
     is_cpu = machine.device.backend == "cpu"
@@ -193,9 +197,9 @@ def profile(
     for _ in range(3):
         step()
     machine.device.synchronize()
-    with tl.profile() as found:
+    with tl.profile() as profile:
         step()
-    click.echo(found)
+    click.echo(profile)
 
 
 @main.command()

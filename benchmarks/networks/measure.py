@@ -1,4 +1,4 @@
-"""Runs tasks in all ways: what gives wrong results is not timed."""
+"""Runs tasks in all variants: what gives wrong results is not timed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from benchmarks.training.measure import Machine
 
 from .layers import Array, Declaration
 from .networks import NETWORKS, Network
-from .results import CPU_WAYS, EAGER, GPU_WAYS, INFERENCE, ONNX, TRAINING, Row, Task
-from .tallow_ways import Step, tallow_step
+from .results import CPU_VARIANTS, EAGER, GPU_VARIANTS, INFERENCE, ONNX, TRAINING, Row, Task
+from .tallow_variants import Step, tallow_step
 from .timing import time_in_turns
 
 # Errors of a result relative to its norm, or twice PyTorch's own. Gradients jump where a relu is near 0.
@@ -30,9 +30,9 @@ _TOLERANCES = {
 _MIN_SHARE = 1e-2
 
 
-def ways_of(device: tl.Device) -> tuple[str, ...]:
-    """The ways that a device has."""
-    return CPU_WAYS if device.backend == "cpu" else GPU_WAYS
+def variants_of(device: tl.Device) -> tuple[str, ...]:
+    """The variants that a device has."""
+    return CPU_VARIANTS if device.backend == "cpu" else GPU_VARIANTS
 
 
 def weights_of(network: Network) -> dict[str, Array]:
@@ -54,11 +54,11 @@ def set_threads(threads: int) -> None:
 
 
 def measure(
-    machine: Machine, tasks: Iterable[Task], ways: Iterable[str], is_small: bool = False
+    machine: Machine, tasks: Iterable[Task], variants: Iterable[str], is_small: bool = False
 ) -> Iterator[list[Row]]:
     """Check and time tasks, those of one network, phase and batch one after the other; yield the rows of each."""
     # PyTorch's own error is known first, and its captures begin before tallow has memory to release.
-    ways = sorted(ways, key=lambda way: (way != EAGER, way.startswith("tallow")))
+    variants = sorted(variants, key=lambda variant: (variant != EAGER, variant.startswith("tallow")))
     known: tuple[object, ...] = ()
     for task in tasks:
         if task.threads is not None:
@@ -66,9 +66,9 @@ def measure(
         if known != task[:3]:
             network = NETWORKS[task.network]
             weights, x = weights_of(network), network.inputs(task.batch, is_small)
-            wanted = _reference(machine, task, network, weights, x)
+            expected = _reference(machine, task, network, weights, x)
             known = task[:3]
-        yield _Cell(machine, task, network, weights, x, wanted).measure(ways)
+        yield _Cell(machine, task, network, weights, x, expected).measure(variants)
         machine.forget()
 
 
@@ -77,13 +77,13 @@ def _reference(
 ) -> list[Array] | None:
     if not machine.torch_device:
         return None
-    from .torch_ways import reference
+    from .torch_variants import reference
 
     return reference(task, network, weights, x, machine.torch_device)
 
 
 class _Cell:
-    """A task, and the ways whose results are right."""
+    """A task, and the variants whose results are right."""
 
     def __init__(
         self,
@@ -92,46 +92,46 @@ class _Cell:
         network: Network,
         weights: dict[str, Array],
         x: Array,
-        wanted: list[Array] | None,
+        expected: list[Array] | None,
     ) -> None:
         self._machine = machine
         self._task = task
         self._network = network
         self._weights = weights
         self._x = x
-        self._wanted = wanted
+        self._wanted = expected
         self._tolerance = _TOLERANCES[task.phase, task.dtype]
         self._calls: dict[str, Callable[[], object]] = {}
 
-    def measure(self, ways: Iterable[str]) -> list[Row]:
-        """Check all ways, and time those that are right."""
+    def measure(self, variants: Iterable[str]) -> list[Row]:
+        """Check all variants, and time those that are right."""
         if (self._task.phase, self._task.dtype) != (INFERENCE, "f32"):
-            ways = [way for way in ways if way != ONNX]
-        rows = {way: self._prepare(way) for way in ways}
-        for way, times in time_in_turns(self._calls, self._synchronize).items():
-            rows[way].wall_seconds, rows[way].processor_seconds = times
+            variants = [variant for variant in variants if variant != ONNX]
+        rows = {variant: self._prepare(variant) for variant in variants}
+        for variant, times in time_in_turns(self._calls, self._synchronize).items():
+            rows[variant].wall_seconds, rows[variant].processor_seconds = times
         return list(rows.values())
 
-    def _prepare(self, way: str) -> Row:
-        row = Row(*self._task, way)
-        row.reason = self._missing(way)
+    def _prepare(self, variant: str) -> Row:
+        row = Row(*self._task, variant)
+        row.reason = self._missing(variant)
         if row.reason:
             return row
         try:
-            step, results = self._step(way)
-            # Without PyTorch the ways are compared with the first of them.
+            step, results = self._step(variant)
+            # Without PyTorch the variants are compared with the first of them.
             self._wanted = self._wanted or results
             row.error = _error(results, self._wanted)
         except Exception as error:
             row.reason, row.failed = summary(error), True
             return row
-        if way == EAGER:
+        if variant == EAGER:
             self._tolerance = max(self._tolerance, 2 * row.error)
         if not row.error <= self._tolerance:
             row.reason = f"the results are off by {row.error:.1e} of their norm, and {self._tolerance:.1e} are allowed"
             row.failed = True
         else:
-            self._calls[way] = step
+            self._calls[variant] = step
         return row
 
     def _synchronize(self) -> None:
@@ -139,31 +139,31 @@ class _Cell:
         if self._machine.torch_device:
             self._machine.synchronize(EAGER)
 
-    def _missing(self, way: str) -> str:
-        if way == ONNX and not find_spec("onnxruntime"):
+    def _missing(self, variant: str) -> str:
+        if variant == ONNX and not find_spec("onnxruntime"):
             return "onnxruntime is not installed"
-        return "" if way.startswith("tallow") else self._machine.without_torch
+        return "" if variant.startswith("tallow") else self._machine.without_torch
 
-    def _step(self, way: str) -> tuple[Callable[[], object], list[Array]]:
+    def _step(self, variant: str) -> tuple[Callable[[], object], list[Array]]:
         arguments: Any = self._task, self._network, self._weights, self._x
-        if way.startswith("tallow"):
-            step: Step = tallow_step(way, *arguments, self._machine.device)
+        if variant.startswith("tallow"):
+            step: Step = tallow_step(variant, *arguments, self._machine.device)
             return step, [x.to_dtype("f64").numpy() for x in step()]
-        from .torch_ways import arrays, onnx_step, torch_step
+        from .torch_variants import arrays, onnx_step, torch_step
 
-        if way == ONNX:
+        if variant == ONNX:
             run = onnx_step(*arguments)
             return run, [x.astype(np.float64) for x in run()]
-        torch_call = torch_step(way, *arguments, self._machine.torch_device)
+        torch_call = torch_step(variant, *arguments, self._machine.torch_device)
         return torch_call, arrays(torch_call())
 
 
-def _error(found: list[Array], wanted: list[Array]) -> float:
+def _error(actual: list[Array], expected: list[Array]) -> float:
     """The largest distance of a result from what is right, relative to it; NaN if a number is NaN."""
-    if [x.shape for x in found] != [x.shape for x in wanted]:
+    if [x.shape for x in actual] != [x.shape for x in expected]:
         return float("nan")
-    norms = [float(np.linalg.norm(x)) for x in wanted]
+    norms = [float(np.linalg.norm(x)) for x in expected]
     # Of gradients that are small beside others little is known.
     least = _MIN_SHARE * max(norms)
-    distances = [float(np.linalg.norm(x - y)) for x, y in zip(found, wanted, strict=True)]
+    distances = [float(np.linalg.norm(x - y)) for x, y in zip(actual, expected, strict=True)]
     return float(np.max([distance / max(norm, least) for distance, norm in zip(distances, norms, strict=True)]))

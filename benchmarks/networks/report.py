@@ -46,7 +46,7 @@ def page(sections: Mapping[str, str]) -> str:
 
 def section(results: Results) -> str:
     """The text of a machine's section."""
-    failures = [f"**{row.task}, {row.way} failed**: {row.reason}" for row in results.failures]
+    failures = [f"**{row.task}, {row.variant} failed**: {row.reason}" for row in results.failures]
     environment = fold("Versions", markdown(["what", "value"], results.environment.items()))
     absent = [part.replace("## ", "### ") for part in missing(results.rows)]
     return "\n\n".join([*failures, _means(results), _table(results), *absent, environment])
@@ -57,12 +57,12 @@ def _tasks(results: Results) -> list[Task]:
 
 
 def _ratios(results: Results, task: Task) -> list[tuple[str, float | None]]:
-    """Of each pair of ways, and of onnxruntime on the CPU."""
+    """Of each pair of variants, and of onnxruntime on the CPU."""
     pairs = list(results.peers.items())
     if task.threads is not None:
         pairs.append((pairs[0][0], ONNX))
-    rows = [(results.find(task, way), way, peer) for way, peer in pairs]
-    return [(peer if peer == ONNX else way, row and results.ratio(row, peer)) for row, way, peer in rows]
+    rows = [(results.find(task, variant), variant, peer) for variant, peer in pairs]
+    return [(peer if peer == ONNX else variant, row and results.ratio(row, peer)) for row, variant, peer in rows]
 
 
 def _means(results: Results) -> str:
@@ -77,11 +77,11 @@ def _means(results: Results) -> str:
 
 
 def _table(results: Results) -> str:
-    ways = list(dict.fromkeys(row.way for row in results.rows))
+    variants = list(dict.fromkeys(row.variant for row in results.rows))
     head = ["network", "phase", "batch", "dtype", *_threads_head(results)]
     ratios = [[*_cells(task), *_texts(results, task)] for task in _tasks(results)]
-    times = [[*_cells(task), *[_time(results.find(task, way)) for way in ways]] for task in _tasks(results)]
-    parts = markdown([*head, *_names(results)], ratios), fold("Times in ms", markdown([*head, *ways], times))
+    times = [[*_cells(task), *[_time(results.find(task, variant)) for variant in variants]] for task in _tasks(results)]
+    parts = markdown([*head, *_names(results)], ratios), fold("Times in ms", markdown([*head, *variants], times))
     return "\n\n".join(parts)
 
 
@@ -110,10 +110,10 @@ def _cells(key: tuple[object, ...]) -> list[str]:
 
 def line(row: Row, results: Results) -> str:
     """A row in the terminal: milliseconds of the clock and of all threads, PyTorch's times over both, and the error."""
-    name = f"{row.task!s:<55} {row.way:<42}"
+    name = f"{row.task!s:<55} {row.variant:<42}"
     if row.reason:
         return f"{name} {'FAILED ' * row.failed} {row.reason}"
-    peer = results.peers.get(row.way, "")
+    peer = results.peers.get(row.variant, "")
     times = row.wall_seconds, row.processor_seconds
     cells = [
         f"{milliseconds(seconds, 3):>10} {number(results.ratio(row, peer, of_processor=of_processor), 2):>5}"
@@ -122,4 +122,4 @@ def line(row: Row, results: Results) -> str:
     return f"{name} {' '.join(cells)} {'' if row.error is None else f'{row.error:9.1e}'}"
 
 
-HEAD = f"{'task':<55} {'way':<42} {'wall, ms':>10} {'ratio':>5} {'processor':>10} {'ratio':>5} {'error':>9}"
+HEAD = f"{'task':<55} {'variant':<42} {'wall, ms':>10} {'ratio':>5} {'processor':>10} {'ratio':>5} {'error':>9}"

@@ -12,11 +12,11 @@ GRAPH, FUSED_GRAPH, ANY_ORDER = "tallow, in a graph", "tallow, fused in a graph"
 EAGER, ONNX = "PyTorch", "onnxruntime"
 EAGER_GRAPH, COMPILED = "PyTorch, in a graph", "PyTorch, compiled, channels last, in a graph"
 TUNED = "PyTorch, cudnn.benchmark, in a graph"
-# What each way of tallow is compared with.
+# What each variant of tallow is compared with.
 GPU_PEERS = {TALLOW: EAGER, GRAPH: EAGER_GRAPH, FUSED_GRAPH: COMPILED, ANY_ORDER: TUNED}
 CPU_PEERS = {TALLOW: EAGER, FUSED: EAGER}
-CPU_WAYS = (*CPU_PEERS, EAGER, ONNX)
-GPU_WAYS = (*GPU_PEERS, *GPU_PEERS.values())
+CPU_VARIANTS = (*CPU_PEERS, EAGER, ONNX)
+GPU_VARIANTS = (*GPU_PEERS, *GPU_PEERS.values())
 GRAPHS = (GRAPH, FUSED_GRAPH, ANY_ORDER, EAGER_GRAPH, COMPILED, TUNED)
 
 INFERENCE, TRAINING = "inference", "training"
@@ -41,14 +41,14 @@ class Task(NamedTuple):
 
 @dataclass
 class Row:
-    """A task in one way: the median of wall times, the least of the processor's, or the reason why there are none."""
+    """A variant of a task: median wall time, least processor time, or the reason why there are none."""
 
     network: str
     phase: str
     batch: int
     dtype: str
     threads: int | None
-    way: str
+    variant: str
     wall_seconds: float | None = None
     processor_seconds: float | None = None
     # The largest error of a result relative to its norm, beside PyTorch in f64.
@@ -74,12 +74,12 @@ class Results(Run):
 
     @property
     def peers(self) -> dict[str, str]:
-        """By way of tallow, what it is compared with on the device that was measured."""
+        """By variant of tallow, what it is compared with on the device that was measured."""
         return GPU_PEERS if any(row.threads is None for row in self.rows) else CPU_PEERS
 
-    def find(self, task: Task, way: str) -> Row | None:
-        """The row of a task in one way."""
-        return next((row for row in self.rows if row.task == task and row.way == way), None)
+    def find(self, task: Task, variant: str) -> Row | None:
+        """The row of a variant of a task."""
+        return next((row for row in self.rows if row.task == task and row.variant == variant), None)
 
     def ratio(self, row: Row, peer: str, *, of_processor: bool = False) -> float | None:
         """A peer's time over that of a row: above 1 tallow is faster."""

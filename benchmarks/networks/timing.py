@@ -13,7 +13,7 @@ from benchmarks.gpu.machine import without_garbage_collection
 _TURNS = 5
 # Seconds of a turn, of calls that wait for each other on the device alone.
 _TURN = 0.02
-# Seconds of a way, after which fewer turns are enough.
+# Seconds of a variant, after which fewer turns are enough.
 _BUDGET, _MIN_TURNS = 1.0, 2
 
 
@@ -24,7 +24,7 @@ class Times(NamedTuple):
     processor: float
 
 
-class _Way:
+class _Variant:
     def __init__(self, call: Callable[[], object], synchronize: Callable[[], object]) -> None:
         self._call = call
         self._synchronize = synchronize
@@ -64,8 +64,8 @@ class _Way:
 def time_in_turns(calls: Mapping[str, Callable[[], object]], synchronize: Callable[[], object]) -> dict[str, Times]:
     """The times of each call."""
     with without_garbage_collection():
-        ways = {name: _Way(call, synchronize) for name, call in calls.items()}
+        variants = {name: _Variant(call, synchronize) for name, call in calls.items()}
         for _ in range(_TURNS):
-            for way in ways.values():
-                way.take_turn()
-    return {name: way.times for name, way in ways.items()}
+            for variant in variants.values():
+                variant.take_turn()
+    return {name: variant.times for name, variant in variants.items()}

@@ -11,7 +11,7 @@ import click
 from benchmarks.results import write_page
 
 from . import report
-from .results import COMPILED, DECODER, NETWORKS, WAYS, Results
+from .results import COMPILED, DECODER, NETWORKS, VARIANTS, Results
 
 _RESULTS, _PAGE = "training.json", "training-steps.md"
 _DTYPES = ("bf16", "f16", "f32")
@@ -40,7 +40,7 @@ def main() -> None:
 )
 @click.option("--steps", type=click.IntRange(1), default=20, show_default=True, help="Steps until the last loss.")
 @click.option(
-    "--only", metavar="REGEX", default="", help="Only networks and ways, as 'decoder, tallow', that it matches."
+    "--only", metavar="REGEX", default="", help="Only networks and variants, as 'decoder, tallow', that it matches."
 )
 @click.option("--compiled/--no-compiled", default=True, help=f"Whether to take '{COMPILED}', which takes minutes.")
 @click.option(
@@ -59,7 +59,7 @@ def run(
     compiled: bool,
     output: Path | None,
 ) -> None:
-    """Time every way. Exit code 1 if one fails.
+    """Time every variant. Exit code 1 if one fails.
 
     \b
     python -m benchmarks.training run --output build/benchmarks
@@ -90,11 +90,17 @@ def run(
     results = Results(environment, sizes, steps)
     click.echo(report.HEAD)
     for network in NETWORKS:
-        ways = [way for way in WAYS if re.search(only, f"{network}, {way}") and (compiled or way != COMPILED)]
-        start = start_of(network, model, batch, length) if ways else None
-        for way in ways:
+        variants = [
+            variant
+            for variant in VARIANTS
+            if re.search(only, f"{network}, {variant}") and (compiled or variant != COMPILED)
+        ]
+        start = start_of(network, model, batch, length) if variants else None
+        for variant in variants:
             assert start is not None
-            results.rows.append(measure(machine, network, way, start, dtype if network == DECODER else "f32", steps))
+            results.rows.append(
+                measure(machine, network, variant, start, dtype if network == DECODER else "f32", steps)
+            )
             click.echo(report.line(results.rows[-1]))
             if output is not None:
                 results.write(output / _RESULTS)
@@ -126,7 +132,7 @@ def recording(device: str) -> None:
 @click.option("--batch", type=click.IntRange(1), default=16, show_default=True, help="Texts at once.")
 @click.option("--length", type=click.IntRange(1), default=64, show_default=True, help="Tokens of each.")
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads of either library.")
-@click.option("--rounds", type=click.IntRange(1), default=40, show_default=True, help="Steps of each way.")
+@click.option("--rounds", type=click.IntRange(1), default=40, show_default=True, help="Steps of each variant.")
 def turns(model: str, batch: int, length: int, threads: int, rounds: int) -> None:
     """Time steps in f32 on the CPU, of tallow and PyTorch in turns, on a machine that does other work too.
 
@@ -135,10 +141,10 @@ def turns(model: str, batch: int, length: int, threads: int, rounds: int) -> Non
     """  # noqa: D301 -- \b is the character that click reads
     from .turns import measured
 
-    click.echo(f"{'network':<10}  {'way':<10} {'least wall, ms':>15} {'median wall, ms':>16} {'processor, ms':>14}")
+    click.echo(f"{'network':<10}  {'variant':<10} {'least wall, ms':>15} {'median wall, ms':>16} {'processor, ms':>14}")
     for row in measured(model, batch, length, threads, rounds):
         times = f"{row.min_wall * 1e3:15.3f} {row.median_wall * 1e3:16.3f} {row.min_processor * 1e3:14.3f}"
-        click.echo(f"{row.network:<10}  {row.way:<10} {times}")
+        click.echo(f"{row.network:<10}  {row.variant:<10} {times}")
 
 
 @main.command()

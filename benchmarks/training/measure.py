@@ -1,4 +1,4 @@
-"""Runs the ways one after another, each with the memory to itself."""
+"""Runs the variants one after another, each with the memory to itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tallow as tl
 from benchmarks.gpu.machine import summary, without_garbage_collection
 
 from .networks import decoder_loss, perceptron_loss
-from .results import ANY_ORDER, DECODER, GRAPHS, TORCH_WAYS, Row
+from .results import ANY_ORDER, DECODER, GRAPHS, TORCH_VARIANTS, Row
 from .sizes import CONFIGS, Start, decoder_start, perceptron_start
 
 Step = Callable[[], Any]
@@ -54,17 +54,17 @@ class Machine:
 
         return gpu(torch.device(self.torch_device))
 
-    def synchronize(self, way: str) -> None:
-        """Wait for what a way has begun."""
-        if way in TORCH_WAYS and self.torch_device.startswith("cuda"):
+    def synchronize(self, variant: str) -> None:
+        """Wait for what a variant has begun."""
+        if variant in TORCH_VARIANTS and self.torch_device.startswith("cuda"):
             import torch
 
             torch.cuda.synchronize()
-        elif way not in TORCH_WAYS:
+        elif variant not in TORCH_VARIANTS:
             self.device.synchronize()
 
     def forget(self) -> None:
-        """Give back the memory of the way before, and count the peak anew."""
+        """Give back the memory of the variant before, and count the peak anew."""
         gc.collect()
         if self.torch_device.startswith("cuda"):
             import torch
@@ -76,14 +76,14 @@ class Machine:
             allocator.empty_cache()
             allocator.peak = allocator.statistics().allocated
 
-    def peak(self, way: str) -> int | None:
-        """The most bytes that tensors of a way held at once; None where nobody counts them."""
-        if way in TORCH_WAYS and self.torch_device.startswith("cuda"):
+    def peak(self, variant: str) -> int | None:
+        """The most bytes that tensors of a variant held at once; None where nobody counts them."""
+        if variant in TORCH_VARIANTS and self.torch_device.startswith("cuda"):
             import torch
 
             return int(torch.cuda.max_memory_allocated())
         allocator = getattr(self.device.inner, "allocator", None)
-        return None if allocator is None or way in TORCH_WAYS else int(allocator.statistics().peak)
+        return None if allocator is None or variant in TORCH_VARIANTS else int(allocator.statistics().peak)
 
 
 def start_of(network: str, model: str, batch: int, length: int) -> Start:
@@ -91,34 +91,34 @@ def start_of(network: str, model: str, batch: int, length: int) -> Start:
     return decoder_start(CONFIGS[model], batch, length) if network == DECODER else perceptron_start()
 
 
-def measure(machine: Machine, network: str, way: str, start: Start, dtype: str, steps: int) -> Row:
+def measure(machine: Machine, network: str, variant: str, start: Start, dtype: str, steps: int) -> Row:
     """Take steps and time more of them; whatever goes wrong is noted in the row."""
-    row = Row(network, way)
-    row.reason = _missing(machine, way)
+    row = Row(network, variant)
+    row.reason = _missing(machine, variant)
     if row.reason:
         return row
     machine.forget()
     try:
-        with tl.deterministic(way != ANY_ORDER):
-            _run(machine, row, _step(machine, way, start, dtype), steps)
+        with tl.deterministic(variant != ANY_ORDER):
+            _run(machine, row, _step(machine, variant, start, dtype), steps)
     except Exception as error:
         row.reason, row.failed = summary(error), True
     return row
 
 
-def _missing(machine: Machine, way: str) -> str:
-    if way in TORCH_WAYS:
+def _missing(machine: Machine, variant: str) -> str:
+    if variant in TORCH_VARIANTS:
         return machine.without_torch
-    return "a graph is a GPU's" if way in GRAPHS and machine.device.backend == "cpu" else ""
+    return "a graph is a GPU's" if variant in GRAPHS and machine.device.backend == "cpu" else ""
 
 
-def _step(machine: Machine, way: str, start: Start, dtype: str) -> Step:
-    if way in TORCH_WAYS:
+def _step(machine: Machine, variant: str, start: Start, dtype: str) -> Step:
+    if variant in TORCH_VARIANTS:
         from .torch_networks import torch_step
 
-        return torch_step(way, start, dtype, machine.torch_device)
+        return torch_step(variant, start, dtype, machine.torch_device)
     step = tallow_step(start, dtype, machine.device)
-    return Captured(step, machine.device) if way in GRAPHS else step
+    return Captured(step, machine.device) if variant in GRAPHS else step
 
 
 def tallow_network(
@@ -186,12 +186,12 @@ def _run(machine: Machine, row: Row, step: Step, steps: int) -> None:
         for number in range(_MAX_ROUNDS):
             if number >= _MIN_ROUNDS and perf_counter() > deadline:
                 break
-            machine.synchronize(row.way)
+            machine.synchronize(row.variant)
             begin = perf_counter()
             step()
             returned = perf_counter()
-            machine.synchronize(row.way)
+            machine.synchronize(row.variant)
             walls.append(perf_counter() - begin)
             hosts.append(returned - begin)
     row.wall_seconds, row.host_seconds = median(walls), median(hosts)
-    row.peak_bytes = machine.peak(row.way)
+    row.peak_bytes = machine.peak(row.variant)

@@ -10,7 +10,7 @@ from benchmarks.results import joined, milliseconds, missing
 
 from .results import DECODER, NETWORKS, TALLOW, Results, Row
 
-_milliseconds = partial(milliseconds, places=3)
+_milliseconds = partial(milliseconds, digits=3)
 _INTRODUCTION = """\
 # Training steps
 
@@ -33,14 +33,14 @@ All figures on this page come from this command:
 _TITLES = {DECODER: "A decoder of GPT-2's size", NETWORKS[1]: "A small perceptron"}
 _HEAD = ["variant", "wall, ms", "of tallow's", "host, ms", "peak, GiB", "first loss", "last loss"]
 _COLUMNS = ("wall, ms", "host, ms", "peak, GiB", "first loss", "last loss")
-HEAD = f"{'network':<10}  {'way':<37} {' '.join(f'{column:>10}' for column in _COLUMNS)}"
+HEAD = f"{'network':<10}  {'variant':<37} {' '.join(f'{column:>10}' for column in _COLUMNS)}"
 
 
 def page(results: Results) -> str:
     """The page, in Markdown."""
     parts = [
         _INTRODUCTION.format(gpu=results.environment.get("GPU", "a GPU")),
-        *[f"**{row.network}, {row.way} failed**: {row.reason}" for row in results.failures],
+        *[f"**{row.network}, {row.variant} failed**: {row.reason}" for row in results.failures],
     ]
     for network in NETWORKS:
         rows = [row for row in results.rows if row.network == network and row.wall_seconds is not None]
@@ -53,10 +53,10 @@ def page(results: Results) -> str:
 
 
 def _cells(row: Row, rows: list[Row]) -> list[str]:
-    first = next((each.wall_seconds for each in rows if each.way == TALLOW), None)
+    first = next((each.wall_seconds for each in rows if each.variant == TALLOW), None)
     ratio = row.wall_seconds / first if first and row.wall_seconds else None
     return [
-        row.way,
+        row.variant,
         _milliseconds(row.wall_seconds),
         number(ratio, 2),
         _milliseconds(row.host_seconds),
@@ -68,7 +68,7 @@ def _cells(row: Row, rows: list[Row]) -> list[str]:
 
 def line(row: Row) -> str:
     """A row in the terminal."""
-    name = f"{row.network:<10}  {row.way:<37}"
+    name = f"{row.network:<10}  {row.variant:<37}"
     if row.reason:
         return f"{name} {'FAILED ' * row.failed} {row.reason}"
     cells = (

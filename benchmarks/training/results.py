@@ -13,17 +13,17 @@ NETWORKS = (DECODER, PERCEPTRON)
 TALLOW, GRAPH, EAGER, COMPILED = "tallow", "tallow, in a graph", "PyTorch", "PyTorch, compiled"
 # As PyTorch adds floats.
 ANY_ORDER = "tallow, in a graph, sums in any order"
-WAYS = (TALLOW, GRAPH, ANY_ORDER, EAGER, COMPILED)
+VARIANTS = (TALLOW, GRAPH, ANY_ORDER, EAGER, COMPILED)
 GRAPHS = (GRAPH, ANY_ORDER)
-TORCH_WAYS = (EAGER, COMPILED)
+TORCH_VARIANTS = (EAGER, COMPILED)
 
 
 @dataclass
 class Row:
-    """A network in one way: medians in seconds, or the reason why there are none."""
+    """A variant of a network: medians in seconds, or the reason why there are none."""
 
     network: str
-    way: str
+    variant: str
     wall_seconds: float | None = None
     # Until the call returns.
     host_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""The same networks written with PyTorch's own ops, and its ways to take steps. Imports torch."""
+"""The same networks written with PyTorch's own ops, and variants of their training step. Imports torch."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def torch_network(
     return loss_of, torch.optim.AdamW(weights.values(), lr=1e-4, fused=is_fused), [*weights.values()]
 
 
-def torch_step(way: str, start: Start, dtype: str, device: str) -> Callable[[], Tensor]:
+def torch_step(variant: str, start: Start, dtype: str, device: str) -> Callable[[], Tensor]:
     """Return a function that takes a step and returns its loss."""
     loss_of, optimizer, _ = torch_network(start, dtype, device)
-    if way == COMPILED:
+    if variant == COMPILED:
         loss_of = torch.compile(loss_of, dynamic=False)
 
     def step() -> Tensor:

@@ -20,10 +20,10 @@ _WARM_STEPS = 4
 
 
 class Turns(NamedTuple):
-    """A network in one way: seconds of a step."""
+    """A variant of a network: seconds of a step."""
 
     network: str
-    way: str
+    variant: str
     min_wall: float
     median_wall: float
     min_processor: float
@@ -31,10 +31,10 @@ class Turns(NamedTuple):
 
 
 def measured(model: str, batch: int, length: int, threads: int, rounds: int) -> list[Turns]:
-    """Time so many steps of each network and way, one after the other."""
+    """Time so many steps of each network and variant, one after the other."""
     tl.set_threads(threads)
     torch.set_num_threads(threads)
-    found = []
+    results = []
     for network in NETWORKS:
         start = start_of(network, model, batch, length)
         steps = {
@@ -45,10 +45,10 @@ def measured(model: str, batch: int, length: int, threads: int, rounds: int) -> 
             step()
         with without_garbage_collection():
             times = [[_time(step) for step in steps.values()] for _ in range(rounds)]
-        for way, each in zip(steps, zip(*times, strict=True), strict=True):
+        for variant, each in zip(steps, zip(*times, strict=True), strict=True):
             walls, processors = zip(*each, strict=True)
-            found.append(Turns(network, way, min(walls), median(walls), min(processors)))
-    return found
+            results.append(Turns(network, variant, min(walls), median(walls), min(processors)))
+    return results
 
 
 def _time(step: Callable[[], object]) -> tuple[float, float]:

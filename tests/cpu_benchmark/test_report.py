@@ -155,7 +155,7 @@ def test_numbers_of_an_axis_do_not_run_into_each_other() -> None:
     assert ratio_axis([0.3, 1.5]).ticks == [0.25, 0.5, 1, 2]
     axis = ratio_axis([0.03, 40])
     assert axis.ticks == [2**-6, 0.125, 1, 8, 64]
-    assert (axis.place(2**-6), axis.place(1), axis.place(64)) == (0, 0.5, 1)
+    assert (axis.fraction(2**-6), axis.fraction(1), axis.fraction(64)) == (0, 0.5, 1)
 
 
 def test_without_pytorch_there_is_no_plot(results: Results, tmp_path: Path) -> None:

@@ -80,21 +80,21 @@ def test_a_run_compares_and_times_every_way_that_is_there(device, label, tmp_pat
     sizes = ["--model", "tiny", "--prompt", "5", "--dtype", "f32", "--batch", "2"]
     done = CliRunner().invoke(main, ["run", "--device", label, *sizes, "--output", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    rows = {(row.way, row.phase): row for row in Results.read(tmp_path / "model.json").rows}
+    rows = {(row.variant, row.phase): row for row in Results.read(tmp_path / "model.json").rows}
     for phase in ("prefill", "decode"):
         row = rows[TALLOW, phase]
         assert row.wall_seconds >= row.host_seconds > 0
         assert row.difference < 1e-5
         assert rows[FUSED, phase].reason.startswith("PyTorch is ")
         assert rows[COMPOSED, phase].difference < 1e-5
-        for way, captured in ((TALLOW, TALLOW_GRAPH), (COMPOSED, COMPOSED_GRAPH)):
+        for variant, captured in ((TALLOW, TALLOW_GRAPH), (COMPOSED, COMPOSED_GRAPH)):
             graph = rows[captured, phase]
             if label == "cpu":
                 assert graph.reason == "a graph is a GPU's"
                 continue
             assert graph.wall_seconds > 0
-            # A prefill is the same ops either way; a decode step does not know where the token is.
-            same = rows[way, phase].difference
+            # A prefill is the same ops either variant; a decode step does not know where the token is.
+            same = rows[variant, phase].difference
             assert graph.difference == same if phase == "prefill" else graph.difference < 1e-5
     assert (tmp_path / "model.md").is_file()
 

@@ -49,8 +49,8 @@ def test_every_way_of_a_network_gives_the_same(
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     results = Results.read(tmp_path / "networks.json")
-    assert [(row.dtype, row.way) for row in results.rows] == [
-        (dtype, way) for dtype in ("f32", "bf16") for way in (TALLOW, FUSED)
+    assert [(row.dtype, row.variant) for row in results.rows] == [
+        (dtype, variant) for dtype in ("f32", "bf16") for variant in (TALLOW, FUSED)
     ]
     assert all(row.wall_seconds > 0 and row.processor_seconds > 0 for row in results.rows)
     assert f"| {name} | {phase} | 2 | bf16 | 1 |" in (tmp_path / "networks.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from benchmarks.model import measure, report
 from benchmarks.model.__main__ import main
 from benchmarks.model.results import COMPILED, FUSED, SAME_OPS, TALLOW, Results, Row
-from benchmarks.model.ways import Calls, Data
+from benchmarks.model.variants import Calls, Data
 from benchmarks.model.weights import CONFIGS, random_weights
 
 
@@ -56,9 +56,9 @@ def test_wrong_logits_and_errors_have_no_times(monkeypatch: pytest.MonkeyPatch) 
     config = CONFIGS["tiny"]
     data = Data.make(config, random_weights(config), "f32", 1, 4, tl.Device.cpu())
 
-    def calls(way: str, data: Data) -> Calls:
+    def calls(variant: str, data: Data) -> Calls:
         right = tallow_calls(TALLOW, data)
-        if way == FUSED:
+        if variant == FUSED:
             return Calls(right.prefill, lambda: right.decode() * 1.01)
         raise OSError("no compiler")
 
@@ -67,13 +67,13 @@ def test_wrong_logits_and_errors_have_no_times(monkeypatch: pytest.MonkeyPatch) 
     machine = measure.Machine(tl.Device.cpu(), {}, torch, "", lambda: None, lambda: None)
     rows: list[Row] = []
     measure.measure(machine, data, "f32", [TALLOW, FUSED, SAME_OPS, COMPILED], rows.append)
-    found = {(row.way, row.phase): row for row in rows}
+    found = {(row.variant, row.phase): row for row in rows}
     assert found[FUSED, "decode"].reason == "logits differ by 0.01 of their size"
     assert found[SAME_OPS, "prefill"].reason.startswith("OSError: no compiler")
     wrong = {key for key, row in found.items() if row.failed}
     assert wrong == {(FUSED, "decode"), (SAME_OPS, "prefill"), (SAME_OPS, "decode")}
     for key, row in found.items():
-        assert (row.wall_seconds is None) == (key in wrong or row.way == COMPILED)
+        assert (row.wall_seconds is None) == (key in wrong or row.variant == COMPILED)
         # A CPU has neither a profiler of GPUs nor graphs.
         assert row.launches is None
     assert found[COMPILED, "decode"].reason == "a graph is a GPU's"

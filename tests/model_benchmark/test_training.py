@@ -61,7 +61,7 @@ def test_steps_are_taken_in_turns() -> None:
     done = CliRunner().invoke(main, ["turns", "--model", "tiny", "--batch", "1", "--length", "4", "--rounds", "1"])
     assert done.exit_code == 0, done.output
     assert [line.split()[:2] for line in done.output.splitlines()[1:]] == [
-        [network, way] for network in (DECODER, PERCEPTRON) for way in (TALLOW, EAGER)
+        [network, variant] for network in (DECODER, PERCEPTRON) for variant in (TALLOW, EAGER)
     ]
 
 
@@ -69,7 +69,7 @@ def test_a_run_times_every_way_that_is_there(label: str, device: tl.Device, tmp_
     sizes = ["--model", "tiny", "--batch", "2", "--length", "7", "--dtype", "f32", "--steps", "3", "--no-compiled"]
     done = CliRunner().invoke(main, ["run", "--device", label, *sizes, "--output", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    rows = {(row.network, row.way): row for row in Results.read(tmp_path / "training.json").rows}
+    rows = {(row.network, row.variant): row for row in Results.read(tmp_path / "training.json").rows}
     for network in (DECODER, PERCEPTRON):
         row, graph = rows[network, TALLOW], rows[network, GRAPH]
         assert row.wall_seconds >= row.host_seconds > 0

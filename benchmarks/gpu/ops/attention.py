@@ -32,14 +32,14 @@ def _prefill(data: Data, *, by_kernel: bool) -> Work:
     if not by_kernel:
         return work
     length = data.share(torch.tensor([tokens], device=query.torch.device))
-    given = query.torch, key.torch, value.torch
+    operands = query.torch, key.torch, value.torch
     return replace(
         work,
         # Libraries take no length that only the device knows.
         tallow=lambda: query.tallow.scaled_dot_product_attention(
             key.tallow, value.tallow, causal=True, lengths=length.tallow
         ),
-        torch=lambda: torch.ops.aten._scaled_dot_product_flash_attention(*given, is_causal=True)[0],
+        torch=lambda: torch.ops.aten._scaled_dot_product_flash_attention(*operands, is_causal=True)[0],
     )
 
 

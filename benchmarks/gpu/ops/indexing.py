@@ -17,14 +17,14 @@ _SUM_ERROR = 64
 
 
 def _gather(data: Data) -> Work:
-    x, places = data.x, data.places
+    x, indices = data.x, data.indices
     return Work(
         shape=matrix_text(data),
         nbytes=data.elements * (2 * data.itemsize + _INDEX_BYTES),
-        tallow=lambda: x.tallow.gather(places.tallow, 1),
-        torch=lambda: torch.gather(x.torch, 1, places.torch),
-        cupy=lambda: data.cupy.take_along_axis(x.cupy, places.cupy, axis=1),
-        check=close(lambda: torch.gather(x.torch, 1, places.torch), data),
+        tallow=lambda: x.tallow.gather(indices.tallow, 1),
+        torch=lambda: torch.gather(x.torch, 1, indices.torch),
+        cupy=lambda: data.cupy.take_along_axis(x.cupy, indices.cupy, axis=1),
+        check=close(lambda: torch.gather(x.torch, 1, indices.torch), data),
     )
 
 
@@ -64,16 +64,16 @@ def _index_add(data: Data) -> Work:
 
 
 def _scatter_add(data: Data, *, ours_repeats: bool = True, theirs_repeats: bool = False) -> Work:
-    x, y, places = data.x, data.y, data.places
+    x, y, indices = data.x, data.y, data.indices
 
     def ours() -> Any:
         with tl.deterministic(ours_repeats):
-            return x.tallow.scatter_add(places.tallow, y.tallow, 1)
+            return x.tallow.scatter_add(indices.tallow, y.tallow, 1)
 
     def theirs() -> torch.Tensor:
         torch.use_deterministic_algorithms(theirs_repeats)
         try:
-            return torch.scatter_add(x.torch, 1, places.torch, y.torch)
+            return torch.scatter_add(x.torch, 1, indices.torch, y.torch)
         finally:
             torch.use_deterministic_algorithms(False)
 
@@ -85,7 +85,7 @@ def _scatter_add(data: Data, *, ours_repeats: bool = True, theirs_repeats: bool 
         cupy="CuPy has no scatter_add along a dim",
         repeats=ours_repeats,
         check=close(
-            lambda: torch.scatter_add(x.torch.double(), 1, places.torch, y.torch.double()),
+            lambda: torch.scatter_add(x.torch.double(), 1, indices.torch, y.torch.double()),
             data,
             ulps=1,
             absolute=_SUM_ERROR,

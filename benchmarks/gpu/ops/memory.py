@@ -88,7 +88,7 @@ def _rand_normal(data: Data) -> Work:
         tallow=lambda: tl.Tensor.randn(shape, dtype=dtype, device=device),
         torch=lambda: torch.randn(shape, **where),  # type: ignore[call-overload]
         cupy=draw_cupy if data.dtype == "f32" else _NO_HALVES,
-        # Of numbers with 24 random bits none is nine deviations away.
+        # Of numbers with 24 random bits none is nine deviations from the mean.
         check=distributed(data, mean=0, deviation=1, lowest=-9, below=9),
         repeats=False,
     )

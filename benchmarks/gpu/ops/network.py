@@ -19,7 +19,7 @@ _SIZE, _HEADS = 64, 16
 
 
 def _close(expected: Callable[[], torch.Tensor], data: Data) -> Check:
-    # Differences and sums are rounded to f32 on the way.
+    # Differences and sums are rounded to f32 in between.
     return close(expected, data, ulps=1 if data.dtype in HALVES else 16, absolute=32)
 
 

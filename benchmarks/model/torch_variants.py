@@ -1,4 +1,4 @@
-"""PyTorch's ways, on tallow's memory; and what PyTorch's profiler says of any way. Imports torch."""
+"""PyTorch's variants, on tallow's memory; and what PyTorch's profiler says of any variant. Imports torch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.dlpack import from_dlpack
 
-from . import ways
+from . import variants
 from .results import COMPILED, FUSED, FUSED_GRAPH, SAME_OPS
 from .torch_decoder import Fused, SameOps, TorchDecoder
-from .ways import Call, Calls, Replay
+from .variants import Call, Calls, Replay
 from .weights import Config
 
 _TRACED_CALLS = 3
@@ -26,7 +26,7 @@ _ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
 
 @dataclass(frozen=True)
 class TorchData:
-    """`ways.Data` as tensors of PyTorch."""
+    """`variants.Data` as tensors of PyTorch."""
 
     config: Config
     weights: Mapping[str, torch.Tensor]
@@ -35,7 +35,7 @@ class TorchData:
     position: torch.Tensor
 
     @classmethod
-    def of(cls, data: ways.Data, dtype: torch.dtype | None = None) -> TorchData:
+    def of(cls, data: variants.Data, dtype: torch.dtype | None = None) -> TorchData:
         """The same memory, or with a dtype a copy of the weights in that."""
         weights = {name: _shared(tensor) for name, tensor in data.weights.items()}
         if dtype is not None:
@@ -50,18 +50,18 @@ def _shared(tensor: tl.Tensor) -> torch.Tensor:
     return from_dlpack(tensor)
 
 
-def torch_calls(way: str, data: ways.Data) -> Calls:
-    """The calls of one of PyTorch's ways."""
+def torch_calls(variant: str, data: variants.Data) -> Calls:
+    """The calls of one of PyTorch's variants."""
     shared = TorchData.of(data)
-    if way == SAME_OPS:
-        return ways.op_by_op(SameOps(shared.config, shared.weights), shared)
+    if variant == SAME_OPS:
+        return variants.op_by_op(SameOps(shared.config, shared.weights), shared)
     fused = Fused(shared.config, shared.weights)
-    if way == FUSED:
-        return ways.op_by_op(fused, shared)
-    if way == FUSED_GRAPH:
-        return ways.captured(fused, shared, _in_graph)
-    assert way == COMPILED
-    return ways.captured(_Compiled(fused), shared, _in_graph)
+    if variant == FUSED:
+        return variants.op_by_op(fused, shared)
+    if variant == FUSED_GRAPH:
+        return variants.captured(fused, shared, _in_graph)
+    assert variant == COMPILED
+    return variants.captured(_Compiled(fused), shared, _in_graph)
 
 
 class _Compiled:
@@ -89,10 +89,10 @@ def _in_graph(call: Call) -> Call:
     return Replay(graph, logits, call)
 
 
-def exact_calls(data: ways.Data) -> Calls:
+def exact_calls(data: variants.Data) -> Calls:
     """Calls that compute in f32."""
     exact = TorchData.of(data, torch.float32)
-    return ways.op_by_op(Fused(exact.config, exact.weights), exact)
+    return variants.op_by_op(Fused(exact.config, exact.weights), exact)
 
 
 def trace(call: Call) -> tuple[float, int]:
@@ -110,7 +110,7 @@ def trace(call: Call) -> tuple[float, int]:
         file = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(file))
         events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
-    found = [event["dur"] for event in events if event.get("cat") in _ON_GPU]
-    if not found:
+    durations = [event["dur"] for event in events if event.get("cat") in _ON_GPU]
+    if not durations:
         raise RuntimeError("PyTorch's profiler saw nothing run on the GPU")
-    return sum(found) / 1e6 / _TRACED_CALLS, round(len(found) / _TRACED_CALLS)
+    return sum(durations) / 1e6 / _TRACED_CALLS, round(len(durations) / _TRACED_CALLS)

@@ -1,4 +1,4 @@
-"""The decoder op by op and in a graph, on data that all ways share."""
+"""The decoder op by op and in a graph, on data that all variants share."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def op_by_op(decoder: Any, data: Any) -> Calls:
 
 
 def captured(decoder: Any, data: Any, capture: Callable[[Call], Call]) -> Calls:
-    """Each call replays what `capture` made of the ops."""
+    """Each call replays the graph of the ops."""
     cache = decoder.new_cache(data.prompt.shape[0])
     return Calls(
         capture(lambda: decoder.prefill(data.prompt, cache)),
@@ -81,10 +81,10 @@ def captured(decoder: Any, data: Any, capture: Callable[[Call], Call]) -> Calls:
     )
 
 
-def tallow_calls(way: str, data: Data) -> Calls:
-    """The calls of one of tallow's ways."""
-    decoder = (Decoder if way in (TALLOW, TALLOW_GRAPH) else ComposedDecoder)(data.config, data.weights)
-    return captured(decoder, data, _in_graph) if way in GRAPHS else op_by_op(decoder, data)
+def tallow_calls(variant: str, data: Data) -> Calls:
+    """The calls of one of tallow's variants."""
+    decoder = (Decoder if variant in (TALLOW, TALLOW_GRAPH) else ComposedDecoder)(data.config, data.weights)
+    return captured(decoder, data, _in_graph) if variant in GRAPHS else op_by_op(decoder, data)
 
 
 def _in_graph(call: Call) -> Call:

@@ -1,4 +1,4 @@
-"""The ways of tallow to run a task."""
+"""Variants of running a task by tallow."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from .tallow_layers import TallowLayers, loss
 Step = Callable[[], list[tl.Tensor]]
 
 
-def tallow_step(way: str, task: Task, network: Network, weights: dict[str, Array], x: Array, device: tl.Device) -> Step:
+def tallow_step(
+    variant: str, task: Task, network: Network, weights: dict[str, Array], x: Array, device: tl.Device
+) -> Step:
     """What gives the outputs, or the loss and the gradients of all parameters in the order of their names."""
     is_training = task.phase == TRAINING
-    is_fused = way in (FUSED, FUSED_GRAPH)
+    is_fused = variant in (FUSED, FUSED_GRAPH)
     # As compiled PyTorch has it. In f32 GPUs have no quick convolutions of it.
     is_channels_last = is_fused and device.backend != "cpu" and task.dtype != "f32"
 
@@ -34,10 +36,10 @@ def tallow_step(way: str, task: Task, network: Network, weights: dict[str, Array
     net = TallowLayers(own, training=is_training, is_fused=is_fused)
     inputs = tensor(x)
     step = _training_step(net, network, own, inputs) if is_training else lambda: [network.apply(net, inputs)]
-    if way not in GRAPHS:
+    if variant not in GRAPHS:
         return step
     captured = Captured(step, device)  # type: ignore[arg-type]
-    with tl.deterministic(way != ANY_ORDER):
+    with tl.deterministic(variant != ANY_ORDER):
         while not captured.is_captured:
             captured()
     return captured  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""The ways of PyTorch to run a task, and onnxruntime's. Imports torch."""
+"""Variants of running a task by PyTorch and onnxruntime. Imports torch."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _KINDS = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
 _WARM_STEPS = 3
 
 
-def torch_step(way: str, task: Task, network: Network, weights: dict[str, Array], x: Array, device: str) -> Step:
-    """See `tallow_ways.tallow_step`."""
+def torch_step(variant: str, task: Task, network: Network, weights: dict[str, Array], x: Array, device: str) -> Step:
+    """See `tallow_variants.tallow_step`."""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.benchmark = way == TUNED
+    torch.backends.cudnn.benchmark = variant == TUNED
     is_training = task.phase == TRAINING
 
     def tensor(array: Array) -> torch.Tensor:
-        layout = torch.channels_last if way == COMPILED and array.ndim == 4 else torch.contiguous_format
+        layout = torch.channels_last if variant == COMPILED and array.ndim == 4 else torch.contiguous_format
         return torch.from_numpy(array).to(device, _KINDS[task.dtype], copy=True).contiguous(memory_format=layout)
 
     own = {name: tensor(array) for name, array in weights.items()}
@@ -43,14 +43,14 @@ def torch_step(way: str, task: Task, network: Network, weights: dict[str, Array]
     if is_training:
         array = network.targets(shape)
         targets = torch.from_numpy(array).to(device, inputs.dtype if array.dtype.kind == "f" else torch.int64)
-        step = _training_step(lambda: loss(apply(inputs), targets), net.weights, way)
+        step = _training_step(lambda: loss(apply(inputs), targets), net.weights, variant)
     else:
-        step = _inference_step(apply, inputs, way)
-    return _captured(step) if way in GRAPHS else step
+        step = _inference_step(apply, inputs, variant)
+    return _captured(step) if variant in GRAPHS else step
 
 
-def _inference_step(apply: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor, way: str) -> Step:
-    if way == COMPILED:
+def _inference_step(apply: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor, variant: str) -> Step:
+    if variant == COMPILED:
         apply = _compiled(apply)
 
     def step() -> list[torch.Tensor]:
@@ -60,10 +60,10 @@ def _inference_step(apply: Callable[[torch.Tensor], torch.Tensor], inputs: torch
     return step
 
 
-def _training_step(loss_of: Callable[[], torch.Tensor], weights: dict[str, torch.Tensor], way: str) -> Step:
+def _training_step(loss_of: Callable[[], torch.Tensor], weights: dict[str, torch.Tensor], variant: str) -> Step:
     parameters = [x for _, x in sorted(weights.items()) if x.requires_grad]
     optimizer = torch.optim.SGD(parameters, lr=0.0, momentum=0.9)
-    if way == COMPILED:
+    if variant == COMPILED:
         loss_of = _compiled(loss_of)
 
     def step() -> list[torch.Tensor]:
