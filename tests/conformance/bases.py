@@ -99,9 +99,9 @@ def of_docs(function: Callable[..., Any], parameters: Mapping[str, inspect.Param
         for node in ast.walk(ast.parse(example.source)):
             match node:
                 case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name == function.__name__:
-                    given = dict(zip(parameters, node.args, strict=False))
-                    given |= {part.arg: part.value for part in node.keywords if part.arg is not None}
-                    named = {name: part for name, part in given.items() if "VAR" not in parameters[name].kind.name}
+                    inputs = dict(zip(parameters, node.args, strict=False))
+                    inputs |= {part.arg: part.value for part in node.keywords if part.arg is not None}
+                    named = {name: part for name, part in inputs.items() if "VAR" not in parameters[name].kind.name}
                     if _required(parameters) <= named.keys():
                         arguments = {name: _evaluated(part, setup) for name, part in named.items()}
                         return Base(_evaluated(owner, setup), arguments)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from .declared import shape_of as shape_of_result
-from .layouts import Operand, place
+from .layouts import Operand, lay_out
 from .oracle.formats import NUMPY, Array
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ class Bench:
         """The cell and what it is called on, for messages."""
         return ": ".join([cell_label(self.cell), *map(str, facts)])
 
-    def place(self, values: Array, placement: str = "contiguous", name: str | None = None) -> Operand:
+    def lay_out(self, values: Array, placement: str = "contiguous", name: str | None = None) -> Operand:
         """`values`, of the cell's dtype if no other is named, on the device."""
-        return place(self.device, name or self.name, values, placement)
+        return lay_out(self.device, name or self.name, values, placement)
 
     def read(self, storage: tallow.Storage, name: str, shape: tuple[int, ...], where: str) -> Array:
         """The elements of a result, of dtype `name`, in `shape`."""
@@ -109,8 +109,8 @@ class Bench:
 
     def assert_untouched(self, operand: Operand, where: str) -> None:
         """The storage of an operand that was only read is as it was."""
-        found = operand.storage.to_numpy()
-        assert found.tobytes() == operand.buffer.tobytes(), f"{where}: an operand that is only read was changed"
+        actual = operand.storage.to_numpy()
+        assert actual.tobytes() == operand.buffer.tobytes(), f"{where}: an operand that is only read was changed"
 
     def raises_invalid_index(self, call: Callable[[], object], index: int, size: int, where: str) -> None:
         """`call`, or what synchronises after it, raises InvalidIndex with these facts; then the device works."""

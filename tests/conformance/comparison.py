@@ -199,11 +199,11 @@ def _report(
         return
     positions = np.argwhere(wrong)
     lines = [f"{where}: {len(positions)} of {wrong.size} elements are wrong"]
-    chosen = {"first": tuple(int(place) for place in positions[0])}
+    chosen = {"first": tuple(int(index) for index in positions[0])}
     if error is not None:
         ranked = np.where(wrong, error, EXTENDED(-1))
         worst = np.unravel_index(int(np.argmax(ranked)), wrong.shape)
-        chosen["worst"] = tuple(int(place) for place in worst)
+        chosen["worst"] = tuple(int(index) for index in worst)
     for label, position in chosen.items():
         facts = [f"got {got[position]!r}", f"expected {expected[position]!r}"]
         if error is not None:

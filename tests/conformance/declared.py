@@ -33,16 +33,16 @@ def check_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def shape_of(storage: tallow.Storage) -> tuple[int, ...] | None:
     """The shape that the last checked call which gave a storage declares; None of any other storage."""
-    return next((shape for made, shape in reversed(_recent) if made is storage), None)
+    return next((shape for result, shape in reversed(_recent) if result is storage), None)
 
 
 def types_of(method: Method, arguments: dict[str, Any]) -> list[TensorType]:
     """What a method gives for arguments, with `self`, by their names."""
-    given = dict(arguments)
+    inputs = dict(arguments)
     for operand in method.operands:
         storage, layout = arguments[operand.name], arguments.get(operand.layout or "")
         if operand.layout is not None and storage is not None and not operand.is_of_blocks:
-            given[operand.name] = (
+            inputs[operand.name] = (
                 [TensorType(each.dtype, its.shape) for each, its in zip(storage, layout, strict=True)]
                 if method.is_several(operand)
                 else TensorType(storage.dtype, layout.shape)
@@ -50,8 +50,8 @@ def types_of(method: Method, arguments: dict[str, Any]) -> list[TensorType]:
     function = getattr(results, method.name)
     own = "first" if "x" in method.signature.arguments else "x"
     names = ["self" if name == own else name for name in inspect.signature(function).parameters]
-    found = function(*[given[name] for name in names])
-    return [found] if isinstance(found, TensorType) else [each for each in found if each is not None]
+    actual = function(*[inputs[name] for name in names])
+    return [actual] if isinstance(actual, TensorType) else [each for each in actual if each is not None]
 
 
 @functools.cache
@@ -70,17 +70,17 @@ def _checked(method: Method, function: Callable[..., Any]) -> Callable[..., Any]
 
     @functools.wraps(function)
     def checked(*given: Any, **named: Any) -> Any:
-        made = function(*given, **named)
+        result = function(*given, **named)
         declared = types_of(method, dict(signature.bind(*given, **named).arguments))
-        _compare(method.name, (made,) if isinstance(made, tallow.Storage) else made, declared)
-        return made
+        _compare(method.name, (result,) if isinstance(result, tallow.Storage) else result, declared)
+        return result
 
     return checked
 
 
-def _compare(name: str, made: Iterable[tallow.Storage], declared: list[TensorType]) -> None:
-    found = [(storage.dtype, storage.length) for storage in made]
-    assert found == [(each.dtype, each.elem_count) for each in declared], (
-        f"{name} gives {found}, declared is {declared}"
+def _compare(name: str, result: Iterable[tallow.Storage], declared: list[TensorType]) -> None:
+    actual = [(storage.dtype, storage.length) for storage in result]
+    assert actual == [(each.dtype, each.elem_count) for each in declared], (
+        f"{name} gives {actual}, declared is {declared}"
     )
-    _recent.extend(zip(made, [each.shape for each in declared], strict=True))
+    _recent.extend(zip(result, [each.shape for each in declared], strict=True))

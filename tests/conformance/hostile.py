@@ -103,8 +103,8 @@ class _Change:
 def user_op(kind: type[UserOp]) -> UserOp:
     """A user's op of a kind, which never fails."""
     work = _Change if kind.__name__.startswith("Inplace") else _Apply
-    made: UserOp = type("Own", (work, kind), {})()
-    return made
+    result: UserOp = type("Own", (work, kind), {})()
+    return result
 
 
 @cache
@@ -449,15 +449,15 @@ class Call(NamedTuple):
 @cache
 def surface() -> dict[str, Call]:
     """Every call that tallow offers, by name."""
-    found = []
+    results = []
     for name in tallow.__all__:
         thing = getattr(tallow, name)
         if not callable(thing) or _is_left_out(thing):
             continue
-        found.append(Call(name, None, lambda _, thing=thing: thing, _parameters(thing)))
+        results.append(Call(name, None, lambda _, thing=thing: thing, _parameters(thing)))
         if isinstance(thing, type):
-            found += _methods(thing)
-    return {call.name: call for call in found}
+            results += _methods(thing)
+    return {call.name: call for call in results}
 
 
 @cache
@@ -581,8 +581,8 @@ def base_of(call: Call) -> Example:
     if base is None:
         return _of_fitting(call)
     named = [parameter for parameter in named if parameter.name in base.arguments]
-    given = [fitting(call, it)[0] if is_user_op(it) else Value(*base.arguments[it.name]) for it in named]
-    return _example(call, Value(*base.of), named, given)
+    inputs = [fitting(call, it)[0] if is_user_op(it) else Value(*base.arguments[it.name]) for it in named]
+    return _example(call, Value(*base.of), named, inputs)
 
 
 def _of_fitting(call: Call) -> Example:

@@ -127,12 +127,12 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 @lru_cache(1 << 12)
 def reached(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array:
     """The place in the storage of every element, in the shape of the tensor."""
-    places = np.full(shape, offset, np.int64)
+    indices = np.full(shape, offset, np.int64)
     for dim, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         steps = np.arange(size) * stride
-        places += steps.reshape([-1 if axis == dim else 1 for axis in range(len(shape))])
-    places.flags.writeable = False
-    return places
+        indices += steps.reshape([-1 if axis == dim else 1 for axis in range(len(shape))])
+    indices.flags.writeable = False
+    return indices
 
 
 def poison(name: str, length: int) -> Array:
@@ -160,7 +160,7 @@ class Operand:
     storage: tallow.Storage
 
 
-def place(device: tallow.Device, name: str, values: Array, placement: str = "contiguous") -> Operand:
+def lay_out(device: tallow.Device, name: str, values: Array, placement: str = "contiguous") -> Operand:
     """`values` laid out like `placement` on `device`; under a broadcast the elements that share a place agree."""
     from tallow.runtime.core.layout import Layout
     from tallow.runtime.core.shape import Shape
@@ -168,13 +168,13 @@ def place(device: tallow.Device, name: str, values: Array, placement: str = "con
     values = flush(name, np.asarray(values))
     assert values.dtype == NUMPY[name], f"values of {values.dtype} for a {name} operand"
     strides, offset = strides_of(values.shape, placement)
-    places = reached(values.shape, strides, offset)
+    indices = reached(values.shape, strides, offset)
     slack = 0 if placement == "contiguous" else 4
-    length = int(places.max()) + 1 + slack if places.size else slack
+    length = int(indices.max()) + 1 + slack if indices.size else slack
     buffer = poison(name, length)
-    buffer[places] = values
+    buffer[indices] = values
     layout = Layout(Shape(values.shape), strides, offset)
-    return Operand(buffer[places], buffer, places, layout, device.storage(buffer))
+    return Operand(buffer[indices], buffer, indices, layout, device.storage(buffer))
 
 
 def pairs(cases: tuple[Case, ...]) -> list[tuple[Case, Case]]:

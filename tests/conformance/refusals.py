@@ -159,7 +159,7 @@ def origin(error: TallowError, method: str) -> tuple[str, str, int]:
 @cache
 def valid_calls(backend: str) -> dict[str, list[Valid]]:
     """By method, the calls of its ops and formats that are not checked alike."""
-    found: dict[str, list[Valid]] = {}
+    results: dict[str, list[Valid]] = {}
     for cell in tallow.support():
         dtype, op = cell.dtype, cell.op and matrix.METHODS_WITH_OPS[cell.method](cell.op)
         label = cell.method
@@ -169,7 +169,7 @@ def valid_calls(backend: str) -> dict[str, list[Valid]]:
             label += " that finds an element"
         # Any op would do, but each backend is asked for the same one.
         alike = [] if op is None else [other for other in type(op) if other.needs_elements == op.needs_elements]
-        calls_of_method = found.setdefault(cell.method, [])
+        calls_of_method = results.setdefault(cell.method, [])
         if (
             cell.backend == backend
             and cell.status == "supported"
@@ -178,7 +178,7 @@ def valid_calls(backend: str) -> dict[str, list[Valid]]:
             and label not in [valid.label for valid in calls_of_method]
         ):
             calls_of_method.append(Valid(cell, label))
-    return {method: some for method, some in found.items() if some and takes_arguments(method)}
+    return {method: some for method, some in results.items() if some and takes_arguments(method)}
 
 
 def function_of(method: str) -> Any:
@@ -189,8 +189,8 @@ def function_of(method: str) -> Any:
 
 def takes_arguments(method: str) -> bool:
     """Whether there is something to refuse. A kernel of a user's has tests of its own."""
-    found = function_of(method)
-    is_called = not isinstance(found, property) and len(inspect.signature(found).parameters) > 1
+    result = function_of(method)
+    is_called = not isinstance(result, property) and len(inspect.signature(result).parameters) > 1
     return is_called and method not in matrix.GPU_METHODS
 
 
@@ -310,9 +310,9 @@ def of_storage(device: tallow.Device, name: str, value: tallow.Storage) -> Itera
 
 def with_result(op: BinaryOp, dtype: DType) -> BinaryOp:
     """An op that gives another dtype than it is given, which no op of the package does so far."""
-    made = object.__new__(BinaryOp)
-    vars(made).update(vars(op), result=dtype)
-    return made
+    output = object.__new__(BinaryOp)
+    vars(output).update(vars(op), result=dtype)
+    return output
 
 
 def elsewhere(device: tallow.Device, dtype: DType) -> tallow.Storage:

@@ -10,7 +10,7 @@ from tallow import Device, QMatMul, QStorage, QTensor, Tensor
 from tallow.runtime.backends.gpu_backend.device import GpuDevice
 from tallow.runtime.backends.gpu_backend.ops import quantized
 
-from .layouts import Case, place
+from .layouts import Case, lay_out
 from .matrix import dtypes_of
 from .oracle import blocks as oracle
 from .oracle.formats import EXTENDED, encode
@@ -62,7 +62,7 @@ def test_x_may_lie_in_any_way(format: str, dtype: str, device: Device) -> None:
     weights = QTensor(QStorage.from_data(data, device, format), (4, 256))
     product, decoded = QMatMul(weights), weights.dequantize().numpy().astype(np.float64).T
     for case in LAID:
-        x = place(device, dtype, encode(dtype, generator.normal(0, 1, case.shape).astype(EXTENDED)), case.placement)
+        x = lay_out(device, dtype, encode(dtype, generator.normal(0, 1, case.shape).astype(EXTENDED)), case.placement)
         got = product.forward(Tensor.from_storage(x.storage, x.layout))
         assert (got.shape, got.dtype.value) == ((*case.shape[:-1], 4), dtype), case
         factors = x.values.astype(np.float64)

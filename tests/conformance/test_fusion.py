@@ -19,7 +19,7 @@ from tallow.runtime.graph.traced import Trace, TracedStorage
 from . import calls, matrix, values
 from .bench import cell_label
 from .comparison import is_different
-from .layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, Case, place
+from .layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, Case, lay_out
 from .oracle.formats import NUMPY, Array
 
 Function = Callable[[Tensor, Tensor], Tensor]
@@ -94,7 +94,7 @@ def assert_same(got: Tensor, expected: Tensor, where: str) -> None:
 
 
 def tensor(device: tl.Device, dtype: DType, array: Array, placement: str = "contiguous") -> Tensor:
-    operand = place(device, dtype.value, array, placement)
+    operand = lay_out(device, dtype.value, array, placement)
     return Tensor.from_storage(operand.storage, operand.layout)
 
 

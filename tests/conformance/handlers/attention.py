@@ -66,11 +66,11 @@ CASES = (
 )
 
 
-def place(bench: Bench, numbers: Array, placement: str) -> Operand:
+def lay_out(bench: Bench, numbers: Array, placement: str) -> Operand:
     """An operand (b, heads, n, size), of which the positions may lie before the heads."""
     if placement != "positions first":
-        return bench.place(numbers, placement)
-    operand = bench.place(np.ascontiguousarray(numbers.swapaxes(1, 2)), "narrowed rows")
+        return bench.lay_out(numbers, placement)
+    operand = bench.lay_out(np.ascontiguousarray(numbers.swapaxes(1, 2)), "narrowed rows")
     return replace(operand, values=operand.values.swapaxes(1, 2), layout=operand.layout.transpose(1, 2))
 
 
@@ -79,8 +79,8 @@ def scaled_dot_product_attention(bench: Bench) -> None:
         check_attention(bench, case, index_name_of(number, case), bench.where(case))
     check_specials(bench)
     check_small(bench)
-    query = bench.place(values.modest(bench.generator, bench.name, (2, 2, 3, 4)))
-    keys = bench.place(values.modest(bench.generator, bench.name, (2, 1, 5, 4)))
+    query = bench.lay_out(values.modest(bench.generator, bench.name, (2, 2, 3, 4)))
+    keys = bench.lay_out(values.modest(bench.generator, bench.name, (2, 1, 5, 4)))
 
     def call(lengths: Operand) -> object:
         return attend(bench, (query, keys, keys, None, lengths), is_causal=False, scale=1)
@@ -112,29 +112,31 @@ def draw(bench: Bench, case: Case, index_name: str) -> tuple[Operand | None, ...
         # What is behind the length is not read.
         for each in drawn[1:3]:
             each[batch if len(case.lengths or ()) > 1 else slice(None), :, length:] = from_number(bench.name, np.nan)
-    query, keys, held, mask = (place(bench, *each) for each in zip(drawn, case.placements, strict=True))
+    query, keys, held, mask = (lay_out(bench, *each) for each in zip(drawn, case.placements, strict=True))
     lengths = None
     if case.lengths is not None:
-        lengths = bench.place(np.array(case.lengths).astype(NUMPY[index_name]), "offset", index_name)
+        lengths = bench.lay_out(np.array(case.lengths).astype(NUMPY[index_name]), "offset", index_name)
     return query, keys, held, mask if case.has_mask else None, lengths
 
 
-def attend(bench: Bench, given: tuple[Operand | None, ...], *, is_causal: bool, scale: float) -> list[Array]:
+def attend(bench: Bench, operands: tuple[Operand | None, ...], *, is_causal: bool, scale: float) -> list[Array]:
     """The result, and logsumexp if the cell gives it."""
-    query = given[0]
+    query = operands[0]
     assert query is not None
-    rest = [part for each in given[1:] for part in ((None, None) if each is None else (each.storage, each.layout))]
-    made = getattr(query.storage, bench.cell.method)(query.layout, *rest, is_causal, scale)
+    remaining = [
+        part for each in operands[1:] for part in ((None, None) if each is None else (each.storage, each.layout))
+    ]
+    output = getattr(query.storage, bench.cell.method)(query.layout, *remaining, is_causal, scale)
     kinds = (bench.name, query.values.shape), (compute_name(bench.name), query.values.shape[:3])
-    results = made if isinstance(made, tuple) else (made,)
+    results = output if isinstance(output, tuple) else (output,)
     return [bench.read(result, *kind, bench.where()) for result, kind in zip(results, kinds, strict=False)]
 
 
-def check(bench: Bench, given: tuple[Operand | None, ...], where: str, *, is_causal: bool, scale: float) -> None:
-    got, *others = attend(bench, given, is_causal=is_causal, scale=scale)
-    for again, first in zip(attend(bench, given, is_causal=is_causal, scale=scale), (got, *others), strict=True):
+def check(bench: Bench, operands: tuple[Operand | None, ...], where: str, *, is_causal: bool, scale: float) -> None:
+    got, *others = attend(bench, operands, is_causal=is_causal, scale=scale)
+    for again, first in zip(attend(bench, operands, is_causal=is_causal, scale=scale), (got, *others), strict=True):
         assert_same(again, first, f"{where}, again")
-    query, keys, held, mask, lengths = (None if each is None else each.values for each in given)
+    query, keys, held, mask, lengths = (None if each is None else each.values for each in operands)
     counts = None if lengths is None else [int(length) for length in lengths]
     expected = oracle.attend(bench.name, query, keys, held, mask, counts, is_causal=is_causal, scale=scale)
     count, size = keys.shape[2:]
@@ -164,7 +166,7 @@ def check_specials(bench: Bench) -> None:
         mask[0, 1, 1, 69], mask[0, 1, 2, 5] = np.nan, np.inf
         if FLOATS[bench.name].saturates:
             mask = np.where(np.isfinite(mask), mask, 0)
-        operands = [bench.place(each) for each in (*draw, encode(bench.name, mask))]
+        operands = [bench.lay_out(each) for each in (*draw, encode(bench.name, mask))]
         where = bench.where(f"a mask of infinities, {queries} queries")
         check(bench, (*operands, None), where, is_causal=False, scale=0.2)
 
@@ -185,10 +187,10 @@ def check_small(bench: Bench) -> None:
             ("weights", (np.ones(sizes[0]), first, np.where(first > 0, 0, large)), 15 / 64),
         )
         for what, numbers, scale in bench.some(cases):
-            given = [bench.place(encode(bench.name, each.astype(EXTENDED))) for each in numbers]
+            inputs = [bench.lay_out(encode(bench.name, each.astype(EXTENDED))) for each in numbers]
             check(
                 bench,
-                (*given, None, None),
+                (*inputs, None, None),
                 bench.where(f"small {what}, {queries} queries"),
                 is_causal=False,
                 scale=scale,
@@ -201,18 +203,18 @@ def scaled_dot_product_attention_gradient(bench: Bench) -> None:
         operands = draw(bench, case, index_name_of(number, case))
         shape = operands[0].values.shape  # type: ignore[union-attr]
         placement = "contiguous" if number % 2 else case.placements[1]
-        made, gradient = (place(bench, values.modest(bench.generator, bench.name, shape), placement) for _ in "og")
+        result, gradient = (lay_out(bench, values.modest(bench.generator, bench.name, shape), placement) for _ in "og")
         logsumexp = sums_of(bench, operands, placement, is_causal=case.is_causal, scale=case.scale)
         check_gradient(
             bench,
-            (*operands[:3], made, gradient, logsumexp, *operands[3:]),
+            (*operands[:3], result, gradient, logsumexp, *operands[3:]),
             where,
             is_causal=case.is_causal,
             scale=case.scale,
             again=(True, False) if bench.full else (number // 2 % 2 == 0,),
         )
-    query = bench.place(values.modest(bench.generator, bench.name, (2, 2, 3, 4)))
-    keys = bench.place(values.modest(bench.generator, bench.name, (2, 1, 5, 4)))
+    query = bench.lay_out(values.modest(bench.generator, bench.name, (2, 2, 3, 4)))
+    keys = bench.lay_out(values.modest(bench.generator, bench.name, (2, 1, 5, 4)))
 
     def call(lengths: Operand) -> object:
         return change(bench, (query, keys, keys, query, query, sums, None, lengths), is_causal=False, scale=1)
@@ -223,37 +225,39 @@ def scaled_dot_product_attention_gradient(bench: Bench) -> None:
 
 
 def sums_of(
-    bench: Bench, given: tuple[Operand | None, ...], placement: str, *, is_causal: bool, scale: float
+    bench: Bench, operands: tuple[Operand | None, ...], placement: str, *, is_causal: bool, scale: float
 ) -> Operand:
     """What attention gives besides its result."""
-    query, keys, held, mask, lengths = (None if each is None else each.values for each in given)
+    query, keys, held, mask, lengths = (None if each is None else each.values for each in operands)
     counts = None if lengths is None else [int(length) for length in lengths]
-    found = oracle.attend(bench.name, query, keys, held, mask, counts, is_causal=is_causal, scale=scale).logsumexp
+    actual = oracle.attend(bench.name, query, keys, held, mask, counts, is_causal=is_causal, scale=scale).logsumexp
     name = compute_name(bench.name)
     placement = placement if placement in ("contiguous", "offset", "transposed") else "narrowed rows"
-    return bench.place(found.max(-1, initial=-np.inf).astype(NUMPY[name]), placement, name)
+    return bench.lay_out(actual.max(-1, initial=-np.inf).astype(NUMPY[name]), placement, name)
 
 
 def change(
-    bench: Bench, given: tuple[Operand | None, ...], *, is_causal: bool, scale: float, of_mask: bool = True
+    bench: Bench, operands: tuple[Operand | None, ...], *, is_causal: bool, scale: float, of_mask: bool = True
 ) -> list[Array]:
-    query = given[0]
+    query = operands[0]
     assert query is not None
-    rest = [part for each in given[1:] for part in ((None, None) if each is None else (each.storage, each.layout))]
+    remaining = [
+        part for each in operands[1:] for part in ((None, None) if each is None else (each.storage, each.layout))
+    ]
     results = query.storage.scaled_dot_product_attention_gradient(
         query.layout,
-        *rest,  # type: ignore[arg-type]
+        *remaining,  # type: ignore[arg-type]
         is_causal,
         of_mask,
         scale,
     )
-    shapes = [each.values.shape for each in (*given[:3], given[6] if of_mask else None) if each is not None]
+    shapes = [each.values.shape for each in (*operands[:3], operands[6] if of_mask else None) if each is not None]
     return [bench.read(result, bench.name, shape, bench.where()) for result, shape in zip(results, shapes, strict=True)]
 
 
 def check_gradient(
     bench: Bench,
-    given: tuple[Operand | None, ...],
+    operands: tuple[Operand | None, ...],
     where: str,
     *,
     is_causal: bool,
@@ -261,15 +265,15 @@ def check_gradient(
     again: tuple[bool, ...],
 ) -> None:
     """Gradients, of the result and its gradient whatever these are; then again, with and without the mask's."""
-    got = change(bench, given, is_causal=is_causal, scale=scale)
+    got = change(bench, operands, is_causal=is_causal, scale=scale)
     for of_mask in again:
-        repeated = change(bench, given, is_causal=is_causal, scale=scale, of_mask=of_mask)
+        repeated = change(bench, operands, is_causal=is_causal, scale=scale, of_mask=of_mask)
         for actual, expected in zip(repeated, got, strict=False):
             assert_same(actual, expected, f"{where}, again")
-    query, keys, held, made, gradient, _, mask, lengths = (None if each is None else each.values for each in given)
+    query, keys, held, output, gradient, _, mask, lengths = (None if each is None else each.values for each in operands)
     counts = None if lengths is None else [int(length) for length in lengths]
     changes = oracle.change(
-        bench.name, query, keys, held, mask, counts, made, gradient, is_causal=is_causal, scale=scale
+        bench.name, query, keys, held, mask, counts, output, gradient, is_causal=is_causal, scale=scale
     )
     is_there = np.arange(keys.shape[2])[:, None] < np.reshape(counts or [keys.shape[2]], (-1, 1, 1, 1))
     lines = [decode(bench.name, each) for each in (query, np.where(is_there, keys, np.zeros_like(keys)), gradient)]

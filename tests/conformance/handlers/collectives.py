@@ -23,11 +23,11 @@ def collective(bench: Bench) -> None:
         if method in ("reduce_scatter", "all_to_all") and not case.shape:
             continue
         where, group = bench.where(case), Group.alone()
-        operand = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
+        operand = bench.lay_out(values.mixed(bench.generator, bench.name, case.shape), case.placement)
         arguments: list[object] = [reductions[number % len(reductions)]] if joins else []
         arguments += [0] if method in ("broadcast", "reduce", "send", "recv") else []
         if method == "recv":
-            sender = bench.place(operand.values, "contiguous")
+            sender = bench.lay_out(operand.values, "contiguous")
             # Twice, because --replay receives on a copy first.
             for _ in range(2):
                 assert sender.storage.send(sender.layout, 0, group).length == 0

@@ -94,11 +94,11 @@ def check_convolution(
     batch, c_in, c_out = case.channels
     outer = (c_in, c_out) if transposed else (c_out, c_in)
     image_sizes, kernel_sizes = case.image[2 - rank :], case.kernel[2 - rank :]
-    image = bench.place(values.modest(bench.generator, bench.name, (batch, c_in, *image_sizes)), case.image_placement)
+    image = bench.lay_out(values.modest(bench.generator, bench.name, (batch, c_in, *image_sizes)), case.image_placement)
     weights = values.modest(bench.generator, bench.name, (*outer, *kernel_sizes))
     if special is not None:
         weights.ravel()[bench.generator.integers(weights.size)] = encode(bench.name, np.array(special, EXTENDED))
-    kernel = bench.place(weights, case.kernel_placement)
+    kernel = bench.lay_out(weights, case.kernel_placement)
     params = _params(case, rank, transposed)
     result = getattr(image.storage, bench.cell.method)(image.layout, kernel.storage, kernel.layout, params)
     window = _window(case, rank)
@@ -254,14 +254,14 @@ def convolution(bench: Bench) -> None:
             ),
         }[bench.cell.method]  # fmt: skip
         first, second = (
-            bench.place(values.modest(bench.generator, bench.name, shape), placement)
+            bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
             for shape, placement in zip(shapes, case.placements, strict=True)
         )
         total, magnitude = find(bench.name, first.values, second.values, geometry)
         call = getattr(first.storage, bench.cell.method)
         for channels_last in (False, True):
-            made = params._replace(channels_last=channels_last)
-            result = call(first.layout, second.storage, second.layout, made)
+            output = params._replace(channels_last=channels_last)
+            result = call(first.layout, second.storage, second.layout, output)
             shape = (total.shape[0], *total.shape[2:], total.shape[1]) if channels_last else total.shape
             got = bench.read(result, bench.name, shape, where)
             got = np.moveaxis(got, -1, 1) if channels_last else got
@@ -305,13 +305,13 @@ def _check_fused(bench: Bench, case: Grouped, names: tuple[str, ...], activation
     geometry = convolutions.Geometry(params.sizes, params.kernel, *params[2:7])
     wide = "f64" if bench.name == "f64" else "f32"
     x, kernel = (
-        bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
         for shape, placement in zip((params.input_dims, params.kernel_dims), case.placements, strict=True)
     )
     vector = (bench.name if is_narrow else wide), (params.kernel_dims[0],)
     shapes = {"scale": vector, "bias": vector, "residual": (bench.name, params.out_dims)}
     operands = {
-        name: bench.place(values.modest(bench.generator, dtype, shape), name=dtype) if name in names else None
+        name: bench.lay_out(values.modest(bench.generator, dtype, shape), name=dtype) if name in names else None
         for name, (dtype, shape) in shapes.items()
     }
     decoded = [None if it is None else decode(shapes[name][0], it.values) for name, it in operands.items()]
@@ -327,13 +327,13 @@ def _check_special(bench: Bench, case: Grouped, activation: str | None) -> None:
     """NaN and infinities, which the bias brings into the first channels."""
     params, where = case.params, bench.where(case, f"NaN and infinities before {activation}")
     x, kernel = (
-        bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
         for shape, placement in zip((params.input_dims, params.kernel_dims), case.placements, strict=True)
     )
     wide = "f64" if bench.name == "f64" else "f32"
     specials = np.zeros(params.kernel_dims[0], wide.replace("f", "float"))
     specials[:3] = np.nan, np.inf, -np.inf
-    bias = bench.place(encode(wide, specials.astype(EXTENDED)), name=wide)
+    bias = bench.lay_out(encode(wide, specials.astype(EXTENDED)), name=wide)
     with np.errstate(invalid="ignore", over="ignore"):
         expected = convolutions.ACTIVATIONS[activation](specials[:3].astype(EXTENDED))
     expected = decode(bench.name, encode(bench.name, expected))

@@ -50,18 +50,18 @@ def inplace_op(bench: Bench) -> None:
 
 def _operands(bench: Bench, case: Case, count: int) -> list[Operand]:
     placements = [case.placement, "contiguous", case.placement][:count]
-    return [bench.place(values.mixed(bench.generator, bench.name, case.shape), placement) for placement in placements]
+    return [bench.lay_out(values.mixed(bench.generator, bench.name, case.shape), placement) for placement in placements]
 
 
 def _arguments(operands: list[Operand]) -> list[object]:
     """layout1, storage2, layout2, storage3, layout3."""
-    rest = [argument for operand in operands[1:] for argument in (operand.storage, operand.layout)]
-    return [operands[0].layout, *rest]
+    remaining = [argument for operand in operands[1:] for argument in (operand.storage, operand.layout)]
+    return [operands[0].layout, *remaining]
 
 
 def _check_unwritten(bench: Bench, op: object) -> None:
     """An op without a method for the backend says which one to write in its class."""
-    operand = bench.place(np.ones((3,), np.float32), name="f32")
+    operand = bench.lay_out(np.ones((3,), np.float32), name="f32")
     with pytest.raises(InvalidArgument, match=f"define {bench.cell.backend}_fwd\\(self, storage, layout\\)") as caught:
         getattr(operand.storage, bench.cell.method)(operand.layout, op)
     assert type(op).__name__ in str(caught.value)

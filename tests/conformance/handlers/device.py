@@ -136,8 +136,8 @@ def arange(bench: Bench) -> None:
     for start, step in integers + floats:
         for count in (0, 1, 2, 3, 7, 16, 17, 4099):
             where = bench.where(f"{count} from {start} by {step}")
-            made = bench.device.arange(start, step, shape_of(count), dtype_of(bench.name))
-            got = bench.read(made, bench.name, (count,), where)
+            result = bench.device.arange(start, step, shape_of(count), dtype_of(bench.name))
+            got = bench.read(result, bench.name, (count,), where)
             assert_same(got, oracle_movement.arange(bench.name, start, step, count), where)
 
 

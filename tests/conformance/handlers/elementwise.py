@@ -60,10 +60,10 @@ def sweep_size(bench: Bench) -> int:
 
 
 def unary_impl(bench: Bench) -> None:
-    operands = [("sweep", bench.place(values.sweep(bench.generator, bench.name, sweep_size(bench))))]
+    operands = [("sweep", bench.lay_out(values.sweep(bench.generator, bench.name, sweep_size(bench))))]
     for case in bench.share(VIEWS + CONTIGUOUS):
         numbers = values.mixed(bench.generator, bench.name, case.shape)
-        operands.append((str(case), bench.place(numbers, case.placement)))
+        operands.append((str(case), bench.lay_out(numbers, case.placement)))
     for fact, operand in operands:
         check_unary(bench, operand, bench.where(fact))
 
@@ -175,11 +175,11 @@ def _pairs_with_a_number(bench: Bench) -> Iterator[tuple[str, Operand, Operand]]
     cases = [Case((5, 7)), Case((5, 7), "narrowed columns"), Case((5, 7), "transposed")]
     # A share of these has every case on either side.
     for number, case, is_left in bench.share(list(itertools.product(chosen, cases, (False, True)))):
-        x = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
+        x = bench.lay_out(values.mixed(bench.generator, bench.name, case.shape), case.placement)
         repeated = np.broadcast_to(number, case.shape)
         layout = Layout(Shape(case.shape), (0,) * len(case.shape))
-        given = number if number.dtype.names is None else decode(bench.name, number)
-        storage = bench.device.storage_from_slice([given.item()], x.storage.dtype)
+        value = number if number.dtype.names is None else decode(bench.name, number)
+        storage = bench.device.storage_from_slice([value.item()], x.storage.dtype)
         y = Operand(repeated, repeated, np.zeros(case.shape, int), layout, storage)
         yield f"{case}, {number} on the {'left' if is_left else 'right'}", *((y, x) if is_left else (x, y))
 
@@ -269,7 +269,7 @@ def binary_assign(bench: Bench) -> None:
         for other in ("contiguous", "offset", "transposed", "broadcast all"):
             where = bench.where(case, f"from {other}")
             target, source = (
-                bench.place(values.modest(bench.generator, bench.name, case.shape), placement)
+                bench.lay_out(values.modest(bench.generator, bench.name, case.shape), placement)
                 for placement in (case.placement, other)
             )
             target.storage.binary_assign(BinaryOp(bench.op), target.layout, source.storage, source.layout)
@@ -280,7 +280,7 @@ def binary_assign(bench: Bench) -> None:
             assert got.tobytes() == target.buffer.tobytes(), f"{where}: something else was written"
     for shift, step in ((0, 1), (1, 1), (4, 1), (0, 2)):
         where = bench.where(f"to what lies {shift} before, {step} apart")
-        line = bench.place(values.modest(bench.generator, bench.name, (3000,)))
+        line = bench.lay_out(values.modest(bench.generator, bench.name, (3000,)))
         targets, sources = line.places[: 1000 * step : step], line.places[shift : shift + 1000]
         layouts = Layout(Shape((1000,)), (step,)), Layout(Shape((1000,)), (1,), shift)
         line.storage.binary_assign(BinaryOp(bench.op), layouts[0], line.storage, layouts[1])
@@ -300,10 +300,10 @@ def cmp(bench: Bench) -> None:
 def operand_pairs(bench: Bench) -> list[tuple[str, Operand, Operand]]:
     """All pairs of special numbers, ties, random numbers of every magnitude, and every pair of layout classes."""
     left, right = values.special_pairs(bench.name)
-    operands = [("special pairs", bench.place(left), bench.place(right))]
+    operands = [("special pairs", bench.lay_out(left), bench.lay_out(right))]
     for draw in (values.few_values, values.mixed, values.modest):
         numbers = [draw(bench.generator, bench.name, (1500,)) for _ in range(2)]
-        operands.append((f"{draw.__name__} numbers", bench.place(numbers[0]), bench.place(numbers[1])))
+        operands.append((f"{draw.__name__} numbers", bench.lay_out(numbers[0]), bench.lay_out(numbers[1])))
     for left_case, right_case in bench.share(pairs(VIEWS) + [(case, case) for case in CONTIGUOUS[::3]]):
         operands.append(_operand_pair(bench, left_case, right_case))
     return operands
@@ -311,7 +311,7 @@ def operand_pairs(bench: Bench) -> list[tuple[str, Operand, Operand]]:
 
 def _operand_pair(bench: Bench, left: Case, right: Case) -> tuple[str, Operand, Operand]:
     numbers = [values.mixed(bench.generator, bench.name, left.shape) for _ in range(2)]
-    lhs, rhs = bench.place(numbers[0], left.placement), bench.place(numbers[1], right.placement)
+    lhs, rhs = bench.lay_out(numbers[0], left.placement), bench.lay_out(numbers[1], right.placement)
     return f"{left} with {right.placement}", lhs, rhs
 
 
@@ -327,12 +327,12 @@ def affine(bench: Bench) -> None:
     if part_name(bench.name) == "f64":
         factors += [(0.1, 0.7), (1e300, -1e308), (-1.1, 1.1)]
     for mul, add in factors:
-        operands = [("sweep", bench.place(values.sweep(bench.generator, bench.name, SMALL_SWEEP // 8)))]
+        operands = [("sweep", bench.lay_out(values.sweep(bench.generator, bench.name, SMALL_SWEEP // 8)))]
         if bench.name not in INTEGERS and np.isfinite([mul, add]).all():
-            operands.append(("cancelling", bench.place(_around(bench.name, -add / (mul or 1.0)))))
+            operands.append(("cancelling", bench.lay_out(_around(bench.name, -add / (mul or 1.0)))))
         check_affine(bench, operands, mul, add)
     views = [
-        (str(case), bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement))
+        (str(case), bench.lay_out(values.mixed(bench.generator, bench.name, case.shape), case.placement))
         for case in VIEWS + CONTIGUOUS[::2]
     ]
     check_affine(bench, views, 1.5, -3.0)
@@ -385,20 +385,22 @@ def method(bench: Bench) -> None:
     names = list(inspect.signature(getattr(tallow.Storage, name)).parameters)[1:]
     operands = sum(parameter.endswith("layout") for parameter in names)
     count = len(names) - (2 * operands - 1)
-    given = parameters_of(bench, name, count)
+    parameter_sets = parameters_of(bench, name, count)
     if operands > 1:
-        for place, (fact, *group) in enumerate(operand_pairs(bench)):
+        for index, (fact, *group) in enumerate(operand_pairs(bench)):
             shape = group[0].values.shape
-            group += [bench.place(values.mixed(bench.generator, bench.name, shape)) for _ in range(operands - 2)]
-            turn = place % operands
-            _check_method(bench, group[turn:] + group[:turn], given[place % len(given)], fact)
+            group += [bench.lay_out(values.mixed(bench.generator, bench.name, shape)) for _ in range(operands - 2)]
+            iteration = index % operands
+            _check_method(
+                bench, group[iteration:] + group[:iteration], parameter_sets[index % len(parameter_sets)], fact
+            )
         return
-    for parameters in given:
+    for parameters in parameter_sets:
         numbers = values.sweep(bench.generator, bench.name, sweep_size(bench) if bench.full else SMALL_SWEEP)
-        _check_method(bench, [bench.place(numbers)], parameters, "sweep")
+        _check_method(bench, [bench.lay_out(numbers)], parameters, "sweep")
     for case in VIEWS + CONTIGUOUS[::2]:
         numbers = values.mixed(bench.generator, bench.name, case.shape)
-        _check_method(bench, [bench.place(numbers, case.placement)], given[0], str(case))
+        _check_method(bench, [bench.lay_out(numbers, case.placement)], parameter_sets[0], str(case))
 
 
 def as_operands(name: str, parameters: Sequence[float]) -> dict[str, Array]:
@@ -412,8 +414,8 @@ def _check_method(bench: Bench, operands: list[Operand], parameters: tuple[float
     name = bench.cell.method
     where = bench.where(f"parameters {parameters}", fact)
     first, *others = operands
-    rest = [part for other in others for part in (other.storage, other.layout)]
-    result = getattr(first.storage, name)(first.layout, *rest, *parameters)
+    remaining = [part for other in others for part in (other.storage, other.layout)]
+    result = getattr(first.storage, name)(first.layout, *remaining, *parameters)
     with np.errstate(all="ignore"):
         expected = getattr(oracle, name)(bench.name, *(operand.values for operand in operands), *parameters)
     got = bench.read(result, result_name(bench.name, expected), first.values.shape, where)
@@ -431,11 +433,11 @@ def _check_method(bench: Bench, operands: list[Operand], parameters: tuple[float
 
 
 def to_dtype(bench: Bench) -> None:
-    sources = [("sweep", bench.place(values.sweep(bench.generator, bench.name, SMALL_SWEEP)))]
-    sources.append(("near powers of two", bench.place(_near_powers_of_two(bench.name))))
+    sources = [("sweep", bench.lay_out(values.sweep(bench.generator, bench.name, SMALL_SWEEP)))]
+    sources.append(("near powers of two", bench.lay_out(_near_powers_of_two(bench.name))))
     for case in VIEWS[::2] + CONTIGUOUS[::4]:
         numbers = values.mixed(bench.generator, bench.name, case.shape)
-        sources.append((str(case), bench.place(numbers, case.placement)))
+        sources.append((str(case), bench.lay_out(numbers, case.placement)))
     for target in matrix.dtypes_of(bench.cell.backend):
         if bench.name in COMPLEX and not (target in COMPLEX or target == "bool"):
             with pytest.raises(UnsupportedDType, match="imaginary"):
@@ -443,7 +445,7 @@ def to_dtype(bench: Bench) -> None:
             continue
         extra = []
         if target in FLOATS and FLOATS[target].bits <= 16 and bench.name in FLOATS:
-            extra.append(("ties", bench.place(_ties(bench.name, target))))
+            extra.append(("ties", bench.lay_out(_ties(bench.name, target))))
         for fact, operand in sources + extra:
             where = bench.where(f"to {target}", fact)
             result = operand.storage.to_dtype(operand.layout, dtype_of(target))
@@ -492,18 +494,18 @@ def where_cond(bench: Bench) -> None:
             where = bench.where(f"condition {condition_name}, shape {shape}, {chosen}")
             truth = bench.generator.choice([0, 1], shape).astype(NUMPY[condition_name])
             truth = np.where(truth == 1, bench.generator.choice(_true_values(condition_name), shape), truth)
-            condition = bench.place(truth, chosen[0], condition_name)
+            condition = bench.lay_out(truth, chosen[0], condition_name)
             if bench.cell.method == "where_cond_gradients":
-                gradient = bench.place(values.mixed(bench.generator, bench.name, shape), chosen[1])
-                given = condition.layout, gradient.storage, gradient.layout
+                gradient = bench.lay_out(values.mixed(bench.generator, bench.name, shape), chosen[1])
+                of_gradient = condition.layout, gradient.storage, gradient.layout
                 zeros = np.zeros_like(gradient.values)
                 expected = [(gradient.values, zeros), (zeros, gradient.values)]
-                for actual, both in zip(condition.storage.where_cond_gradients(*given), expected, strict=True):
+                for actual, both in zip(condition.storage.where_cond_gradients(*of_gradient), expected, strict=True):
                     got = bench.read(actual, bench.name, shape, where)
                     assert_same(got, oracle.where(condition.values, *both), where, {"condition": condition.values})
                 continue
             on_true, on_false = (
-                bench.place(values.mixed(bench.generator, bench.name, shape), placement) for placement in chosen[1:]
+                bench.lay_out(values.mixed(bench.generator, bench.name, shape), placement) for placement in chosen[1:]
             )
             result = condition.storage.where_cond(
                 condition.layout, on_true.storage, on_true.layout, on_false.storage, on_false.layout

@@ -60,11 +60,11 @@ def _placed(bench: Bench) -> Iterator[Case]:
             if call[name] is not None
         }
         for number in range(max(map(len, fitting.values()))):
-            places = {
+            indices = {
                 name: (call[name], some[(number + 3 * position) % len(some)])
                 for position, (name, some) in enumerate(fitting.items())
             }
-            yield {**call, **places}
+            yield {**call, **indices}
 
 
 def _shape(case: Case, name: str) -> tuple[tuple[int, ...], str]:
@@ -82,10 +82,10 @@ def _operands(
         if name not in operands and case[name] is not None:
             shape, placement = _shape(case, name)
             if operand.below is None:
-                operands[name] = bench.place(draw(bench.generator, bench.name, shape), placement)
+                operands[name] = bench.lay_out(draw(bench.generator, bench.name, shape), placement)
             else:
                 indexes = draw_indexes(bench, index_name, shape, _bound(bench, case, name))
-                operands[name] = bench.place(indexes, placement, index_name)
+                operands[name] = bench.lay_out(indexes, placement, index_name)
     return operands
 
 
@@ -136,7 +136,7 @@ def _check_nothing(
     bench: Bench, case: Case, operands: Mapping[str, Operand], name: str, index_name: str, where: str
 ) -> None:
     """Any index but a mark into a dim without elements is an error."""
-    zeros = bench.place(np.zeros(operands[name].values.shape, NUMPY[index_name]), name=index_name)
+    zeros = bench.lay_out(np.zeros(operands[name].values.shape, NUMPY[index_name]), name=index_name)
     bench.raises_invalid_index(lambda: _call(bench, case, {**operands, name: zeros}), 0, 0, where)
 
 

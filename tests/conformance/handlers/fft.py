@@ -29,7 +29,7 @@ SHAPES: list[tuple[tuple[int, ...], str]] = [
 
 def fft(bench: Bench) -> None:
     for shape, placement in SHAPES:
-        x = bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        x = bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
         for inverse in (False, True):
             where = bench.where(f"{shape}, {placement}, inverse {inverse}")
             got = bench.read(x.storage.fft(x.layout, inverse), bench.name, shape, where)
@@ -40,7 +40,7 @@ def fft(bench: Bench) -> None:
 def rfft(bench: Bench) -> None:
     name = next(name for name, pair in COMPLEX.items() if pair.part == bench.name)
     for shape, placement in SHAPES:
-        x = bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        x = bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
         where = bench.where(f"{shape}, {placement}")
         expected = oracle.rfft(bench.name, x.values)
         check(bench, bench.read(x.storage.rfft(x.layout), name, expected.shape, where), expected, x, where)
@@ -50,7 +50,7 @@ def irfft(bench: Bench) -> None:
     name = COMPLEX[bench.name].part
     for shape, placement in SHAPES:
         for count in {max(2 * shape[-1] - 2, 1), 2 * shape[-1] - 1}:
-            x = bench.place(values.modest(bench.generator, bench.name, shape), placement)
+            x = bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
             where = bench.where(f"{count} points of {shape}, {placement}")
             expected = oracle.irfft(bench.name, x.values, count)
             got = bench.read(x.storage.irfft(x.layout, count), name, expected.shape, where)
@@ -71,7 +71,7 @@ def check_that_lines_are_apart(bench: Bench, length: int) -> None:
     """What is no number in a line is none in all of it, and nowhere else."""
     numbers = values.modest(bench.generator, bench.name, (3, length))
     numbers[1, 2] = np.nan
-    x = bench.place(numbers)
+    x = bench.lay_out(numbers)
     got = bench.read(x.storage.fft(x.layout, False), bench.name, numbers.shape, bench.where("a NaN"))
     assert np.isnan(got).all(1).tolist() == [False, True, False]
     assert np.isfinite(got).all(1).tolist() == [True, False, True]

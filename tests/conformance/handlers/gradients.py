@@ -40,9 +40,9 @@ def binary_gradients(bench: Bench) -> None:
 
 def _triples(bench: Bench) -> Iterator[tuple[str, Operand, Operand, Operand]]:
     """Operands of which one is of mixed numbers, the first or the last."""
-    for place, (fact, *group) in enumerate(operand_pairs(bench)):
-        third = bench.place(values.mixed(bench.generator, bench.name, group[0].values.shape))
-        first, second, last = (third, *group) if place % 2 == 0 else (*group, third)
+    for index, (fact, *group) in enumerate(operand_pairs(bench)):
+        third = bench.lay_out(values.mixed(bench.generator, bench.name, group[0].values.shape))
+        first, second, last = (third, *group) if index % 2 == 0 else (*group, third)
         yield fact, first, second, last
 
 
@@ -50,14 +50,14 @@ def method(bench: Bench) -> None:
     name = bench.cell.method
     names = list(inspect.signature(getattr(tallow.Storage, name)).parameters)
     operands = sum(parameter.endswith("layout") for parameter in names)
-    given = parameters_of(bench, name.partition("_gradient")[0], len(names) - 2 * operands)
+    parameter_sets = parameters_of(bench, name.partition("_gradient")[0], len(names) - 2 * operands)
     pairs = operand_pairs(bench)
-    for place, (fact, *group) in enumerate([_sweep(bench) for _ in given] + pairs):
-        shape, parameters = group[0].values.shape, given[place % len(given)]
-        group += [bench.place(values.mixed(bench.generator, bench.name, shape)) for _ in range(operands - 2)]
+    for index, (fact, *group) in enumerate([_sweep(bench) for _ in parameter_sets] + pairs):
+        shape, parameters = group[0].values.shape, parameter_sets[index % len(parameter_sets)]
+        group += [bench.lay_out(values.mixed(bench.generator, bench.name, shape)) for _ in range(operands - 2)]
         g, *others = group
-        rest = [part for other in others for part in (other.storage, other.layout)]
-        result = getattr(g.storage, name)(g.layout, *rest, *parameters)
+        remaining = [part for other in others for part in (other.storage, other.layout)]
+        result = getattr(g.storage, name)(g.layout, *remaining, *parameters)
         if isinstance(result, tuple):
             _check_each(bench, name, result, group, parameters, fact)
             continue
@@ -67,7 +67,7 @@ def method(bench: Bench) -> None:
 def _sweep(bench: Bench) -> tuple[str, Operand, Operand]:
     """Operands of every magnitude, with ordinary gradients."""
     x = values.sweep(bench.generator, bench.name, sweep_size(bench) if bench.full else SMALL_SWEEP)
-    return "sweep", bench.place(values.ordinary(bench.generator, bench.name, x.shape)), bench.place(x)
+    return "sweep", bench.lay_out(values.ordinary(bench.generator, bench.name, x.shape)), bench.lay_out(x)
 
 
 def _check_each(
@@ -81,8 +81,8 @@ def _check_each(
     """Compare the gradients of both operands with those of each."""
     g, x, y = operands
     for result, (name, swaps) in zip(results, oracle.of_each(op), strict=True):
-        given = [g, y, x] if swaps else [g, x, y]
-        _check(bench, name, bench.read(result, bench.name, g.values.shape, fact), given, parameters, fact)
+        inputs = [g, y, x] if swaps else [g, x, y]
+        _check(bench, name, bench.read(result, bench.name, g.values.shape, fact), inputs, parameters, fact)
 
 
 def _check(

@@ -50,9 +50,9 @@ def _scatter(bench: Bench, draw: Callable[[np.random.Generator, str, tuple[int, 
     for index_name in NO_ROW:
         for shape, index_shape, dim, placements in bench.some(GATHERS):
             where = bench.where(f"{index_name} indexes {index_shape}, dim {dim} of {shape}, {placements}")
-            tensor = bench.place(draw(bench.generator, bench.name, shape), placements[0])
-            indexes = bench.place(draw_indexes(bench, index_name, index_shape, shape[dim]), placements[1], index_name)
-            source = bench.place(draw(bench.generator, bench.name, index_shape), placements[2])
+            tensor = bench.lay_out(draw(bench.generator, bench.name, shape), placements[0])
+            indexes = bench.lay_out(draw_indexes(bench, index_name, index_shape, shape[dim]), placements[1], index_name)
+            source = bench.lay_out(draw(bench.generator, bench.name, index_shape), placements[2])
             if adds:
                 expected = oracle.scatter_add(bench.name, tensor.values, indexes.values, index_name, source.values, dim)
             else:
@@ -64,8 +64,8 @@ def _scatter(bench: Bench, draw: Callable[[np.random.Generator, str, tuple[int, 
             got = bench.read(tensor.storage, bench.name, buffer.shape, where)
             assert_same(got[tensor.places], expected, where)
             assert_same(got, buffer, f"{where}: outside of the layout")
-        tensor = bench.place(values.modest(bench.generator, bench.name, (4, 5)))
-        source = bench.place(values.modest(bench.generator, bench.name, (4, 6)))
+        tensor = bench.lay_out(values.modest(bench.generator, bench.name, (4, 5)))
+        source = bench.lay_out(values.modest(bench.generator, bench.name, (4, 6)))
 
         def call(indexes: Operand, tensor: Operand = tensor, source: Operand = source) -> object:
             operands = (tensor.layout, indexes.storage, indexes.layout, source.storage, source.layout, 1)
@@ -79,17 +79,17 @@ def index_add(bench: Bench) -> None:
     for index_name in NO_ROW:
         for shape, count, dim, placements in bench.some(SELECTIONS):
             where = bench.where(f"{count} {index_name} indexes, dim {dim} of {shape}, {placements}")
-            tensor = bench.place(values.modest(bench.generator, bench.name, shape), placements[0])
-            indexes = bench.place(draw_indexes(bench, index_name, (count,), shape[dim]), placements[1], index_name)
+            tensor = bench.lay_out(values.modest(bench.generator, bench.name, shape), placements[0])
+            indexes = bench.lay_out(draw_indexes(bench, index_name, (count,), shape[dim]), placements[1], index_name)
             source_shape = (*shape[:dim], count, *shape[dim + 1 :])
-            source = bench.place(values.modest(bench.generator, bench.name, source_shape), placements[2])
+            source = bench.lay_out(values.modest(bench.generator, bench.name, source_shape), placements[2])
             operands = (tensor.layout, indexes.storage, indexes.layout, source.storage, source.layout, dim)
             got = bench.read(tensor.storage.index_add(*operands), bench.name, shape, where)
             expected = oracle.index_add(bench.name, tensor.values, indexes.values, index_name, source.values, dim)
             assert_same(got, expected, where)
             bench.assert_untouched(tensor, where)
-        tensor = bench.place(values.modest(bench.generator, bench.name, (5, 4)))
-        source = bench.place(values.modest(bench.generator, bench.name, (6, 4)))
+        tensor = bench.lay_out(values.modest(bench.generator, bench.name, (5, 4)))
+        source = bench.lay_out(values.modest(bench.generator, bench.name, (6, 4)))
 
         def call(indexes: Operand, tensor: Operand = tensor, source: Operand = source) -> object:
             operands = (tensor.layout, indexes.storage, indexes.layout, source.storage, source.layout, 0)
@@ -98,7 +98,7 @@ def index_add(bench: Bench) -> None:
         check_bad_indexes(bench, index_name, (6,), 5, call)
         bench.assert_untouched(tensor, bench.where(f"{index_name} indexes that are bad write nothing"))
         # They are looked at even where there is nothing to add.
-        empty = [bench.place(values.modest(bench.generator, bench.name, (rows, 0))) for rows in (5, 6)]
+        empty = [bench.lay_out(values.modest(bench.generator, bench.name, (rows, 0))) for rows in (5, 6)]
         check_bad_indexes(bench, index_name, (6,), 5, lambda indexes, operands=empty: call(indexes, *operands))
 
 
@@ -109,7 +109,7 @@ def check_bad_indexes(
     for bad in bench.some(bad_indexes(index_name, size)):
         numbers = bench.generator.integers(0, size, shape).astype(NUMPY[index_name])
         numbers.ravel()[numbers.size // 2] = bad
-        indexes = bench.place(numbers, name=index_name)
+        indexes = bench.lay_out(numbers, name=index_name)
         where = bench.where(f"{index_name} index {bad} of {size}")
         bench.raises_invalid_index(lambda indexes=indexes: call(indexes), bad, size, where)
 

@@ -11,7 +11,7 @@ from ..layouts import VIEWS
 def try_clone(bench: Bench) -> None:
     for case in VIEWS:
         where = bench.where(case)
-        operand = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
+        operand = bench.lay_out(values.mixed(bench.generator, bench.name, case.shape), case.placement)
         clone = operand.storage.try_clone(operand.layout)
         got = bench.read(clone, bench.name, operand.buffer.shape, where)
         assert_same(got, operand.buffer, where)
@@ -20,13 +20,13 @@ def try_clone(bench: Bench) -> None:
 
 
 def device(bench: Bench) -> None:
-    storage = bench.place(values.modest(bench.generator, bench.name, (3,))).storage
+    storage = bench.lay_out(values.modest(bench.generator, bench.name, (3,))).storage
     assert storage.device == bench.device, f"{storage.device} is not {bench.device}"
     assert storage.device.backend == bench.cell.backend
 
 
 def dtype(bench: Bench) -> None:
-    storage = bench.place(values.modest(bench.generator, bench.name, (3,))).storage
+    storage = bench.lay_out(values.modest(bench.generator, bench.name, (3,))).storage
     assert storage.dtype is bench.cell.dtype, f"{storage.dtype} is not {bench.cell.dtype}"
 
 

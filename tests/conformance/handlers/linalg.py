@@ -36,7 +36,7 @@ def cholesky(bench: Bench) -> None:
         assert (factor == np.tril(factor)).all(), where
         assert (np.diagonal(factor, 0, -2, -1).real > 0).all(), where
         bench.assert_untouched(x, where)
-    negative = bench.place(-np.eye(3, dtype=NUMPY[bench.name]))
+    negative = bench.lay_out(-np.eye(3, dtype=NUMPY[bench.name]))
     with pytest.raises(tallow.InvalidArgument, match="cholesky: Matrix is not positive definite; there is no result"):
         negative.storage.cholesky(negative.layout)
 
@@ -50,7 +50,7 @@ def det(bench: Bench) -> None:
         limit = epsilon(bench, shape) * (1 + np.abs(np.linalg.norm(x.values, axis=(-2, -1))) ** shape[-1])
         assert (np.abs(oracle.wide(bench.name, got) - expected) <= limit).all(), where
         bench.assert_untouched(x, where)
-    singular = bench.place(np.ones((3, 3), NUMPY[bench.name]))
+    singular = bench.lay_out(np.ones((3, 3), NUMPY[bench.name]))
     assert bench.read(singular.storage.det(singular.layout), bench.name, (), bench.where("ones")) == 0
 
 
@@ -66,7 +66,7 @@ def slogdet(bench: Bench) -> None:
         slack = 64 * epsilon(bench, shape)
         np.testing.assert_allclose(size, np.log(np.abs(expected)).astype(size.dtype), slack, slack, err_msg=where)
     numbers = np.array([[[0, 2], [3, 0]], [[1, 1], [1, 1]]]).astype(NUMPY[bench.name])
-    signs, logarithms = bench.place(numbers).storage.slogdet(bench.place(numbers).layout)
+    signs, logarithms = bench.lay_out(numbers).storage.slogdet(bench.lay_out(numbers).layout)
     assert bench.read(signs, bench.name, (2,), bench.where("signs")).tolist() == [-1, 0]
     actual = bench.read(logarithms, real_name(bench.name), (2,), bench.where("logarithms"))
     assert abs(actual[0] - np.log(6)) < 1e-6 and actual[1] == -np.inf
@@ -76,17 +76,17 @@ def solve(bench: Bench) -> None:
     for shape, placement in (*SQUARE, LARGE):
         for columns in (1, 3):
             x = definite(bench, shape, placement)
-            given = bench.place(
+            inputs = bench.lay_out(
                 values.modest(bench.generator, bench.name, (*shape[:-1], columns)),
                 "contiguous" if 0 in shape else "transposed",
             )
             where = bench.where(f"{shape}, {placement}, {columns} columns")
-            result = x.storage.solve(x.layout, given.storage, given.layout)
-            got = oracle.wide(bench.name, bench.read(result, bench.name, given.values.shape, where))
-            check(bench, oracle.wide(bench.name, x.values) @ got, oracle.wide(bench.name, given.values), where, 8)
+            result = x.storage.solve(x.layout, inputs.storage, inputs.layout)
+            got = oracle.wide(bench.name, bench.read(result, bench.name, inputs.values.shape, where))
+            check(bench, oracle.wide(bench.name, x.values) @ got, oracle.wide(bench.name, inputs.values), where, 8)
             bench.assert_untouched(x, where)
-            bench.assert_untouched(given, where)
-    singular = bench.place(np.ones((3, 3), NUMPY[bench.name]))
+            bench.assert_untouched(inputs, where)
+    singular = bench.lay_out(np.ones((3, 3), NUMPY[bench.name]))
     with pytest.raises(tallow.InvalidArgument, match="solve: Singular matrix; there is no result"):
         singular.storage.solve(singular.layout, singular.storage, singular.layout)
 
@@ -96,8 +96,8 @@ def eig(bench: Bench) -> None:
     for shape, placement in SQUARE:
         x = square(bench, shape, placement)
         where = bench.where(f"{shape}, {placement}")
-        found, vectors = x.storage.eig(x.layout, True)
-        w = oracle.wide(name, bench.read(found, name, shape[:-1], where))
+        result, vectors = x.storage.eig(x.layout, True)
+        w = oracle.wide(name, bench.read(result, name, shape[:-1], where))
         v = oracle.wide(name, bench.read(vectors, name, shape, where))
         check(bench, oracle.wide(bench.name, x.values) @ v, v * w[..., None, :], where, 8)
         (alone,) = x.storage.eig(x.layout, False)
@@ -114,8 +114,8 @@ def eigh(bench: Bench) -> None:
         diagonal = np.eye(shape[-1]) * lower.real
         matrix = lower * (1 - np.eye(shape[-1])) + oracle.adjoint(lower * (1 - np.eye(shape[-1]))) + diagonal
         where = bench.where(f"{shape}, {placement}")
-        found, vectors = x.storage.eigh(x.layout, True)
-        w = oracle.wide(real, bench.read(found, real, shape[:-1], where))
+        result, vectors = x.storage.eigh(x.layout, True)
+        w = oracle.wide(real, bench.read(result, real, shape[:-1], where))
         v = oracle.wide(bench.name, bench.read(vectors, bench.name, shape, where))
         check(bench, matrix @ v, v * w[..., None, :], where)
         check(bench, oracle.adjoint(v) @ v, np.broadcast_to(np.eye(shape[-1]), shape), where)
@@ -150,9 +150,9 @@ def svd(bench: Bench) -> None:
         for is_full in (False, True):
             rows, columns = (m, n) if is_full else (few, few)
             where = bench.where(f"{shape}, {placement}, full {is_full}")
-            left, found, right = x.storage.svd(x.layout, True, is_full)
+            left, result, right = x.storage.svd(x.layout, True, is_full)
             u = oracle.wide(bench.name, bench.read(left, bench.name, (*outer, m, rows), where))
-            s = oracle.wide(real, bench.read(found, real, (*outer, few), where))
+            s = oracle.wide(real, bench.read(result, real, (*outer, few), where))
             v = oracle.wide(bench.name, bench.read(right, bench.name, (*outer, columns, n), where))
             check(bench, (u[..., :few] * s[..., None, :]) @ v[..., :few, :], oracle.wide(bench.name, x.values), where)
             check(bench, oracle.adjoint(u) @ u, np.broadcast_to(np.eye(rows), (*outer, rows, rows)), where)
@@ -164,7 +164,7 @@ def svd(bench: Bench) -> None:
 
 
 def square(bench: Bench, shape: tuple[int, ...], placement: str) -> Operand:
-    return bench.place(values.modest(bench.generator, bench.name, shape), placement)
+    return bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
 
 
 def definite(bench: Bench, shape: tuple[int, ...], placement: str) -> Operand:
@@ -172,7 +172,7 @@ def definite(bench: Bench, shape: tuple[int, ...], placement: str) -> Operand:
     drawn = values.modest(bench.generator, bench.name, shape)
     scale = 1 + np.abs(drawn).max(initial=0)
     matrix = drawn @ oracle.adjoint(drawn) / scale**2 + np.eye(shape[-1])
-    return bench.place(matrix.astype(NUMPY[bench.name]), placement)
+    return bench.lay_out(matrix.astype(NUMPY[bench.name]), placement)
 
 
 def real_name(name: str) -> str:

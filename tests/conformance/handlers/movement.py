@@ -44,7 +44,7 @@ def const_set(bench: Bench) -> None:
 
 def check_fill(bench: Bench, shape: tuple[int, ...], placement: str, number: complex) -> None:
     where = bench.where(f"{number} into {shape}, {placement}")
-    operand = bench.place(values.mixed(bench.generator, bench.name, shape), placement)
+    operand = bench.lay_out(values.mixed(bench.generator, bench.name, shape), placement)
     operand.storage.const_set(number, operand.layout)
     got = bench.read(operand.storage, bench.name, operand.buffer.shape, where)
     expected = oracle.const_set(bench.name, operand.buffer, operand.places, number)
@@ -58,7 +58,7 @@ def assign(bench: Bench) -> None:
                 continue
             where = bench.where(case, f"from {other}")
             target, source = (
-                bench.place(values.mixed(bench.generator, bench.name, case.shape), placement)
+                bench.lay_out(values.mixed(bench.generator, bench.name, case.shape), placement)
                 for placement in (case.placement, other)
             )
             target.storage.assign(target.layout, source.storage, source.layout)
@@ -68,13 +68,13 @@ def assign(bench: Bench) -> None:
     # Within one storage, where neither order of single moves would do.
     for to, origin in (((0, 1), (3, 1)), ((3, 1), (0, 1)), ((0, 2), (5, 1)), ((40, 1), (40, 1)), ((0, 1), (0, 0))):
         where = bench.where(f"within a storage, to {to} from {origin}")
-        line = bench.place(values.mixed(bench.generator, bench.name, (3000,)))
+        line = bench.lay_out(values.mixed(bench.generator, bench.name, (3000,)))
         layouts = [Layout(Shape((1000,)), (step,), first) for first, step in (to, origin)]
         line.storage.assign(layouts[0], line.storage, layouts[1])
-        places = [first + step * np.arange(1000) for first, step in (to, origin)]
+        indices = [first + step * np.arange(1000) for first, step in (to, origin)]
         got = bench.read(line.storage, bench.name, line.buffer.shape, where)
-        assert_same(got, oracle.assign(line.buffer, places[0], line.buffer[places[1]]), where)
-    square = bench.place(values.mixed(bench.generator, bench.name, (70, 70)))
+        assert_same(got, oracle.assign(line.buffer, indices[0], line.buffer[indices[1]]), where)
+    square = bench.lay_out(values.mixed(bench.generator, bench.name, (70, 70)))
     square.storage.assign(square.layout, square.storage, square.layout.permute((1, 0)))
     got = bench.read(square.storage, bench.name, (70, 70), "a matrix from its transpose")
     assert_same(got, square.values.T, "a matrix from its transpose")
@@ -89,7 +89,7 @@ def copy_strided_src(bench: Bench) -> None:
     for case in VIEWS + CONTIGUOUS + TILES:
         for offset, slack in ((0, 0), (3, 2)):
             where = bench.where(f"{case} to offset {offset}")
-            source = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
+            source = bench.lay_out(values.mixed(bench.generator, bench.name, case.shape), case.placement)
             before = poison(bench.name, source.values.size + offset + slack)
             destination = bench.device.storage(before)
             source.storage.copy_strided_src(destination, offset, source.layout)
@@ -125,12 +125,12 @@ def cat(bench: Bench) -> None:
             sized = (*shape[:dim], size, *shape[dim + 1 :])
             if len(shape) < 2 and placement in ("transposed", "narrowed columns"):
                 placement = "offset"
-            operands.append(bench.place(values.mixed(bench.generator, bench.name, sized), placement))
+            operands.append(bench.lay_out(values.mixed(bench.generator, bench.name, sized), placement))
         first, *others = operands
         storages, layouts = tuple(other.storage for other in others), tuple(other.layout for other in others)
         expected = oracle.cat([operand.values for operand in operands], dim)
-        made = first.storage.cat(first.layout, storages, layouts, dim)
-        assert_same(bench.read(made, bench.name, expected.shape, where), expected, where)
+        result = first.storage.cat(first.layout, storages, layouts, dim)
+        assert_same(bench.read(result, bench.name, expected.shape, where), expected, where)
         for operand in operands:
             bench.assert_untouched(operand, where)
 
@@ -167,7 +167,7 @@ def pad(bench: Bench) -> None:
             continue
         for number in (0.0, -3.75):
             where = bench.where(f"{border} {before} and {after} of {shape}, {placement}, {number}")
-            x = bench.place(values.mixed(bench.generator, bench.name, shape), placement)
+            x = bench.lay_out(values.mixed(bench.generator, bench.name, shape), placement)
             expected = oracle.pad(bench.name, x.values, border, before, after, number)
             result = x.storage.pad(x.layout, border, before, after, number)
             assert_same(bench.read(result, bench.name, expected.shape, where), expected, where)
@@ -181,7 +181,7 @@ def copy2d(bench: Bench) -> None:
         where = bench.where(f"d1, d2, strides, offsets {copy}")
         source_length = source_offset + max(rows - 1, 0) * source_stride + columns + 2
         destination_length = destination_offset + max(rows - 1, 0) * destination_stride + columns + 3
-        source = bench.place(values.mixed(bench.generator, bench.name, (source_length,)))
+        source = bench.lay_out(values.mixed(bench.generator, bench.name, (source_length,)))
         before = poison(bench.name, destination_length)
         destination = bench.device.storage(before)
         source.storage.copy2d(destination, *copy)

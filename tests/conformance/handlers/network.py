@@ -45,7 +45,7 @@ DIMS = (
 def draw_rows(bench: Bench, case: Case) -> Operand:
     """Numbers whose exponentials differ, but not so much that all but one vanish."""
     numbers = bench.generator.normal(0, 3, case.shape)
-    return bench.place(encode(bench.name, numbers.astype(EXTENDED)), case.placement)
+    return bench.lay_out(encode(bench.name, numbers.astype(EXTENDED)), case.placement)
 
 
 def special_rows(bench: Bench) -> Array:
@@ -64,7 +64,7 @@ def _cases(bench: Bench) -> Iterator[tuple[str, Operand, int]]:
         yield f"dim {dim} of shape {shape}, {placement}", draw_rows(bench, Case(shape, placement)), dim
     for dim in (0, 1):
         special = special_rows(bench)
-        yield f"special numbers, dim {dim}", bench.place(special if dim else np.ascontiguousarray(special.T)), dim
+        yield f"special numbers, dim {dim}", bench.lay_out(special if dim else np.ascontiguousarray(special.T)), dim
 
 
 def softmax(bench: Bench) -> None:
@@ -85,10 +85,10 @@ def softmax_gradient(bench: Bench) -> None:
     for number, (fact, x, dim) in enumerate(_cases(bench)):
         shape = x.values.shape
         if is_log and "special" in fact:
-            x = bench.place(-np.abs(x.values))
+            x = bench.lay_out(-np.abs(x.values))
         elif is_log or (number % 2 and "special" not in fact):
-            made, _ = (oracle.log_softmax if is_log else oracle.softmax)(bench.name, x.values, dim)
-            x = bench.place(encode(bench.name, made), "contiguous" if number % 4 == 1 else "offset")
+            result, _ = (oracle.log_softmax if is_log else oracle.softmax)(bench.name, x.values, dim)
+            x = bench.lay_out(encode(bench.name, result), "contiguous" if number % 4 == 1 else "offset")
         placement = ("contiguous", "offset", "broadcast all", "narrowed columns")[number // 2 % 4]
         gradient = draw_rows(bench, Case(shape, placement if len(shape) > 1 else "contiguous"))
         where = bench.where(fact)
@@ -111,9 +111,9 @@ def rms_norm(bench: Bench) -> None:
 def check_norm(bench: Bench, *, has_bias: bool) -> None:
     """All rows, with every choice of weight, bias and residual in turn."""
     rows = [(str(case), draw_rows(bench, case)) for case in bench.some(ROWS + LONG_ROWS)]
-    rows.append(("special numbers", bench.place(special_rows(bench))))
+    rows.append(("special numbers", bench.lay_out(special_rows(bench))))
     far = 1000 + bench.generator.normal(0, 1, (3, 300))
-    rows.append(("far from 0", bench.place(encode(bench.name, far.astype(EXTENDED)))))
+    rows.append(("far from 0", bench.lay_out(encode(bench.name, far.astype(EXTENDED)))))
     placements = ("contiguous", "offset", "narrowed columns", "broadcast all")
     for number, (fact, x) in enumerate(rows):
         size = x.values.shape[-1:]
@@ -136,8 +136,8 @@ def check_normed(
 ) -> None:
     where, eps = bench.where(fact), 1e-3
     operands = (weight, bias, residual) if has_bias else (weight, residual)
-    given = [part for each in operands for part in ((each.storage, each.layout) if each else (None, None))]
-    normed, *sums = getattr(x.storage, bench.cell.method)(x.layout, *given, eps)
+    inputs = [part for each in operands for part in ((each.storage, each.layout) if each else (None, None))]
+    normed, *sums = getattr(x.storage, bench.cell.method)(x.layout, *inputs, eps)
     assert len(sums) == (residual is not None), f"{where}: {len(sums)} sums"
     total = oracle.add(bench.name, x.values, residual and residual.values)
     for storage in sums:
@@ -158,37 +158,37 @@ def layer_norm_gradient(bench: Bench) -> None:
         (str(case), draw_rows(bench, case))
         for case in bench.some((*ROWS, *long_rows, Case((700, 24)), Case((700, 30))))
     ]
-    rows.append(("special numbers", bench.place(special_rows(bench))))
+    rows.append(("special numbers", bench.lay_out(special_rows(bench))))
     far = 100 + bench.generator.normal(0, 1, (3, 300))
-    rows.append(("far from 0", bench.place(encode(bench.name, far.astype(EXTENDED)))))
+    rows.append(("far from 0", bench.lay_out(encode(bench.name, far.astype(EXTENDED)))))
     placements = ("contiguous", "offset", "narrowed columns", "broadcast all")
     for number, (fact, x) in enumerate(rows):
         shape = x.values.shape
         weight = draw_rows(bench, Case(shape[-1:], placements[number % 4]))
         gradient = draw_rows(bench, Case(shape, placements[number // 4 % 4] if len(shape) > 1 else "offset"))
         for choice in (number, number + 3):
-            given = weight if choice & 1 else None
+            scale = weight if choice & 1 else None
             asked = ((choice & 2) > 0, (choice & 4) > 0) if is_centered else ((choice & 2) > 0,)
             where, eps = bench.where(f"{fact}, choice {choice % 8}"), 1e-3
-            vector = (given.storage, given.layout) if given else (None, None)
+            vector = (scale.storage, scale.layout) if scale else (None, None)
             call = getattr(gradient.storage, bench.cell.method)
             residual = (
                 draw_rows(bench, Case(shape, placements[number // 2 % 3])) if len(shape) > 1 and choice & 2 else None
             )
             others = (residual.storage, residual.layout) if residual else (None, None)
-            made = call(gradient.layout, x.storage, x.layout, *vector, *others, *asked, eps)
-            assert len(made) == 1 + sum(asked), f"{where}: {len(made)} results"
+            output = call(gradient.layout, x.storage, x.layout, *vector, *others, *asked, eps)
+            assert len(output) == 1 + sum(asked), f"{where}: {len(output)} results"
             expected = oracle.norm_gradient(
                 bench.name,
                 x.values,
                 gradient.values,
-                given and given.values,
+                scale and scale.values,
                 eps,
                 residual=residual and residual.values,
                 is_centered=is_centered,
             )
-            wanted = [expected[0], *(each for each, is_asked in zip(expected[1:], asked, strict=False) if is_asked)]
-            for storage, (result, slack) in zip(made, wanted, strict=True):
+            reference = [expected[0], *(each for each, is_asked in zip(expected[1:], asked, strict=False) if is_asked)]
+            for storage, (result, slack) in zip(output, reference, strict=True):
                 got, ulps = (
                     bench.read(storage, bench.name, result.shape, where),
                     tolerance(bench.cell.method, bench.name),
@@ -215,13 +215,13 @@ ROTATED: list[tuple[tuple[int, ...], str, str, int]] = [
 
 def rope(bench: Bench) -> None:
     for number, (shape, placement, tables, count) in enumerate(ROTATED):
-        x = bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        x = bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
         rows = shape[-2] + 6
         angles = bench.generator.uniform(0, 7, (rows, shape[-1] // 2))
-        cos, sin = (bench.place(f(angles).astype(np.float32), tables, "f32") for f in (np.cos, np.sin))
+        cos, sin = (bench.lay_out(f(angles).astype(np.float32), tables, "f32") for f in (np.cos, np.sin))
         for index_name in list(NO_ROW)[number % 2 :: 2]:
             indexes = bench.generator.integers(0, rows - shape[-2] + 1, count or ()).astype(NUMPY[index_name])
-            positions = bench.place(np.asarray(indexes), "contiguous", index_name)
+            positions = bench.lay_out(np.asarray(indexes), "contiguous", index_name)
             for is_interleaved in (False, True):
                 where = bench.where(f"{index_name} positions, shape {shape}, {placement}, {is_interleaved}")
                 operands = [part for each in (cos, sin, positions) for part in (each.storage, each.layout)]
@@ -238,8 +238,8 @@ def rope(bench: Bench) -> None:
 def _check_positions(bench: Bench, index_name: str) -> None:
     """A position from which a token has no row in the tables is an error, also where there is no token to turn."""
     for shape in ((2, 3, 8), (2, 0, 3, 8)):
-        x = bench.place(values.modest(bench.generator, bench.name, shape))
-        table = bench.place(np.ones((6, 4), np.float32), name="f32")
+        x = bench.lay_out(values.modest(bench.generator, bench.name, shape))
+        table = bench.lay_out(np.ones((6, 4), np.float32), name="f32")
         tables = (table.storage, table.layout) * 2
 
         def call(indexes: Operand, x: Operand = x, tables: tuple[Any, ...] = tables) -> object:
@@ -269,29 +269,29 @@ def _targets(
     """Targets along a dim of each dtype in turn, of which some do not count, and the weights of every other case."""
     index_names, shape = list(NO_ROW), x.values.shape
     index_name, dim = index_names[number % len(index_names)], _class_dim(shape, number)
-    given = bench.generator.integers(0, min(shape[dim], 100), (*shape[:dim], *shape[dim + 1 :])).astype(
+    targets = bench.generator.integers(0, min(shape[dim], 100), (*shape[:dim], *shape[dim + 1 :])).astype(
         NUMPY[index_name]
     )
     if has_last:
         # The share of this target is 0.
-        given[2] = 11
-    if given.size > 1 and (mark := NO_ROW[index_name]) is not None:
-        given.reshape(-1)[1] = mark
-    placed = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
+        targets[2] = 11
+    if targets.size > 1 and (mark := NO_ROW[index_name]) is not None:
+        targets.reshape(-1)[1] = mark
+    placed = bench.lay_out(np.asarray(targets), "contiguous" if number % 2 else "offset", index_name)
     weight = None
     if number % 3:
-        weight = bench.place(
+        weight = bench.lay_out(
             encode(bench.name, bench.generator.uniform(0.5, 2, shape[dim]).astype(EXTENDED)),
             ("contiguous", "offset")[number % 2],
         )
-    counts = np.asarray((given != ignored) & (given != NO_ROW[index_name]))
-    return placed, weight, oracle.Targets(np.asarray(given), counts, dim, None if weight is None else weight.values)
+    counts = np.asarray((targets != ignored) & (targets != NO_ROW[index_name]))
+    return placed, weight, oracle.Targets(np.asarray(targets), counts, dim, None if weight is None else weight.values)
 
 
 def _loss_cases(bench: Bench) -> Iterator[tuple[str, Operand, Operand, Operand | None, oracle.Targets, int]]:
     """Scores, targets and weights, and the target that does not count."""
     drawn = [(number, str(case), draw_rows(bench, case)) for number, case in bench.some([*enumerate(LOSSES)])]
-    for number, fact, x in [*drawn, (len(LOSSES), "special numbers", bench.place(special_rows(bench)))]:
+    for number, fact, x in [*drawn, (len(LOSSES), "special numbers", bench.lay_out(special_rows(bench)))]:
         for ignored in (-100, 2):
             placed, weight, targets = _targets(bench, number, x, ignored, has_last=fact == "special numbers")
             where = (
@@ -325,18 +325,18 @@ def loss(bench: Bench) -> None:
         assert_close(
             bench.name, got, expected, tolerance("log_softmax", bench.name), where, slack=slack, zero_sign=False
         )
-    x = bench.place(values.modest(bench.generator, bench.name, (5, 4)))
+    x = bench.lay_out(values.modest(bench.generator, bench.name, (5, 4)))
     for index_name in NO_ROW:
 
         def call(indexes: Operand) -> object:
-            places = indexes.storage, indexes.layout, 1, -100
-            return getattr(x.storage, method)(x.layout, None, None, *places, *numbers)
+            indices = indexes.storage, indexes.layout, 1, -100
+            return getattr(x.storage, method)(x.layout, None, None, *indices, *numbers)
 
         check_bad_indexes(bench, index_name, (5,), 4, call)
     # Without classes no target counts.
     nothing, targets = (
-        bench.place(values.modest(bench.generator, bench.name, (3, 0))),
-        bench.place(np.full(3, 7), name="i64"),
+        bench.lay_out(values.modest(bench.generator, bench.name, (3, 0))),
+        bench.lay_out(np.full(3, 7), name="i64"),
     )
     operands = nothing.layout, None, None, targets.storage, targets.layout, 1, 7, *numbers
     losses, *_ = getattr(nothing.storage, method)(*operands)
@@ -353,12 +353,12 @@ def loss_gradient(bench: Bench) -> None:
         shape, where = x.values.shape, bench.where(fact)
         rows = targets.indexes.shape
         gradients = encode(compute, bench.generator.normal(0, 1, rows).astype(EXTENDED))
-        gradient = bench.place(np.asarray(gradients), placements[number % 4] if rows else "contiguous", compute)
-        places = placed.storage, placed.layout
-        _, _, *saved = getattr(x.storage, forward)(x.layout, *_vector(weight), *places, targets.dim, ignored, *numbers)
+        gradient = bench.lay_out(np.asarray(gradients), placements[number % 4] if rows else "contiguous", compute)
+        indices = placed.storage, placed.layout
+        _, _, *saved = getattr(x.storage, forward)(x.layout, *_vector(weight), *indices, targets.dim, ignored, *numbers)
         operands = [*_vector(weight), gradient.storage, gradient.layout]
         operands += [part for each in saved for part in (each, placed.layout.dense)]
-        operands += [*places, targets.dim, ignored]
+        operands += [*indices, targets.dim, ignored]
         storage = getattr(x.storage, method)(x.layout, *operands, False, *numbers)
         expected, slack = of_rows(bench.name, x.values, gradient.values, targets, *numbers)
         got, ulps = bench.read(storage, bench.name, shape, where), tolerance(method, bench.name)
@@ -366,8 +366,8 @@ def loss_gradient(bench: Bench) -> None:
         copy = x.storage.to_dtype(x.layout, x.storage.dtype)
         storage = getattr(copy, method)(x.layout.dense, *operands, True, *numbers)
         assert_same(bench.read(storage, bench.name, shape, where), got, f"{where}, in its memory")
-    x = bench.place(values.modest(bench.generator, bench.name, (5, 4)))
-    ones = bench.place(np.ones(5, NUMPY[compute]), name=compute)
+    x = bench.lay_out(values.modest(bench.generator, bench.name, (5, 4)))
+    ones = bench.lay_out(np.ones(5, NUMPY[compute]), name=compute)
     for index_name in NO_ROW:
 
         def call(indexes: Operand) -> object:

@@ -40,7 +40,7 @@ CASES: tuple[tuple[tuple[int, int, int], Groups, str], ...] = (
 
 def _draw(bench: Bench, shape: tuple[int, ...], placement: str = "contiguous", name: str | None = None) -> Operand:
     name = name or bench.name
-    return bench.place(encode(name, bench.generator.normal(1, 2, shape).astype(EXTENDED)), placement, name)
+    return bench.lay_out(encode(name, bench.generator.normal(1, 2, shape).astype(EXTENDED)), placement, name)
 
 
 def _cases(bench: Bench) -> Iterator[tuple[str, Operand, Groups, int]]:
@@ -51,7 +51,7 @@ def _cases(bench: Bench) -> Iterator[tuple[str, Operand, Groups, int]]:
     far = 1000 + bench.generator.normal(0, 1, (2, 40, 6)).astype(EXTENDED)
     for fact, numbers, dim in (("special", special, 1), ("far from 0", far, 2)):
         for number, groups in enumerate((Groups(6, dim, True), Groups(6, dim, False))):
-            yield f"{fact}, {groups}", bench.place(encode(bench.name, numbers)), groups, number
+            yield f"{fact}, {groups}", bench.lay_out(encode(bench.name, numbers)), groups, number
 
 
 def _vectors(bench: Bench, size: int, number: int) -> list[Operand | None]:
@@ -81,11 +81,11 @@ def normalize_groups(bench: Bench) -> None:
     compute = compute_name(bench.name)
     for fact, x, groups, number in _cases(bench):
         where, (weight, bias) = bench.where(fact), _vectors(bench, x.values.shape[groups.dim], number)
-        made = x.storage.normalize_groups(x.layout, *_parts(weight, bias), *groups[:3], EPS)
+        result = x.storage.normalize_groups(x.layout, *_parts(weight, bias), *groups[:3], EPS)
         expected = oracle.normalized(bench.name, x.values, _named(weight), _named(bias), groups, EPS)
         # The mean of infinite numbers may be NaN.
         some = 1 if "special" in fact else 3
-        _check(bench, made[:some], expected[:some], [bench.name, compute, compute][:some], where)
+        _check(bench, result[:some], expected[:some], [bench.name, compute, compute][:some], where)
 
 
 def normalize_groups_gradient(bench: Bench) -> None:
@@ -97,13 +97,13 @@ def normalize_groups_gradient(bench: Bench) -> None:
         rows = 1 if groups.whole_batch else shape[0]
         mean = _draw(bench, (rows, groups.groups), ("contiguous", "offset")[number % 2], compute)
         positive = np.abs(bench.generator.normal(1, 1, mean.values.shape)).astype(EXTENDED)
-        variance = bench.place(encode(compute, positive), "contiguous", compute)
-        given = _parts(weight, mean, variance, gradient)
-        made = x.storage.normalize_groups_gradient(x.layout, *given, *groups[:3], EPS)
+        variance = bench.lay_out(encode(compute, positive), "contiguous", compute)
+        parts = _parts(weight, mean, variance, gradient)
+        result = x.storage.normalize_groups_gradient(x.layout, *parts, *groups[:3], EPS)
         statistics = _named(mean), _named(variance)
         expected = oracle.gradients(bench.name, x.values, _named(weight), statistics, gradient.values, groups, EPS)
         affine = compute if weight is None else weight.storage.dtype.value
-        _check(bench, made, expected, [bench.name, affine, affine], where)
+        _check(bench, result, expected, [bench.name, affine, affine], where)
 
 
 def normalize_channels(bench: Bench) -> None:
@@ -113,12 +113,12 @@ def normalize_channels(bench: Bench) -> None:
         name = (compute_name(bench.name), bench.name)[number % 2]
         mean = _draw(bench, (size,), "contiguous", name)
         positive = np.abs(bench.generator.normal(1, 1, (size,))).astype(EXTENDED)
-        variance = bench.place(encode(name, positive), "contiguous", name)
+        variance = bench.lay_out(encode(name, positive), "contiguous", name)
         parts = _parts(mean, variance, weight, bias)
-        made = x.storage.normalize_channels(x.layout, *parts, groups.dim, EPS)
+        result = x.storage.normalize_channels(x.layout, *parts, groups.dim, EPS)
         statistics = _named(mean), _named(variance)
         expected = oracle.by_statistics(bench.name, x.values, statistics, _named(weight), _named(bias), groups.dim, EPS)
-        _check(bench, [made], [expected], [bench.name], where)
+        _check(bench, [result], [expected], [bench.name], where)
 
 
 def move_statistics(bench: Bench) -> None:

@@ -40,8 +40,8 @@ class _Step:
         self.where = bench.where(f"{len(cases)} parameters, the first of shape {cases[0][0]}, {cases[0][1:]}")
         shapes = [shape for shape, _, _ in cases]
         self.parameters, self.gradients = (
-            [bench.place(self._drawn(shape), case[place]) for shape, case in zip(shapes, cases, strict=True)]
-            for place in (1, 2)
+            [bench.lay_out(self._drawn(shape), case[index]) for shape, case in zip(shapes, cases, strict=True)]
+            for index in (1, 2)
         )
         self.starts = _starts(shapes)
         self.compute = compute_name(bench.name)
@@ -91,13 +91,13 @@ class _Step:
         """Compare a parameter and its parts of the state."""
         bench, where = self._bench, f"{self.where}: parameter {number}"
         parameter = self.parameters[number]
-        whole = parameter.storage.to_numpy()
+        full = parameter.storage.to_numpy()
         (expected, slack), *kept = results
-        got = whole[parameter.places].reshape(parameter.values.shape)
+        got = full[parameter.places].reshape(parameter.values.shape)
         assert_close(bench.name, got, expected, ROUNDED, where, slack=slack, zero_sign=False)
-        rest = np.ones(whole.shape, bool)
-        rest[parameter.places.reshape(-1)] = False
-        assert_same(whole[rest], parameter.buffer[rest], f"{where}: around it")
+        remaining = np.ones(full.shape, bool)
+        remaining[parameter.places.reshape(-1)] = False
+        assert_same(full[remaining], parameter.buffer[remaining], f"{where}: around it")
         for kind, (expected, slack) in enumerate(kept):
             part = self.part(self.state.to_numpy(), number, kind)
             assert_close(self.compute, part, expected, ROUNDED, f"{where}: state {kind}", slack=slack, zero_sign=False)
@@ -107,9 +107,9 @@ def _listed(operands: list[Operand]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return tuple(operand.storage for operand in operands), tuple(operand.layout for operand in operands)
 
 
-def _numbers(bench: Bench, *given: float) -> tuple[Any, list[Any]]:
+def _numbers(bench: Bench, *values: float) -> tuple[Any, list[Any]]:
     name = compute_name(bench.name)
-    numbers = encode(name, np.array(given, np.longdouble))
+    numbers = encode(name, np.array(values, np.longdouble))
     return bench.device.storage(numbers), [*decode(name, numbers)]
 
 
@@ -122,8 +122,8 @@ def sgd_step(bench: Bench) -> None:
             step.take("sgd_step", storage, is_nesterov)
             for number, theta in enumerate(before):
                 velocity = None if momentum is None else step.part(state, number, 0)
-                given = step.gradient(number)
-                results = oracle.sgd(bench.name, theta, given, velocity, numbers, is_nesterov=is_nesterov)
+                incoming = step.gradient(number)
+                results = oracle.sgd(bench.name, theta, incoming, velocity, numbers, is_nesterov=is_nesterov)
                 step.compare(number, results)
 
 
@@ -136,12 +136,14 @@ def adam_step(bench: Bench) -> None:
             step.take("adam_step", storage, is_decoupled)
             for number, theta in enumerate(before):
                 moments = step.part(state, number, 0), step.part(state, number, 1)
-                given = step.gradient(number)
-                results = oracle.adam(bench.name, theta, given, moments, numbers[:5], steps, is_decoupled=is_decoupled)
+                incoming = step.gradient(number)
+                results = oracle.adam(
+                    bench.name, theta, incoming, moments, numbers[:5], steps, is_decoupled=is_decoupled
+                )
                 step.compare(number, results)
-            made = decode(step.compute, storage.to_numpy())
-            assert made[5] == steps, f"{step.where}: {made[5]} steps, expected {steps}"
-            for got, beta in zip(made[6:8], numbers[1:3], strict=True):
+            result = decode(step.compute, storage.to_numpy())
+            assert result[5] == steps, f"{step.where}: {result[5]} steps, expected {steps}"
+            for got, beta in zip(result[6:8], numbers[1:3], strict=True):
                 off = abs(got * (1 - beta**steps) - 1) * 2 ** FLOATS[step.compute].precision
                 assert off <= 4, f"{step.where}: 1 / (1 - {beta}**{steps}) is off by {off} units"
 

@@ -88,7 +88,7 @@ def max_pool(bench: Bench) -> None:
     for case in (*CASES, *DILATED):
         for has_specials in (False, True)[: 1 if bench.name in INTEGERS else 2]:
             where = bench.where(case, f"specials {has_specials}")
-            x = bench.place(_few_values(bench, case.input_dims, has_specials), case.placements[0])
+            x = bench.lay_out(_few_values(bench, case.input_dims, has_specials), case.placements[0])
             expected = oracle.maximum(bench.name, x.values, case.pool)
             got = bench.read(x.storage.max_pool(x.layout, case.params), bench.name, expected.shape, where)
             if bench.name in INTEGERS:
@@ -102,12 +102,12 @@ def avg_pool(bench: Bench) -> None:
         for has_specials in (False, True):
             where = bench.where(case, f"specials {has_specials}")
             numbers = values.modest(bench.generator, bench.name, case.input_dims)
-            x = bench.place(_with_specials(bench, numbers) if has_specials else numbers, case.placements[0])
+            x = bench.lay_out(_with_specials(bench, numbers) if has_specials else numbers, case.placements[0])
             total, magnitude = oracle.average(bench.name, x.values, case.pool)
             got = bench.read(x.storage.avg_pool(x.layout, case.params), bench.name, total.shape, where)
             check_sums(bench.name, got, total, magnitude, case.terms, where)
         # Sums start at 0.0.
-        zeros = bench.place(encode(bench.name, np.full(case.input_dims, -0.0, EXTENDED)), case.placements[0])
+        zeros = bench.lay_out(encode(bench.name, np.full(case.input_dims, -0.0, EXTENDED)), case.placements[0])
         where = bench.where(case, "-0.0")
         got = bench.read(zeros.storage.avg_pool(zeros.layout, case.params), bench.name, case.out_dims, where)
         assert_same(got, np.zeros(case.out_dims, NUMPY[bench.name]), where)
@@ -116,7 +116,7 @@ def avg_pool(bench: Bench) -> None:
 def avg_pool_gradient(bench: Bench) -> None:
     for case in CASES:
         where = bench.where(case)
-        g = bench.place(values.modest(bench.generator, bench.name, case.out_dims), case.placements[1])
+        g = bench.lay_out(values.modest(bench.generator, bench.name, case.out_dims), case.placements[1])
         total, magnitude = oracle.average_gradient(bench.name, g.values, case.pool)
         got = bench.read(g.storage.avg_pool_gradient(g.layout, case.params), bench.name, total.shape, where)
         check_sums(bench.name, got, total, magnitude, 2 * case.terms, where)
@@ -126,10 +126,10 @@ def max_pool_gradient(bench: Bench) -> None:
     for case in (*CASES, *DILATED):
         for has_specials in (False, True):
             where = bench.where(case, f"specials {has_specials}")
-            x = bench.place(_few_values(bench, case.input_dims, has_specials), case.placements[0])
+            x = bench.lay_out(_few_values(bench, case.input_dims, has_specials), case.placements[0])
             largest = encode(bench.name, oracle.maximum(bench.name, x.values, case.pool))
-            pooled = bench.place(largest, case.placements[1])
-            g = bench.place(values.modest(bench.generator, bench.name, case.out_dims), case.placements[1])
+            pooled = bench.lay_out(largest, case.placements[1])
+            g = bench.lay_out(values.modest(bench.generator, bench.name, case.out_dims), case.placements[1])
             total, magnitude = oracle.maximum_gradient(bench.name, x.values, g.values, case.pool)
             result = x.storage.max_pool_gradient(
                 x.layout, pooled.storage, pooled.layout, g.storage, g.layout, case.params
@@ -142,8 +142,8 @@ def max_pool_tangent(bench: Bench) -> None:
     for case in (*CASES, *DILATED):
         for has_specials in (False, True):
             where = bench.where(case, f"specials {has_specials}")
-            x = bench.place(_few_values(bench, case.input_dims, has_specials), case.placements[0])
-            tangent = bench.place(values.modest(bench.generator, bench.name, case.input_dims), case.placements[1])
+            x = bench.lay_out(_few_values(bench, case.input_dims, has_specials), case.placements[0])
+            tangent = bench.lay_out(values.modest(bench.generator, bench.name, case.input_dims), case.placements[1])
             total, magnitude = oracle.maximum_tangent(bench.name, x.values, tangent.values, case.pool)
             result = x.storage.max_pool_tangent(x.layout, tangent.storage, tangent.layout, case.params)
             got = bench.read(result, bench.name, total.shape, where)

@@ -76,7 +76,7 @@ def quantize(bench: Bench) -> None:
         Case((0, length)),
     ):
         numbers = bench.generator.uniform(-1, 1, case.shape)
-        source = bench.place(encode("f32", numbers.astype(EXTENDED)), case.placement, "f32")
+        source = bench.lay_out(encode("f32", numbers.astype(EXTENDED)), case.placement, "f32")
         blocks = tallow.QStorage.zeros(bench.device, numbers.size, bench.name)
         for _ in range(2):
             blocks.quantize(source.storage, source.layout)
@@ -90,7 +90,7 @@ def embedding(bench: Bench) -> None:
     blocks = on_device(bench, data)
     for index_name in NO_ROW:
         for placement in ("contiguous", "narrowed columns"):
-            ids = bench.place(draw_indexes(bench, index_name, (9,), 5), placement, index_name)
+            ids = bench.lay_out(draw_indexes(bench, index_name, (9,), 5), placement, index_name)
             where = bench.where(f"{index_name}, {placement}")
             got = read(blocks.embedding(5, hidden, ids.storage, ids.layout), "f32", (9, hidden), where)
             rows = data.reshape(5, -1)
@@ -130,7 +130,7 @@ def fwd(bench: Bench) -> None:
             if name not in dtypes_of(bench.device.backend):
                 continue
             numbers = bench.generator.normal(0, 0.05, (held, hidden)).astype(EXTENDED)
-            x = bench.place(encode(name, numbers), placement, name)
+            x = bench.lay_out(encode(name, numbers), placement, name)
             for activations in (None,) if length == 1 else (None, "q8_1"):
                 where = bench.where(f"{name} ({held}, {hidden}) by {rows}, {placement}, {activations}")
                 result = blocks.fwd(rows, hidden, x.storage, x.layout, activations)
@@ -156,7 +156,7 @@ def check_few(bench: Bench) -> None:
     length = oracle.SIZES[bench.name][0]
     rows, hidden = 7, 10 * max(length, 32)
     blocks = on_device(bench, random_bytes(bench, rows * hidden, (-0.5, 1.0, 0.1)))
-    x = bench.place(bench.generator.normal(0, 1, (8, hidden)).astype(np.float32), name="f32")
+    x = bench.lay_out(bench.generator.normal(0, 1, (8, hidden)).astype(np.float32), name="f32")
     for activations in (None,) if length == 1 else (None, "q8_1"):
         where = bench.where(f"a row alone, {activations}")
         every = read(blocks.fwd(rows, hidden, x.storage, x.layout, activations), "f32", (8, rows), where)
@@ -179,7 +179,7 @@ def joined(bench: Bench) -> None:
             if activations is None or length > 1:
                 where = bench.where(f"({held}, {hidden}), {placement}, {activations}")
                 x, y, weight = (
-                    bench.place(bench.generator.normal(0, 1, shape).astype(np.float32), laid, "f32")
+                    bench.lay_out(bench.generator.normal(0, 1, shape).astype(np.float32), laid, "f32")
                     for shape, laid in (((held, hidden), placement), ((held, hidden), "offset"), ((hidden,), "offset"))
                 )
                 check_joined(bench, blocks, (x, y, weight), activations, where)
@@ -194,8 +194,8 @@ def check_joined(
     (x, layout), y, weight = parts
     held, hidden = layout.shape
 
-    def product(made: tallow.Storage) -> Array:
-        return read(blocks.fwd(5, hidden, made, calls.layout(held, hidden), activations), "f32", (held, 5), where)
+    def product(output: tallow.Storage) -> Array:
+        return read(blocks.fwd(5, hidden, output, calls.layout(held, hidden), activations), "f32", (held, 5), where)
 
     if bench.cell.method == "fwd_silu_mul":
         gated = x.binary_impl(tallow.BinaryOp.SILU_MUL, y[0], layout, y[1])

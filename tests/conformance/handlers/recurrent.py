@@ -50,7 +50,7 @@ def _kind(bench: Bench) -> str:
 
 
 def _random(bench: Bench, shape: tuple[int, ...], placement: str = "contiguous", scale: float = 1.5) -> Operand:
-    return bench.place(encode(bench.name, bench.generator.normal(0, scale, shape).astype(EXTENDED)), placement)
+    return bench.lay_out(encode(bench.name, bench.generator.normal(0, scale, shape).astype(EXTENDED)), placement)
 
 
 def _parts(*operands: Operand | None) -> list[Any]:
@@ -91,7 +91,7 @@ def cell(bench: Bench) -> None:
     count = oracle.CELLS[kind].gates
     special = bench.generator.normal(0, 1, (6, count * 4)).astype(EXTENDED)
     special[0], special[1], special[2, ::3], special[3, ::5], special[4, ::2] = 200, -200, np.inf, -np.inf, np.nan
-    gates, products = bench.place(encode(bench.name, special)), _random(bench, (6, count * 4))
+    gates, products = bench.lay_out(encode(bench.name, special)), _random(bench, (6, count * 4))
     _check_step(bench, gates, products, None, _random(bench, (6, 4)), bench.where("special numbers"))
 
 
@@ -160,7 +160,7 @@ def _sequence(bench: Bench, number: int, case: Any) -> tuple[list[Operand | None
     weight = _random(bench, (width, units), "transposed" if number % 3 == 2 and units > 1 else "contiguous", 0.5)
     bias = _random(bench, (width,), "offset", 0.5) if number % 3 else None
     initial = _random(bench, (states, rows, units), "offset" if number % 2 else "contiguous", 0.7)
-    ends = None if lengths is None else bench.place(np.asarray(lengths, np.int64), "contiguous", "i64")
+    ends = None if lengths is None else bench.lay_out(np.asarray(lengths, np.int64), "contiguous", "i64")
     values = [_values(bench, each) for each in (gates, weight, bias, initial)]
     steps = oracle.Steps(kind, *values, ends and ends.values, is_reversed)
     return [gates, weight, bias, initial, ends], steps
@@ -196,14 +196,14 @@ def sequence_gradient(bench: Bench) -> None:
         where, (operands, steps) = bench.where(case), _sequence(bench, number, case)
         gates, *others, ends = operands
         assert gates
-        states, products = (bench.place(encode(bench.name, each)) for each in oracle.states(bench.name, steps))
+        states, products = (bench.lay_out(encode(bench.name, each)) for each in oracle.states(bench.name, steps))
         upstream = _random(bench, states.values.shape, "offset" if number % 2 else "contiguous", 1.0)
         call = getattr(gates.storage, bench.cell.method)
         results = call(gates.layout, *_parts(*others, states, products, ends, upstream), steps.reverse)
         values = [_values(bench, each) for each in (states, products, upstream)]
         of_x, of_h, of_initial = oracle.gradients(bench.name, steps, *values)
-        wanted = [of_x, *([of_h] if steps.kind == "gru" else []), of_initial]
-        for storage, expected in zip(results, wanted, strict=True):
+        reference = [of_x, *([of_h] if steps.kind == "gru" else []), of_initial]
+        for storage, expected in zip(results, reference, strict=True):
             got = bench.read(storage, bench.name, expected.shape, where)
             slack = 4 * _slack(bench, steps, expected)
             assert_close(bench.name, got, expected, 1, where, slack=slack, zero_sign=False)

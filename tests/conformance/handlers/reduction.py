@@ -73,10 +73,10 @@ def reduce_op(bench: Bench) -> None:
         for draw in draws:
             numbers = draw(bench.generator, bench.name, shape)
             where = bench.where(f"shape {shape}, dims {dims}, {placement}, {draw.__name__} numbers")
-            check_reduction(bench, bench.place(numbers, placement), dims, where)
+            check_reduction(bench, bench.lay_out(numbers, placement), dims, where)
     for shape, dims in EMPTY_REDUCTIONS:
         where = bench.where(f"shape {shape}, dims {dims}")
-        operand = bench.place(np.zeros(shape, NUMPY[bench.name]))
+        operand = bench.lay_out(np.zeros(shape, NUMPY[bench.name]))
         if bench.op not in oracle.FINDS_ELEMENT:
             check_reduction(bench, operand, dims, where)
             continue
@@ -90,7 +90,7 @@ def reduce_op(bench: Bench) -> None:
     if bench.op in ("prod", "prod_slope") and bench.name not in INTEGERS:
         rows = np.ones((4, 70), EXTENDED)
         rows[0, 3], rows[1, 5], rows[2, [7, 60]], rows[3, 9] = np.nan, np.inf, [np.inf, 0], -0.0
-        check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN, infinity and zeros"))
+        check_reduction(bench, bench.lay_out(encode(bench.name, rows)), (1,), bench.where("NaN, infinity and zeros"))
     if bench.op == "norm":
         check_extreme_norms(bench)
     if bench.op == "centre":
@@ -99,7 +99,7 @@ def reduce_op(bench: Bench) -> None:
         check_sums_of_powers(bench)
     if bench.op in oracle.TERMS and bench.name in INTEGERS:
         extremes = np.full((3, 500), INTEGERS[bench.name].highest, NUMPY[bench.name])
-        check_reduction(bench, bench.place(extremes), (1,), bench.where("overflow"))
+        check_reduction(bench, bench.lay_out(extremes), (1,), bench.where("overflow"))
 
 
 def _few_zeros(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
@@ -118,18 +118,18 @@ def _mostly_neutral(generator: np.random.Generator, name: str, shape: tuple[int,
 
 def check_float_sums(bench: Bench) -> None:
     """Sums that a running total in the dtype, or in f32, would get wrong, and those that have no number."""
-    ones = bench.place(encode(bench.name, np.ones((2, 4096), EXTENDED)))
+    ones = bench.lay_out(encode(bench.name, np.ones((2, 4096), EXTENDED)))
     total = ones.storage.reduce_op(ReduceOp(bench.op), ones.layout, (1,))
     got = bench.read(total, bench.name, (2, 1), bench.where("4096 ones"))
     expected = {"mean": 1, "norm": 64}.get(bench.op, 4096)
     assert_same(got, encode(bench.name, np.full((2, 1), expected, EXTENDED)), bench.where("4096 ones"))
     count = 2**20 if bench.full else 2**15
     tenths = encode(bench.name, np.full((2, count), 0.1, EXTENDED))
-    check_reduction(bench, bench.place(tenths), (1,), bench.where(f"{count} tenths"))
-    check_reduction(bench, bench.place(tenths, "transposed"), (1,), bench.where(f"{count} tenths, transposed"))
+    check_reduction(bench, bench.lay_out(tenths), (1,), bench.where(f"{count} tenths"))
+    check_reduction(bench, bench.lay_out(tenths, "transposed"), (1,), bench.where(f"{count} tenths, transposed"))
     rows = np.ones((5, 70), EXTENDED)
     rows[0, 3], rows[1, 5], rows[2, 7], rows[3, [2, 50]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
-    check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN and infinities"))
+    check_reduction(bench, bench.lay_out(encode(bench.name, rows)), (1,), bench.where("NaN and infinities"))
 
 
 def check_centres(bench: Bench) -> None:
@@ -141,11 +141,11 @@ def check_centres(bench: Bench) -> None:
         large = encode(bench.name, bench.generator.uniform(-1, 1, (3, count)) * EXTENDED(info.largest))
         for dims, turned in (((1,), False), ((0,), True)):
             where = bench.where(f"{count} elements, dims {dims}")
-            placed = bench.place(np.ascontiguousarray(rows.T if turned else rows))
+            placed = bench.lay_out(np.ascontiguousarray(rows.T if turned else rows))
             result = placed.storage.reduce_op(ReduceOp(bench.op), placed.layout, dims)
             got = bench.read(result, bench.name, (1, 5) if turned else (5, 1), where)
             assert_same(got.reshape(-1), rows[:, 0], where)
-            check_reduction(bench, bench.place(np.ascontiguousarray(large.T if turned else large)), dims, where)
+            check_reduction(bench, bench.lay_out(np.ascontiguousarray(large.T if turned else large)), dims, where)
 
 
 def check_extreme_norms(bench: Bench) -> None:
@@ -161,7 +161,7 @@ def check_extreme_norms(bench: Bench) -> None:
         rows = rows[..., 0] if count == 1 else rows
         for placement in ("contiguous", "transposed") if count > 1 else ("contiguous",):
             where = bench.where(f"{count} extreme numbers, {placement}")
-            check_reduction(bench, bench.place(encode(bench.name, rows), placement), (1,) if count > 1 else (), where)
+            check_reduction(bench, bench.lay_out(encode(bench.name, rows), placement), (1,) if count > 1 else (), where)
 
 
 def check_sums_of_powers(bench: Bench) -> None:
@@ -170,17 +170,17 @@ def check_sums_of_powers(bench: Bench) -> None:
     rows[0, 3], rows[1, 5], rows[2, 7:900], rows[3, [2, 4099]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
     rows[4], rows[5], rows[6] = -np.inf, -120, 200
     for placement in ("contiguous", "transposed"):
-        operand = bench.place(encode(bench.name, rows), placement)
+        operand = bench.lay_out(encode(bench.name, rows), placement)
         check_reduction(bench, operand, (1,), bench.where(f"rows of odd numbers, {placement}"))
     for shape in ((3, 5000), (2, 70000)):
         spread = encode(bench.name, np.asarray(bench.generator.uniform(-300, 300, shape)))
-        check_reduction(bench, bench.place(spread), (1,), bench.where(f"spread numbers of shape {shape}"))
+        check_reduction(bench, bench.lay_out(spread), (1,), bench.where(f"spread numbers of shape {shape}"))
 
 
 def check_sum_of_negative_zeros(bench: Bench, shape: tuple[int, ...], dims: tuple[int, ...], placement: str) -> None:
     """It starts at 0.0, so that is what it is."""
     where = bench.where(f"-0.0 in shape {shape}, dims {dims}, {placement}")
-    zeros = bench.place(encode(bench.name, np.full(shape, -0.0, EXTENDED)), placement)
+    zeros = bench.lay_out(encode(bench.name, np.full(shape, -0.0, EXTENDED)), placement)
     result = zeros.storage.reduce_op(ReduceOp(bench.op), zeros.layout, dims)
     kept = tuple(1 if dim in dims else size for dim, size in enumerate(shape))
     assert_same(bench.read(result, bench.name, kept, where), np.zeros(kept, NUMPY[bench.name]), where)
@@ -231,15 +231,15 @@ def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where
 def variance(bench: Bench) -> None:
     for number, (shape, dims, placement) in enumerate(REDUCTIONS):
         where = bench.where(f"shape {shape}, dims {dims}, {placement}")
-        operand = bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        operand = bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
         check_variances(bench, operand, dims, (1, 0, 0.5)[number % 3], where)
     for shape, dims in EMPTY_REDUCTIONS:
-        operand = bench.place(np.zeros(shape, NUMPY[bench.name]))
+        operand = bench.lay_out(np.zeros(shape, NUMPY[bench.name]))
         check_variances(bench, operand, dims, 0, bench.where(f"shape {shape}, dims {dims}"))
     # One element and two, of which nothing is left with a correction of more.
     for correction in (0, 1, 2, 2.5):
         for count in (1, 2):
-            operand = bench.place(encode(bench.name, np.arange(3 * count, dtype=EXTENDED).reshape(3, count)))
+            operand = bench.lay_out(encode(bench.name, np.arange(3 * count, dtype=EXTENDED).reshape(3, count)))
             check_variances(bench, operand, (1,), correction, bench.where(f"{count} elements less {correction}"))
     # Far from 0 a sum of squares would have no digits left, and those of large numbers are none.
     rows = 200 + bench.generator.normal(0, 4, (7, 4100)).astype(EXTENDED)
@@ -248,7 +248,7 @@ def variance(bench: Bench) -> None:
     rows[5] = 0 if FLOATS[bench.name].largest < 1e25 else EXTENDED("1e25")
     for placement in ("contiguous", "transposed"):
         where = bench.where(f"far from 0, {placement}")
-        check_variances(bench, bench.place(encode(bench.name, rows), placement), (1,), 1, where)
+        check_variances(bench, bench.lay_out(encode(bench.name, rows), placement), (1,), 1, where)
     check_extreme_deviations(bench)
 
 
@@ -268,10 +268,10 @@ def check_extreme_deviations(bench: Bench) -> None:
         for correction in (1, 0, count - 0.5):
             where = bench.where(f"{count} extreme numbers less {correction}")
             for placement in ("contiguous", "transposed"):
-                check_variances(bench, bench.place(encoded, placement), (1,), correction, f"{where}, {placement}")
-            check_variances(bench, bench.place(encoded.T.copy()), (0,), correction, f"{where}, columns")
+                check_variances(bench, bench.lay_out(encoded, placement), (1,), correction, f"{where}, {placement}")
+            check_variances(bench, bench.lay_out(encoded.T.copy()), (0,), correction, f"{where}, columns")
             for row in (3, 7, 9, 10):
-                check_variances(bench, bench.place(encoded[row]), (0,), correction, f"{where}, row {row}")
+                check_variances(bench, bench.lay_out(encoded[row]), (0,), correction, f"{where}, row {row}")
 
 
 def check_variances(bench: Bench, operand: Operand, dims: tuple[int, ...], correction: float, where: str) -> None:
@@ -290,16 +290,16 @@ def check_variances(bench: Bench, operand: Operand, dims: tuple[int, ...], corre
 
 def ratio_of_sums(bench: Bench) -> None:
     for number, (shape, _, placement) in enumerate(REDUCTIONS):
-        x = bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        x = bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
         # Of another number of elements, now and then.
         others = (*shape, 2) if number % 3 == 2 else shape
-        divisor = bench.place(encode(bench.name, bench.generator.integers(1, 3, others).astype(EXTENDED)))
+        divisor = bench.lay_out(encode(bench.name, bench.generator.integers(1, 3, others).astype(EXTENDED)))
         check_ratio(bench, x, divisor, bench.where(f"shape {shape}, {placement}"))
     for count in (1, 7000, 9000, 70_000):
-        x = bench.place(values.modest(bench.generator, bench.name, (count,)))
-        counted = bench.place(encode(bench.name, (np.arange(count) % 3 < 2).astype(EXTENDED)), "offset")
+        x = bench.lay_out(values.modest(bench.generator, bench.name, (count,)))
+        counted = bench.lay_out(encode(bench.name, (np.arange(count) % 3 < 2).astype(EXTENDED)), "offset")
         check_ratio(bench, x, counted, bench.where(f"{count} elements, of which some count"))
-    zeros = bench.place(np.zeros(5, NUMPY[bench.name]))
+    zeros = bench.lay_out(np.zeros(5, NUMPY[bench.name]))
     check_ratio(bench, zeros, zeros, bench.where("zeros"))
 
 
@@ -405,27 +405,27 @@ PRODUCTS: list[tuple[tuple[int, int, int, int], str, str]] = [
 def matmul(bench: Bench) -> None:
     for sizes, left_placement, right_placement in PRODUCTS:
         b, m, n, k = sizes
-        lhs = bench.place(values.modest(bench.generator, bench.name, (b, m, k)), left_placement)
-        rhs = bench.place(values.modest(bench.generator, bench.name, (b, k, n)), right_placement)
+        lhs = bench.lay_out(values.modest(bench.generator, bench.name, (b, m, k)), left_placement)
+        rhs = bench.lay_out(values.modest(bench.generator, bench.name, (b, k, n)), right_placement)
         check_product(bench, lhs, rhs, bench.where(f"b, m, n, k {sizes}, {left_placement} by {right_placement}"))
     for sizes in [(2, 1, 6, 7), (2, 5, 1, 7), (2, 5, 6, 1), (1, 4, 1, 1)]:
         b, m, n, k = sizes
         for placement in ("swapped", "loose ones", "sliding", "narrowed columns", "broadcast rows"):
-            lhs = bench.place(values.modest(bench.generator, bench.name, (b, m, k)), placement)
-            rhs = bench.place(values.modest(bench.generator, bench.name, (b, k, n)), placement)
+            lhs = bench.lay_out(values.modest(bench.generator, bench.name, (b, m, k)), placement)
+            rhs = bench.lay_out(values.modest(bench.generator, bench.name, (b, k, n)), placement)
             check_product(bench, lhs, rhs, bench.where(f"b, m, n, k {sizes}, {placement}"))
     for batch in [(), (2, 3)]:
-        lhs = bench.place(values.modest(bench.generator, bench.name, (*batch, 4, 5)), "transposed")
-        rhs = bench.place(values.modest(bench.generator, bench.name, (*batch, 5, 3)))
+        lhs = bench.lay_out(values.modest(bench.generator, bench.name, (*batch, 4, 5)), "transposed")
+        rhs = bench.lay_out(values.modest(bench.generator, bench.name, (*batch, 5, 3)))
         check_product(bench, lhs, rhs, bench.where(f"batch {batch}"))
     if bench.name not in INTEGERS:
         special = values.modest(bench.generator, bench.name, (1, 6, 4))
         special[0, 1, 2], special[0, 3, 0] = (from_number(bench.name, each) for each in (np.nan, np.inf))
         plain = encode(bench.name, np.ones((1, 4, 5), EXTENDED))
-        check_product(bench, bench.place(special), bench.place(plain), bench.where("NaN and infinity"))
+        check_product(bench, bench.lay_out(special), bench.lay_out(plain), bench.where("NaN and infinity"))
     if bench.full:
-        lhs = bench.place(values.modest(bench.generator, bench.name, (1, 40, 4096)))
-        rhs = bench.place(values.modest(bench.generator, bench.name, (1, 4096, 50)))
+        lhs = bench.lay_out(values.modest(bench.generator, bench.name, (1, 40, 4096)))
+        rhs = bench.lay_out(values.modest(bench.generator, bench.name, (1, 4096, 50)))
         check_product(bench, lhs, rhs, bench.where("k 4096"))
 
 
@@ -443,23 +443,23 @@ def linear(bench: Bench) -> None:
     for (_, m, n, k), placement, other in [product for product in PRODUCTS if product[0][0] == 1]:
         for bias in ("contiguous", "offset", "broadcast all", None):
             shapes = (((m, k), placement), ((n, k), other), ((n,), bias or "contiguous"))
-            operands = [bench.place(values.modest(bench.generator, bench.name, shape), how) for shape, how in shapes]
+            operands = [bench.lay_out(values.modest(bench.generator, bench.name, shape), how) for shape, how in shapes]
             check_linear(bench, operands if bias else operands[:2], bench.where(f"{(m, n, k)}, {placement}, {bias}"))
     ones, weight = np.ones((3, 4), EXTENDED), np.ones((2, 4), EXTENDED)
     ones[1, 2], weight[1, 0] = np.nan, -np.inf
-    operands = [bench.place(encode(bench.name, part)) for part in (ones, weight, np.array([np.inf, 1.0], EXTENDED))]
+    operands = [bench.lay_out(encode(bench.name, part)) for part in (ones, weight, np.array([np.inf, 1.0], EXTENDED))]
     check_linear(bench, operands, bench.where("numbers that are none"))
 
 
 def check_linear(bench: Bench, operands: list[Operand], where: str) -> None:
-    x, weight, *rest = operands
+    x, weight, *remaining = operands
     (m, k), (n, _) = x.values.shape, weight.values.shape
-    bias = (rest[0].storage, rest[0].layout) if rest else (None, None)
+    bias = (remaining[0].storage, remaining[0].layout) if remaining else (None, None)
     result = x.storage.linear(x.layout, weight.storage, weight.layout, *bias)
     got = bench.read(result, bench.name, (m, n), where)
     total, magnitude = oracle.matmul(bench.name, x.values[None], weight.values.T[None])
-    if rest:
-        added = decode(bench.name, rest[0].values)
+    if remaining:
+        added = decode(bench.name, remaining[0].values)
         with np.errstate(invalid="ignore"):
             total, magnitude = total + added, magnitude + np.abs(added)
     check_sums(bench.name, got, total[0], magnitude[0], k + 1, where)

@@ -52,7 +52,7 @@ def _operand_count(op: str) -> int:
 def _operands(bench: Bench, case: Case, count: int, number: int) -> list[Operand]:
     """Operands of a shape, of which the others lie in other ways than the first."""
     several = _PLACEMENTS if len(case.shape) > 1 else ("contiguous",)
-    others = [Case(case.shape, several[(number + place) % len(several)]) for place in range(count - 1)]
+    others = [Case(case.shape, several[(number + index) % len(several)]) for index in range(count - 1)]
     return [draw_rows(bench, each) for each in (case, *others)]
 
 
@@ -66,8 +66,8 @@ def _along(dim: int, op: str) -> Callable[..., Array]:
 
     def function(*operands: Array) -> Array:
         moved = (np.moveaxis(each, dim, -1) for each in operands)
-        found: Array = np.moveaxis(_FUNCTIONS[op](*moved, *numbers), -1, dim)
-        return found
+        result: Array = np.moveaxis(_FUNCTIONS[op](*moved, *numbers), -1, dim)
+        return result
 
     return function
 
@@ -90,10 +90,10 @@ def rounding_slack(
     return slack
 
 
-def _of_terms(dim: int, size: np.longdouble, g: Array, made: Array, x: Array) -> Array:
+def _of_terms(dim: int, size: np.longdouble, g: Array, result: Array, x: Array) -> Array:
     """What rounding errors leave where the terms of a gradient cancel, as in rows of one element."""
-    g, made, x = (np.max(np.abs(each), axis=dim, keepdims=True, initial=0) for each in (g, made, x))
-    slack: Array = np.nan_to_num(_ROUNDINGS * size * g * made / x, nan=0, posinf=0)
+    g, result, x = (np.max(np.abs(each), axis=dim, keepdims=True, initial=0) for each in (g, result, x))
+    slack: Array = np.nan_to_num(_ROUNDINGS * size * g * result / x, nan=0, posinf=0)
     return slack
 
 
@@ -105,7 +105,7 @@ def row(bench: Bench) -> None:
         (f"{case}, dim {dim}", _operands(bench, case, count, number), dim)
         for number, (case, dim) in enumerate(_cases(bench))
     ]
-    every.append(("special numbers", [bench.place(special_rows(bench)) for _ in range(count)], 1))
+    every.append(("special numbers", [bench.lay_out(special_rows(bench)) for _ in range(count)], 1))
     for fact, operands, dim in every:
         where, (x, *others) = bench.where(fact), operands
         result = getattr(x.storage, op)(x.layout, *_parts(others), dim, *_numbers(op).values())
@@ -149,9 +149,9 @@ def gradient(bench: Bench) -> None:
         first, shape = g, g.values.shape
         values = [decode(bench.name, each.values) for each in (g, *operands)]
         with np.errstate(all="ignore"):
-            made = _along(dim, op)(*values[1:]) if g.values.size else values[0]
+            created = _along(dim, op)(*values[1:]) if g.values.size else values[0]
         known = {name: _parts([operand]) for name, operand in zip(names, operands, strict=True)}
-        known["output"] = _parts([bench.place(encode(bench.name, made))])
+        known["output"] = _parts([bench.lay_out(encode(bench.name, created))])
         numbers_of_call = [*[dim] * ("dim" in signature), *[False] * ("overwrites" in signature), *numbers]
         if is_of_rows:
             # Of numbers of rows, and of those that the op saved.
@@ -159,7 +159,7 @@ def gradient(bench: Bench) -> None:
             values[0] = np.expand_dims(decode(compute_name(bench.name), g.values), dim)
             _, *saved = getattr(first.storage, op)(first.layout, dim, *_numbers(op).values())
             known["gradient"] = _parts([g])
-            known |= {f"saved_{place}": [each, g.layout.dense] for place, each in enumerate(saved, 1)}
+            known |= {f"saved_{index}": [each, g.layout.dense] for index, each in enumerate(saved, 1)}
         others = [part for name in signature for part in known.get(name, ())]
         actual = getattr(first.storage, bench.cell.method)(first.layout, *others, *numbers_of_call)
         results = actual if isinstance(actual, tuple) else (actual,)
@@ -169,46 +169,46 @@ def gradient(bench: Bench) -> None:
         # What the gradient is made of may be a result that was rounded.
         size = EXTENDED(2) ** -FLOATS[bench.name].precision if "output" in signature else epsilon(bench.name)
         samples = _SAMPLES if bench.full else _SAMPLES // (8 if op in REDUCTIONS else 4)
-        places = np.unique(np.linspace(0, shape[dim] - 1, samples).astype(int))
-        of = [_derivatives(dim, op, place, places) for place in range(len(names))]
+        indices = np.unique(np.linspace(0, shape[dim] - 1, samples).astype(int))
+        of = [_derivatives(dim, op, index, indices) for index in range(len(names))]
         with np.errstate(all="ignore"):
             expected = [function(*values) for function in of]
             slacks = [
-                rounding_slack(function, values, each, size) + _of_terms(dim, size, values[0], made, x)
+                rounding_slack(function, values, each, size) + _of_terms(dim, size, values[0], created, x)
                 for function, each, x in zip(of, expected, values[1:], strict=True)
             ]
         # Gradients that are that of the result itself are results of no op.
         differing = [
-            place
-            for place, each in enumerate(expected)
-            if op in REDUCTIONS or is_of_rows or not np.array_equal(each, values[0].take(places, dim))
+            index
+            for index, each in enumerate(expected)
+            if op in REDUCTIONS or is_of_rows or not np.array_equal(each, values[0].take(indices, dim))
         ]
-        is_undefined = np.isnan(made).all(axis=dim, keepdims=True)
-        for place, each in zip(differing, got, strict=True):
-            taken = each.take(places, dim)
+        is_undefined = np.isnan(created).all(axis=dim, keepdims=True)
+        for index, each in zip(differing, got, strict=True):
+            taken = each.take(indices, dim)
             # A result of NaN has no slope, but cases of the formula that lack an element have the gradient 0.
-            wanted = np.where(is_undefined & (decode(bench.name, taken) == 0), 0, expected[place])
-            assert_close(bench.name, taken, wanted, _ulps(bench), where, slack=slacks[place], zero_sign=False)
+            reference = np.where(is_undefined & (decode(bench.name, taken) == 0), 0, expected[index])
+            assert_close(bench.name, taken, reference, _ulps(bench), where, slack=slacks[index], zero_sign=False)
 
 
 def _gradient_of_numbers(bench: Bench, g: Operand, dim: int) -> Operand:
     """The gradient of a number for each row, in the compute dtype."""
     compute, shape = compute_name(bench.name), (*g.values.shape[:dim], *g.values.shape[dim + 1 :])
     numbers = bench.generator.normal(0, 1, shape).astype(EXTENDED)
-    return bench.place(np.asarray(encode(compute, numbers)), "offset", compute)
+    return bench.lay_out(np.asarray(encode(compute, numbers)), "offset", compute)
 
 
-def _derivatives(dim: int, op: str, operand: int, places: Array) -> Callable[..., Array]:
+def _derivatives(dim: int, op: str, operand: int, indices: Array) -> Callable[..., Array]:
     """The gradient of an operand at some positions along a dim: a function of that of the result and all operands."""
 
     def function(g: Array, *operands: Array) -> Array:
         columns = []
-        for place in places:
+        for index in indices:
             moved = [each.astype(np.clongdouble) for each in operands]
-            np.moveaxis(moved[operand], dim, 0)[place] += 1j * _STEP
+            np.moveaxis(moved[operand], dim, 0)[index] += 1j * _STEP
             slopes = _along(dim, op)(*moved).imag / _STEP
             # Each element has its own gradient of the one result of a reduction.
-            of_result = (g.take([place], dim) if op in REDUCTIONS else g) * slopes
+            of_result = (g.take([index], dim) if op in REDUCTIONS else g) * slopes
             columns.append(of_result.sum(axis=dim))
         return np.stack(columns, axis=dim)
 

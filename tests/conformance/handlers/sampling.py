@@ -21,14 +21,14 @@ def avg_pool2d(bench: Bench) -> None:
                 chosen = bench.generator.random(shape) < 0.05
                 specials = encode(bench.name, np.array([np.nan, np.inf, -np.inf], EXTENDED))
                 numbers = np.where(chosen, bench.generator.choice(specials, shape), numbers)
-            image = bench.place(numbers, placement)
+            image = bench.lay_out(numbers, placement)
             where = bench.where(f"{shape}, window {kernel_size}, stride {stride}, {placement}, NaN and inf {special}")
             result = image.storage.avg_pool2d(image.layout, kernel_size, stride)
             total, magnitude = oracle.avg_pool2d(bench.name, image.values, kernel_size, stride)
             got = bench.read(result, bench.name, total.shape, where)
             check_sums(bench.name, got, total, magnitude, kernel_size[0] * kernel_size[1], where)
         # The sums start at 0.0, so those of -0.0 are that.
-        zeros = bench.place(encode(bench.name, np.full(shape, -0.0, EXTENDED)), placement)
+        zeros = bench.lay_out(encode(bench.name, np.full(shape, -0.0, EXTENDED)), placement)
         where = bench.where(f"-0.0 in {shape}, window {kernel_size}, stride {stride}, {placement}")
         result = zeros.storage.avg_pool2d(zeros.layout, kernel_size, stride)
         assert_same(bench.read(result, bench.name, total.shape, where), np.zeros(total.shape, NUMPY[bench.name]), where)
@@ -55,7 +55,7 @@ def interpolated(bench: Bench) -> None:
     for shape, sizes, placement, scales in cases:
         for align_corners in (False, True):
             where = bench.where(f"{shape} to {sizes}, {placement}, scales {scales}, align_corners {align_corners}")
-            image = bench.place(values.modest(bench.generator, bench.name, shape), placement)
+            image = bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
             result = getattr(image.storage, method)(image.layout, *sizes, align_corners, *scales)
             expected, magnitude = function(bench.name, image.values, sizes, align_corners, scales)
             got = bench.read(result, bench.name, expected.shape, where)
@@ -75,7 +75,7 @@ def _check_copied_specials(bench: Bench) -> None:
         ((1, 1, 1, specials.size), (4, specials.size), (None, 1.5)),
     ]:
         where = bench.where(f"{shape} to {sizes}, scales {scales}, special numbers")
-        image = bench.place(specials.reshape(shape), "contiguous")
+        image = bench.lay_out(specials.reshape(shape), "contiguous")
         result = getattr(image.storage, bench.cell.method)(image.layout, *sizes, False, *scales)
         expected, _ = _INTERPOLATIONS[bench.cell.method](bench.name, image.values, sizes, False, scales)
         assert_close(bench.name, bench.read(result, bench.name, expected.shape, where), expected, 1, where)

@@ -71,13 +71,13 @@ def scan(bench: Bench) -> None:
     every = [*itertools.product(draws, directions)]
     for number, (shape, dim, placement) in enumerate(LINES):
         for draw, direction in every if bench.full else [every[number % len(every)], every[-1 - number % len(every)]]:
-            operand = bench.place(DRAWS[draw](bench.generator, bench.name, shape), placement)
+            operand = bench.lay_out(DRAWS[draw](bench.generator, bench.name, shape), placement)
             where = bench.where(f"{shape}, {dim}, {placement}, {draw}")
             check_scan(bench, operand, dim, direction, where)
             bench.assert_untouched(operand, where)
     for dim, rows in enumerate(lines_of_specials(bench.name)):
         for direction in directions:
-            check_scan(bench, bench.place(rows), 1 - dim, direction, bench.where("numbers at the edges"))
+            check_scan(bench, bench.lay_out(rows), 1 - dim, direction, bench.where("numbers at the edges"))
 
 
 def lines_of_specials(name: str) -> tuple[Array, Array]:

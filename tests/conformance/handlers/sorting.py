@@ -30,12 +30,12 @@ def sort(bench: Bench) -> None:
 def operands(bench: Bench) -> Iterator[tuple[Operand, str]]:
     for case in VIEWS:
         numbers = values.mixed(bench.generator, bench.name, case.shape)
-        yield bench.place(numbers, case.placement), bench.where(case)
+        yield bench.lay_out(numbers, case.placement), bench.where(case)
     for shape in SHAPES if bench.full else bench.some(SHAPES[:-1]):
         # The sizes are about where lines lie, and numbers about ties: --full has both at every size.
         kinds = (values.mixed, few_numbers) if bench.full or shape[-1] <= 4096 else (few_numbers, hardly_a_number)
         for kind in kinds:
-            yield bench.place(kind(bench.generator, bench.name, shape)), bench.where(shape, kind.__name__)
+            yield bench.lay_out(kind(bench.generator, bench.name, shape)), bench.where(shape, kind.__name__)
 
 
 def few_numbers(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -94,23 +94,25 @@ SEARCHES: list[tuple[tuple[int, ...], tuple[int, ...], str, str]] = [
 
 
 def searchsorted(bench: Bench) -> None:
-    for shape, wanted_shape, placement, other in SEARCHES:
-        kinds = (values.mixed, few_numbers) if bench.full or len(wanted_shape) != 1 else (values.mixed,)
+    for shape, queries_shape, placement, other in SEARCHES:
+        kinds = (values.mixed, few_numbers) if bench.full or len(queries_shape) != 1 else (values.mixed,)
         for kind in kinds:
             numbers = kind(bench.generator, bench.name, shape)
             order = oracle.argsort(bench.name, numbers, descending=False)
             ordered = np.take_along_axis(numbers, order.astype(np.int64), -1)
-            wanted = kind(bench.generator, bench.name, wanted_shape)
-            if wanted.size and ordered.size:
+            queries = kind(bench.generator, bench.name, queries_shape)
+            if queries.size and ordered.size:
                 # Half of the values are there.
-                actual = bench.generator.choice(ordered.reshape(-1), wanted_shape)
-                wanted = np.where(bench.generator.random(wanted_shape) < 1 / 2, actual, wanted).astype(numbers.dtype)
-            lines, sought = bench.place(ordered, placement), bench.place(wanted, other)
+                present = bench.generator.choice(ordered.reshape(-1), queries_shape)
+                queries = np.where(bench.generator.random(queries_shape) < 1 / 2, present, queries).astype(
+                    numbers.dtype
+                )
+            lines, sought = bench.lay_out(ordered, placement), bench.lay_out(queries, other)
             for right in (False, True):
-                where = bench.where(f"{wanted_shape} in {shape}, {placement}, {other}", kind.__name__, right)
+                where = bench.where(f"{queries_shape} in {shape}, {placement}, {other}", kind.__name__, right)
                 result = lines.storage.searchsorted(lines.layout, sought.storage, sought.layout, right)
                 expected = oracle.places(bench.name, lines.values, sought.values, right=right)
-                got = bench.read(result, "i64", wanted_shape, where)
+                got = bench.read(result, "i64", queries_shape, where)
                 assert_same(got, expected, where, {"lines": lines.values, "values": sought.values})
             bench.assert_untouched(lines, where)
             bench.assert_untouched(sought, where)

@@ -38,7 +38,7 @@ def attend(
     batches, heads, queries, _ = query.shape
     count = keys.shape[2]
     group = heads // max(keys.shape[1], 1)
-    found = [np.full(query.shape, np.inf if field == "logsumexp" else 0, EXTENDED) for field in Attention._fields]
+    results = [np.full(query.shape, np.inf if field == "logsumexp" else 0, EXTENDED) for field in Attention._fields]
     for batch, head, row in np.ndindex(batches, heads, queries):
         length = count if lengths is None else lengths[batch % len(lengths)]
         seen = max(min(length, row + length - queries + 1), 0) if is_causal else length
@@ -56,9 +56,9 @@ def attend(
             magnitudes = np.abs(k * q).sum(1) * abs(EXTENDED(scale)) + np.where(np.isfinite(added), np.abs(added), 0)
             sums = weights @ v, weights @ np.abs(v), np.abs(v).sum(0)
             parts = (*sums, magnitudes.max(), scores.max() + np.log(total))
-            for array, part in zip(found, parts, strict=True):
+            for array, part in zip(results, parts, strict=True):
                 array[batch, head, row] = part
-    return Attention(*found)
+    return Attention(*results)
 
 
 class Changes(NamedTuple):
@@ -80,7 +80,7 @@ def change(
     values: Array,
     mask: Array | None,
     lengths: list[int] | None,
-    made: Array,
+    output: Array,
     gradient: Array,
     *,
     is_causal: bool,
@@ -90,11 +90,11 @@ def change(
     batches, heads, queries, _ = query.shape
     count = keys.shape[2]
     group = heads // max(keys.shape[1], 1)
-    found = [np.zeros((batches, heads, queries, count), EXTENDED) for _ in Changes._fields]
+    results = [np.zeros((batches, heads, queries, count), EXTENDED) for _ in Changes._fields]
     for batch, head, row in np.ndindex(batches, heads, queries):
         length = count if lengths is None else lengths[batch % len(lengths)]
         seen = max(min(length, row + length - queries + 1), 0) if is_causal else length
-        q, o, g = (decode(name, each[batch, head, row]) for each in (query, made, gradient))
+        q, o, g = (decode(name, each[batch, head, row]) for each in (query, output, gradient))
         k, v = (decode(name, each[batch, head // group, :seen]) for each in (keys, values))
         added = EXTENDED(0) if mask is None else decode(name, mask[batch, head, row, :seen])
         scores = (k * q).sum(1) * EXTENDED(scale) + added
@@ -109,9 +109,9 @@ def change(
             np.abs(v * g).sum(1) + np.abs(o * g).sum(),
             magnitudes.max(),
         )
-        for array, part in zip(found, parts, strict=True):
+        for array, part in zip(results, parts, strict=True):
             array[batch, head, row, :seen] = part
-    return Changes(*found)
+    return Changes(*results)
 
 
 def spread(
@@ -121,8 +121,8 @@ def spread(
     batches, key_heads = keys.shape[:2]
     group = query.shape[1] // max(key_heads, 1)
 
-    def shared(found: Array) -> Array:
-        return found.reshape(batches, key_heads, group, *found.shape[2:]).sum(2)
+    def shared(result: Array) -> Array:
+        return result.reshape(batches, key_heads, group, *result.shape[2:]).sum(2)
 
     factor = EXTENDED(scale)
     return (

@@ -25,10 +25,10 @@ def log1p(z: Array) -> Array:
 def expm1(z: Array) -> Array:
     """exp(z) - 1 = expm1(x) cos(y) - 2 sin(y / 2)^2 + i exp(x) sin(y)."""
     real, imaginary = z.real, z.imag
-    whole = np.exp(z)
+    full = np.exp(z)
     sine = np.sin(imaginary / 2)
-    near = joined(np.expm1(real) * np.cos(imaginary) - 2 * sine * sine, whole.imag)
-    far = joined(whole.real - 1, whole.imag)
+    near = joined(np.expm1(real) * np.cos(imaginary) - 2 * sine * sine, full.imag)
+    far = joined(full.real - 1, full.imag)
     result: Array = np.where(np.isfinite(near.real), near, far)
     # Of a real number the imaginary part is its zero, also where the real part is infinite.
     return np.where(imaginary == 0, joined(np.expm1(real), imaginary), result)
@@ -47,9 +47,9 @@ def product(z: Array, w: Array) -> Array:
 
 def power(z: Array, w: Array) -> Array:
     """exp(w log z); z^0 is 1, and 0^w is 0 where the real part of w is positive."""
-    found = np.exp(product(w, np.log(z)))
-    found = np.where((z == 0) & (w.real > 0), EXTENDED_COMPLEX(0), found)
-    return np.where(w == 0, EXTENDED_COMPLEX(1), found)
+    result = np.exp(product(w, np.log(z)))
+    result = np.where((z == 0) & (w.real > 0), EXTENDED_COMPLEX(0), result)
+    return np.where(w == 0, EXTENDED_COMPLEX(1), result)
 
 
 def sign(z: Array) -> Array:

@@ -31,26 +31,26 @@ class Geometry:
     def taps(self) -> Iterator[tuple[tuple[int, ...], list[Array], Array]]:
         """The elements of the kernel, with the input's indexes along each dim, and whether they are inside."""
         for tap in itertools.product(*map(range, self.kernel)):
-            places = [
+            indices = [
                 np.arange(count) * stride + t * dilation - padding
                 for t, count, stride, dilation, padding in zip(
                     tap, self.result, self.stride, self.dilation, self.padding, strict=True
                 )
             ]
             inside = np.ones(self.result, bool)
-            for axis, (place, size) in enumerate(zip(places, self.sizes, strict=True)):
-                along = (place >= 0) & (place < size)
-                inside &= along.reshape([-1 if dim == axis else 1 for dim in range(len(places))])
-            clipped = [np.clip(place, 0, max(size - 1, 0)) for place, size in zip(places, self.sizes, strict=True)]
+            for axis, (index, size) in enumerate(zip(indices, self.sizes, strict=True)):
+                along = (index >= 0) & (index < size)
+                inside &= along.reshape([-1 if dim == axis else 1 for dim in range(len(indices))])
+            clipped = [np.clip(index, 0, max(size - 1, 0)) for index, size in zip(indices, self.sizes, strict=True)]
             yield tap, clipped, inside
 
 
-def _under(x: Array, places: list[Array], inside: Array) -> Array:
+def _under(x: Array, indices: list[Array], inside: Array) -> Array:
     """The elements of (b, c, ..) at indexes along each dim, and zeros where these are outside."""
     if not x.size:
         return np.zeros((*x.shape[:2], *inside.shape), x.dtype)
-    found = x[(slice(None), slice(None), *np.ix_(*places))]
-    return np.where(inside, found, np.zeros((), x.dtype))
+    result = x[(slice(None), slice(None), *np.ix_(*indices))]
+    return np.where(inside, result, np.zeros((), x.dtype))
 
 
 def forward(name: str, x: Array, kernel: Array, geometry: Geometry) -> tuple[Array, Array]:
@@ -58,8 +58,8 @@ def forward(name: str, x: Array, kernel: Array, geometry: Geometry) -> tuple[Arr
     x, kernel = _working(name, x), _working(name, kernel)
     groups, (outer, inner) = geometry.groups, kernel.shape[:2]
     totals = [np.zeros((len(x), groups, outer // groups, *geometry.result), x.dtype) for _ in range(2)]
-    for tap, places, inside in geometry.taps():
-        part = _under(x, places, inside).reshape(len(x), groups, inner, *geometry.result)
+    for tap, indices, inside in geometry.taps():
+        part = _under(x, indices, inside).reshape(len(x), groups, inner, *geometry.result)
         weights = kernel[(slice(None), slice(None), *tap)].reshape(groups, outer // groups, inner)
         for total, change in zip(totals, (lambda a: a, np.abs), strict=True):
             total += np.einsum("bgi...,goi->bgo...", change(part), change(weights))
@@ -77,10 +77,10 @@ ACTIVATIONS: dict[str | None, Callable[[Array], Array]] = {
 
 
 def epilogue(
-    found: tuple[Array, Array], scale: Array | None, bias: Array | None, residual: Array | None, activation: str | None
+    actual: tuple[Array, Array], scale: Array | None, bias: Array | None, residual: Array | None, activation: str | None
 ) -> tuple[Array, Array]:
     """activation(total * scale + bias + residual) of a convolution, and the magnitude of its terms."""
-    total, magnitude = found
+    total, magnitude = actual
     shape = (-1, *[1] * (total.ndim - 2))
     if scale is not None:
         total, magnitude = total * scale.reshape(shape), magnitude * np.abs(scale).reshape(shape)
@@ -99,9 +99,9 @@ def of_input(name: str, g: Array, kernel: Array, geometry: Geometry) -> tuple[Ar
     groups, (outer, inner) = geometry.groups, kernel.shape[:2]
     totals = [np.zeros((len(g), groups * inner, *geometry.sizes), g.dtype) for _ in range(2)]
     grouped = g.reshape(len(g), groups, outer // groups, *geometry.result)
-    for tap, places, inside in geometry.taps():
+    for tap, indices, inside in geometry.taps():
         weights = kernel[(slice(None), slice(None), *tap)].reshape(groups, outer // groups, inner)
-        chosen = [np.unique(grid[inside]) for grid in np.meshgrid(*places, indexing="ij")]
+        chosen = [np.unique(grid[inside]) for grid in np.meshgrid(*indices, indexing="ij")]
         for total, change in zip(totals, (lambda a: a, np.abs), strict=True):
             stamp = np.einsum("bgo...,goi->bgi...", change(grouped), change(weights))
             flat = stamp.reshape(*total.shape[:2], *geometry.result)[:, :, inside]
@@ -117,8 +117,8 @@ def of_weight(name: str, x: Array, g: Array, geometry: Geometry) -> tuple[Array,
     totals = [np.zeros((outer, inner, *geometry.kernel), x.dtype) for _ in range(2)]
     count = math.prod(geometry.result)
     grouped = g.reshape(len(g), groups, outer // groups, count)
-    for tap, places, inside in geometry.taps():
-        part = _under(x, places, inside).reshape(len(x), groups, inner, count)
+    for tap, indices, inside in geometry.taps():
+        part = _under(x, indices, inside).reshape(len(x), groups, inner, count)
         for total, change in zip(totals, (lambda a: a, np.abs), strict=True):
             products = np.einsum("bgop,bgip->goi", change(grouped), change(part))
             total[(slice(None), slice(None), *tap)] = products.reshape(outer, inner)

@@ -298,9 +298,9 @@ def round_to(name: str, x: Array, numerator: float, denominator: float) -> Array
     value = decode(name, x)
     with np.errstate(all="ignore"):
         steps = held(held(value * EXTENDED(denominator)) / EXTENDED(numerator))
-        whole = functions.round_half_away(steps)
-        found = held(whole / EXTENDED(denominator)) * EXTENDED(numerator)
-        return np.where(np.isfinite(steps), np.where(whole == 0, whole, found), value)
+        integral = functions.round_half_away(steps)
+        result = held(integral / EXTENDED(denominator)) * EXTENDED(numerator)
+        return np.where(np.isfinite(steps), np.where(integral == 0, integral, result), value)
 
 
 def nan_to_num(name: str, x: Array, nan_value: float, highest: float, lowest: float) -> Array:

@@ -196,11 +196,11 @@ def spacing(name: str, value: Array) -> Array:
     units, lowest = _units(name), FLOATS[name].min_exponent
     magnitude = np.abs(value)
     _, exponent = np.frexp(magnitude)
-    place = np.minimum(np.maximum(exponent - (1 + lowest), 0), len(units) - 1)
+    index = np.minimum(np.maximum(exponent - (1 + lowest), 0), len(units) - 1)
     # `frexp` gives 0 for zero, NaN and infinity.
-    place = np.where(np.isfinite(magnitude) & (magnitude != 0), place, np.isinf(magnitude) * (len(units) - 1))
-    found: Array = units[place]
-    return found
+    index = np.where(np.isfinite(magnitude) & (magnitude != 0), index, np.isinf(magnitude) * (len(units) - 1))
+    result: Array = units[index]
+    return result
 
 
 def _rounded(name: str, value: Array) -> tuple[Array, Array]:
@@ -274,8 +274,8 @@ def wrap(name: str, value: Array) -> Array:
 def truncate(name: str, value: Array) -> Array:
     """Extended values as an array of integer dtype `name`: toward zero, saturated, NaN to 0."""
     number_format = INTEGERS[name]
-    whole = np.trunc(np.where(np.isnan(value), EXTENDED(0), np.asarray(value, EXTENDED)))
-    clipped = np.clip(whole, EXTENDED(number_format.lowest), EXTENDED(number_format.highest))
+    integral = np.trunc(np.where(np.isnan(value), EXTENDED(0), np.asarray(value, EXTENDED)))
+    clipped = np.clip(integral, EXTENDED(number_format.lowest), EXTENDED(number_format.highest))
     return clipped.astype(number_format.numpy)
 
 

@@ -130,8 +130,8 @@ def _gelu_tail(value: np.longdouble) -> np.longdouble:
 def round_half_away(x: Array) -> Array:
     """The nearest integer, halves away from zero; the sign of x is kept at zero."""
     magnitude = np.abs(x)
-    whole = np.floor(magnitude)
-    return np.copysign(np.where(magnitude - whole >= 0.5, whole + 1, whole), x)
+    integral = np.floor(magnitude)
+    return np.copysign(np.where(magnitude - integral >= 0.5, integral + 1, integral), x)
 
 
 def sign(x: Array) -> Array:

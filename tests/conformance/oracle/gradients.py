@@ -35,18 +35,18 @@ def _both_signs(x: Array, center: Array, low: float, high: float) -> Array:
 
 
 def _silu(x: Array) -> Terms:
-    share, rest = functions.sigmoid(x), functions.sigmoid(-x)
-    scale = 1 + np.abs(x) * rest
-    return _both_signs(x, share * (1 + x * rest), 0, 1), share * scale, scale
+    share, remaining = functions.sigmoid(x), functions.sigmoid(-x)
+    scale = 1 + np.abs(x) * remaining
+    return _both_signs(x, share * (1 + x * remaining), 0, 1), share * scale, scale
 
 
 def _gelu(x: Array) -> Terms:
     root = np.sqrt(2 / functions.PI)
     # Of twice the argument of the hyperbolic tangent.
     u, slope = 2 * root * (x + EXTENDED("0.044715") * x**3), 2 * root * (1 + EXTENDED("0.134145") * x**2)
-    share, rest = functions.sigmoid(u), functions.sigmoid(-u)
-    scale = 1 + np.abs(x) * rest * slope
-    return _both_signs(x, share + x * share * rest * slope, 0, 1), share * scale, scale
+    share, remaining = functions.sigmoid(u), functions.sigmoid(-u)
+    scale = 1 + np.abs(x) * remaining * slope
+    return _both_signs(x, share + x * share * remaining * slope, 0, 1), share * scale, scale
 
 
 def _gelu_erf(x: Array) -> Terms:
@@ -186,19 +186,19 @@ def gradient(
             case "div_gradient_y":
                 return _quotient(name, -_held(name, incoming * second), first)
             case "hardswish_gradient":
-                found = _times(name, incoming, _hardswish(first))
+                result = _times(name, incoming, _hardswish(first))
                 outside = np.where(first <= -3, EXTENDED(0), incoming)
-                return found._replace(value=np.where(np.abs(first) >= 3, outside, found.value))
+                return result._replace(value=np.where(np.abs(first) >= 3, outside, result.value))
             case "leaky_relu_gradient":
-                found = _times(name, incoming, np.broadcast_to(numbers[0], first.shape))
-                return found._replace(value=np.where(first > 0, incoming, found.value))
+                result = _times(name, incoming, np.broadcast_to(numbers[0], first.shape))
+                return result._replace(value=np.where(first > 0, incoming, result.value))
             case "elu_gradient":
                 alpha = np.broadcast_to(numbers[0], first.shape)
                 slope = alpha * _held(name, np.exp(first))
-                found = _times(name, incoming, (slope, np.zeros_like(first), np.abs(alpha)))
+                result = _times(name, incoming, (slope, np.zeros_like(first), np.abs(alpha)))
                 is_lost = _is_subnormal(name, np.exp(first)) & np.isfinite(first)
-                is_open = found.is_open | ((np.isinf(alpha) | np.isinf(incoming)) & is_lost)
-                return found._replace(value=np.where(first > 0, incoming, found.value), is_open=is_open)
+                is_open = result.is_open | ((np.isinf(alpha) | np.isinf(incoming)) & is_lost)
+                return result._replace(value=np.where(first > 0, incoming, result.value), is_open=is_open)
             case "clamp_gradient":
                 lower, upper = numbers
                 return _exact(np.where((first < lower) | (first > upper), EXTENDED(0), incoming))
@@ -206,14 +206,14 @@ def gradient(
                 return _exact(np.where(np.isfinite(first), incoming, EXTENDED(0)))
             case "powf_gradient":
                 power = _pow_x(name, first, np.broadcast_to(numbers[0], first.shape))
-                found = _times(name, incoming, power)
-                return found if numbers[0] else _exact(np.zeros_like(incoming))
+                result = _times(name, incoming, power)
+                return result if numbers[0] else _exact(np.zeros_like(incoming))
             case "prod_gradient":  # of an element, and of the product
-                found = _times(name, incoming, _held(name, second / first))
-                return found._replace(value=np.where(first == 0, incoming, found.value))
+                result = _times(name, incoming, _held(name, second / first))
+                return result._replace(value=np.where(first == 0, incoming, result.value))
             case "kl_divergence_gradient_x" | "kl_divergence_gradient_y":
-                found = _times(name, incoming, _of_two(op, name, first, second))
-                return found._replace(value=np.where(first == 0, EXTENDED(0), found.value))
+                result = _times(name, incoming, _of_two(op, name, first, second))
+                return result._replace(value=np.where(first == 0, EXTENDED(0), result.value))
             case "min_gradient":  # of an element, and of the smallest or the largest one
                 # NaN is both.
                 return _exact(np.where((first == second) | np.isnan(first), incoming, EXTENDED(0)))
@@ -224,9 +224,9 @@ def gradient(
                 return _times(name, incoming, (slope, np.abs(distance) * slope, np.ones_like(slope)))
             case "logaddexp_gradient_x":
                 distance = np.where(first == second, EXTENDED(0), _held(name, first - second))
-                share, rest = functions.sigmoid(distance), functions.sigmoid(-distance)
+                share, remaining = functions.sigmoid(distance), functions.sigmoid(-distance)
                 # The difference is rounded.
-                slack = np.where(np.isinf(distance), EXTENDED(0), np.abs(distance) * share * rest)
+                slack = np.where(np.isinf(distance), EXTENDED(0), np.abs(distance) * share * remaining)
                 return _times(name, incoming, (share, slack, np.ones_like(share)))
             case "minimum_gradient_x" | "maximum_gradient_x":
                 # NaN wins.
@@ -235,34 +235,34 @@ def gradient(
                 wins, ties = is_further | (lost & ~beaten), (first == second) | (lost & beaten)
                 return _exact(np.where(wins, incoming, np.where(ties, incoming / 2, EXTENDED(0))))
             case "pow_gradient_x":
-                found = _times(name, incoming, _pow_x(name, first, second))
+                result = _times(name, incoming, _pow_x(name, first, second))
                 # Of a number below 0, other powers than whole ones are NaN.
                 is_rounded = round_values(compute_name(name), second - 1) != second - 1
-                is_open = found.is_open | (is_rounded & np.signbit(first))
-                return found._replace(value=np.where(second == 0, EXTENDED(0), found.value), is_open=is_open)
+                is_open = result.is_open | (is_rounded & np.signbit(first))
+                return result._replace(value=np.where(second == 0, EXTENDED(0), result.value), is_open=is_open)
             case "pow_gradient_y":
-                found, power = _times(name, incoming, _pow_y(name, first, second)), np.power(first, second)
+                result, power = _times(name, incoming, _pow_y(name, first, second)), np.power(first, second)
                 is_constant = ((first == 0) & (second >= 0)) | (power == 0)
                 is_open = (power != 0) & _is_subnormal(name, power) & (~np.isfinite(incoming) | (first < 0))
-                return found._replace(value=np.where(is_constant, EXTENDED(0), found.value), is_open=is_open)
+                return result._replace(value=np.where(is_constant, EXTENDED(0), result.value), is_open=is_open)
             case "atan2_gradient_x" | "atan2_gradient_y":
-                found = _times(name, incoming, _of_two(op, name, first, second))
-                return found._replace(value=np.where((first == 0) & (second == 0), EXTENDED(0), found.value))
+                result = _times(name, incoming, _of_two(op, name, first, second))
+                return result._replace(value=np.where((first == 0) & (second == 0), EXTENDED(0), result.value))
             case "huber_gradient_x":
                 delta, distance = numbers[0], _held(name, first - second)
                 return _times(name, incoming, np.minimum(np.maximum(distance, -delta), delta))
             case "hypot_gradient_x":  # of the result
-                found = _times(name, incoming, first / second)
-                return found._replace(value=np.where(second == 0, EXTENDED(0), found.value))
+                result = _times(name, incoming, first / second)
+                return result._replace(value=np.where(second == 0, EXTENDED(0), result.value))
             case "hypot_of_operands":
                 length = _held(name, elementwise.binary("hypot", name, first, second))
-                found = _times(name, incoming, first / length)
-                is_open = (found.is_open | _is_subnormal(name, length)) & (length != 0)
-                return found._replace(value=np.where(length == 0, EXTENDED(0), found.value), is_open=is_open)
+                result = _times(name, incoming, first / length)
+                is_open = (result.is_open | _is_subnormal(name, length)) & (length != 0)
+                return result._replace(value=np.where(length == 0, EXTENDED(0), result.value), is_open=is_open)
             case "silu_mul_gradient_x" | "gelu_mul_gradient_x":
                 slope = (_silu if op.startswith("silu") else _gelu)(first)
-                found = _times(name, _held(name, incoming * second), slope)
-                return found._replace(slack=found.slack + _finite(_tiniest(name) * np.abs(slope[0])))
+                result = _times(name, _held(name, incoming * second), slope)
+                return result._replace(slack=result.slack + _finite(_tiniest(name) * np.abs(slope[0])))
         if op in _OF_ONE:
             return _times(name, incoming, _OF_ONE[op](first))
         if op in OF_TWO:
@@ -310,8 +310,8 @@ OF_TWO = (
 def slope(op: str, operands: list[Array], parameters: tuple[float, ...], step: Array) -> Array:
     """The slope of an op of the oracle by central differences, of which two are extrapolated: `exp_gradient` of exp."""
     function, x = _of_operand(op, operands, parameters)
-    whole, half = ((function(x + size) - function(x - size)) / (2 * size) for size in (step, step / 2))
-    return np.asarray((4 * half - whole) / 3)
+    full, half = ((function(x + size) - function(x - size)) / (2 * size) for size in (step, step / 2))
+    return np.asarray((4 * half - full) / 3)
 
 
 def _of_operand(
@@ -319,20 +319,20 @@ def _of_operand(
 ) -> tuple[Callable[[Array], Array], Array]:
     """The op of a gradient as a function of the operand by which it is one, and that operand."""
     functor, _, operand = op.partition("_gradient")
-    place = int(operand == "_y")
+    index = int(operand == "_y")
 
     def function(moved: Array) -> Array:
-        given = [*operands[:place], moved, *operands[place + 1 :]]
+        inputs = [*operands[:index], moved, *operands[index + 1 :]]
         # Extended numbers stay what they are.
         method = getattr(elementwise, functor, None)
         if method is None:
-            one_or_two = elementwise.unary if len(given) == 1 else elementwise.binary
-            return np.asarray(one_or_two(functor, "f64", *given))
+            one_or_two = elementwise.unary if len(inputs) == 1 else elementwise.binary
+            return np.asarray(one_or_two(functor, "f64", *inputs))
         # Parameters that the gradient does not have may be any.
-        count = len(inspect.signature(method).parameters) - 1 - len(given)
-        return np.asarray(method("f64", *given, *(parameters or (0.5,) * count)))
+        count = len(inspect.signature(method).parameters) - 1 - len(inputs)
+        return np.asarray(method("f64", *inputs, *(parameters or (0.5,) * count)))
 
-    return function, operands[place]
+    return function, operands[index]
 
 
 def _by_differences(

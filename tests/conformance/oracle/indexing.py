@@ -107,8 +107,8 @@ def index_add(name: str, values: Array, indexes: Array, index_name: str, source:
             terms.setdefault(row, []).append(source[_slice(values.ndim, dim, number)])
     result = values.copy()
     for row, sources in terms.items():
-        place = _slice(values.ndim, dim, row)
-        result[place] = sum_in_order(name, values[place], sources)
+        index = _slice(values.ndim, dim, row)
+        result[index] = sum_in_order(name, values[index], sources)
     return result
 
 

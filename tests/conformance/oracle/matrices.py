@@ -55,14 +55,14 @@ def adjoint(x: Array) -> Array:
 def det(x: Array) -> Array:
     """Determinants of extended matrices by elimination with row exchanges."""
     result = np.ones(x.shape[:-2], x.dtype)
-    for place in np.ndindex(x.shape[:-2]):
-        matrix = x[place].copy()
+    for index in np.ndindex(x.shape[:-2]):
+        matrix = x[index].copy()
         for step in range(len(matrix)):
             largest = step + int(np.argmax(np.abs(matrix[step:, step])))
             if largest != step:
                 matrix[[step, largest]] = matrix[[largest, step]]
-                result[place] *= -1
-            result[place] *= matrix[step, step]
+                result[index] *= -1
+            result[index] *= matrix[step, step]
             if matrix[step, step] == 0:
                 break
             factors = matrix[step + 1 :, step] / matrix[step, step]

@@ -44,11 +44,11 @@ def cat(arrays: Sequence[Array], dim: int) -> Array:
     """One array behind the other along `dim`."""
     total = sum(array.shape[dim] for array in arrays)
     result = np.empty((*arrays[0].shape[:dim], total, *arrays[0].shape[dim + 1 :]), arrays[0].dtype)
-    place = 0
+    index = 0
     for array in arrays:
         for position in range(array.shape[dim]):
-            result[(*(slice(None),) * dim, place)] = array.take(position, dim)
-            place += 1
+            result[(*(slice(None),) * dim, index)] = array.take(position, dim)
+            index += 1
     return result
 
 

@@ -59,14 +59,16 @@ def _smallest(name: str) -> np.longdouble:
 def softmax_gradient(name: str, y: Array, gradient: Array, dim: int, *, is_log: bool) -> tuple[Array, Array]:
     """The gradient g times the derivatives of softmax at a result y, y_i * (1 if i is j - y_j), or of its logarithm."""
     with np.errstate(all="ignore"):
-        made, given = decode(name, y), decode(name, gradient)
-        terms = given if is_log else given * made
+        output, incoming = decode(name, y), decode(name, gradient)
+        terms = incoming if is_log else incoming * output
         total = terms.sum(axis=dim, keepdims=True)
         off = (np.log2(EXTENDED(max(y.shape[dim], 2))) + 4) * np.abs(terms).sum(axis=dim, keepdims=True)
-        share = np.exp(made) if is_log else made
-        result = given - share * total if is_log else share * (given - total)
+        share = np.exp(output) if is_log else output
+        result = incoming - share * total if is_log else share * (incoming - total)
         # An error of a logarithm becomes a relative one of what it is of.
-        own = np.abs(share * total) * (np.abs(made) + 4) + np.abs(given) if is_log else 2 * np.abs(share * given)
+        own = (
+            np.abs(share * total) * (np.abs(output) + 4) + np.abs(incoming) if is_log else 2 * np.abs(share * incoming)
+        )
         slack = np.nan_to_num(epsilon(name) * (np.abs(share) * (off + np.abs(total)) + own), posinf=0, neginf=0)
         return result, slack + 4 * _smallest(name)
 
@@ -113,13 +115,13 @@ def norm_gradient(
 
     The derivative of a normalised element i by element j is ((1 if i is j) - 1 / count - n_i * n_j / count) / root.
     """
-    value, given = decode(name, x), decode(name, gradient)
+    value, incoming = decode(name, x), decode(name, gradient)
     count, lines = EXTENDED(max(x.shape[-1], 1)), EXTENDED(max(x.size // max(x.shape[-1], 1), 2))
     with np.errstate(all="ignore"):
         mean = value.sum(axis=-1, keepdims=True) / count if is_centered else EXTENDED(0)
         root = np.sqrt(((value - mean) ** 2).sum(axis=-1, keepdims=True) / count + EXTENDED(np.float64(eps)))
         normal = (value - mean) / root
-        part = given * (1 if weight is None else decode(name, weight))
+        part = incoming * (1 if weight is None else decode(name, weight))
         direct = part.sum(axis=-1, keepdims=True) / count if is_centered else EXTENDED(0)
         along = (part * normal).sum(axis=-1, keepdims=True) / count
         # What the mean and the root are off makes normalised elements off, and these what is made of them.
@@ -135,10 +137,10 @@ def norm_gradient(
         results = [
             (of_x + other, x_off / root + np.abs(other)),
             (
-                (given * normal).sum(axis=axes),
-                (np.abs(given) * (off + 8 * np.log2(lines) * np.abs(normal))).sum(axis=axes),
+                (incoming * normal).sum(axis=axes),
+                (np.abs(incoming) * (off + 8 * np.log2(lines) * np.abs(normal))).sum(axis=axes),
             ),
-            (given.sum(axis=axes), (8 * np.log2(lines) * np.abs(given)).sum(axis=axes)),
+            (incoming.sum(axis=axes), (8 * np.log2(lines) * np.abs(incoming)).sum(axis=axes)),
         ]
         return [(result, np.nan_to_num(epsilon(name) * slack, posinf=0)) for result, slack in results]
 
@@ -227,11 +229,11 @@ def _is_target(x: Array, targets: Targets) -> Array:
 
 def _of_rows(name: str, targets: Targets, gradient: Array, result: Array, slack: Array) -> tuple[Array, Array]:
     """A slope times the gradient of each row, 0 in rows that do not count."""
-    given = np.expand_dims(np.where(targets.counts, gradient, 0).astype(EXTENDED), targets.dim)
+    incoming = np.expand_dims(np.where(targets.counts, gradient, 0).astype(EXTENDED), targets.dim)
     is_counted = np.expand_dims(targets.counts, targets.dim)
     with np.errstate(all="ignore"):
-        off = np.nan_to_num(slack * np.abs(given))
-        return np.where(is_counted, result * given, 0), np.where(is_counted, off, 0) + 4 * _smallest(name)
+        off = np.nan_to_num(slack * np.abs(incoming))
+        return np.where(is_counted, result * incoming, 0), np.where(is_counted, off, 0) + 4 * _smallest(name)
 
 
 LOSSES: Final = {
@@ -247,13 +249,13 @@ def rope(name: str, x: Array, cos: Array, sin: Array, positions: Array, *, is_in
     value = decode(name, x)
     result, off = np.zeros(x.shape, EXTENDED), np.zeros(x.shape, EXTENDED)
     size = x.shape[-1]
-    for place in np.ndindex(x.shape[:-1]):
-        batch = place[0] if positions.size > 1 else 0
-        row = int(positions.reshape(-1)[batch]) + place[-1]
+    for index in np.ndindex(x.shape[:-1]):
+        batch = index[0] if positions.size > 1 else 0
+        row = int(positions.reshape(-1)[batch]) + index[-1]
         for pair in range(size // 2):
             i, j = (2 * pair, 2 * pair + 1) if is_interleaved else (pair, pair + size // 2)
-            u, v = value[(*place, i)], value[(*place, j)]
+            u, v = value[(*index, i)], value[(*index, j)]
             c, s = EXTENDED(cos[row, pair]), EXTENDED(sin[row, pair])
-            result[(*place, i)], off[(*place, i)] = u * c - v * s, abs(u * c) + abs(v * s)
-            result[(*place, j)], off[(*place, j)] = u * s + v * c, abs(u * s) + abs(v * c)
+            result[(*index, i)], off[(*index, i)] = u * c - v * s, abs(u * c) + abs(v * s)
+            result[(*index, j)], off[(*index, j)] = u * s + v * c, abs(u * s) + abs(v * c)
     return result, 2 * epsilon(name) * off

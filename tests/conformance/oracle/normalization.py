@@ -77,18 +77,20 @@ def gradients(
     eps: float,
 ) -> tuple[Bounded, Bounded, Bounded]:
     """Those of the elements, the weight and the bias, from the mean and the variance as they are given."""
-    value, given = groups.split(decode(name, x)), groups.split(decode(name, gradient))
+    value, incoming = groups.split(decode(name, x)), groups.split(decode(name, gradient))
     shape = (-1, groups.groups, 1, 1)
     mean, variance = [decode(*each).reshape(shape) for each in statistics]
     with np.errstate(all="ignore"):
         root = 1 / np.sqrt(variance + EXTENDED(np.float64(eps)))
         normal = (value - mean) * root
-        part = given * groups.vector(*(weight or ("f64", None)), 1.0)
+        part = incoming * groups.vector(*(weight or ("f64", None)), 1.0)
         result = root * (part - groups.mean(part) - normal * groups.mean(part * normal))
         terms = np.log2(EXTENDED(max(x.size, 2))) + 8
         sizes = np.abs(part) + groups.mean(np.abs(part)) + np.abs(normal) * groups.mean(np.abs(part * normal))
         axes = (0, 3)
-        of_weight, of_bias = [(each.sum(axis=axes), np.abs(each).sum(axis=axes)) for each in (given * normal, given)]
+        of_weight, of_bias = [
+            (each.sum(axis=axes), np.abs(each).sum(axis=axes)) for each in (incoming * normal, incoming)
+        ]
     rounding = epsilon(name) * terms
     return (
         (groups.joined(result), np.nan_to_num(rounding * groups.joined(root * sizes))),

@@ -32,13 +32,13 @@ class Axis:
                 for i in range(self.count)
             ]
             return [(list(range(*each)), each[1] - each[0]) for each in bounds]
-        found = []
+        results = []
         for i in range(self.count):
             every = [i * self.stride + t * self.dilation - self.padding for t in range(self.window)]
             inside = [position for position in every if 0 <= position < self.size]
             counted = [position for position in every if position < self.size + self.padding]
-            found.append((inside, len(counted) if include_padding else len(inside)))
-        return found
+            results.append((inside, len(counted) if include_padding else len(inside)))
+        return results
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Pool:
     def each(self) -> Iterator[tuple[tuple[int, ...], list[list[int]], int]]:
         """Each window's place, its elements along each dim, and by how many an average divides."""
         for window in itertools.product(*(enumerate(axis.windows(self.include_padding)) for axis in self.axes)):
-            places, chosen = zip(*window, strict=True)
-            yield places, [positions for positions, _ in chosen], math.prod(divisor for _, divisor in chosen)
+            indices, chosen = zip(*window, strict=True)
+            yield indices, [positions for positions, _ in chosen], math.prod(divisor for _, divisor in chosen)
 
 
 def _elements(x: Array, positions: list[list[int]]) -> tuple[Array, ...]:
@@ -67,19 +67,19 @@ def _flat(window: Array) -> Array:
     return window.reshape(*window.shape[:2], math.prod(window.shape[2:]))
 
 
-def _place(places: tuple[int, ...]) -> tuple[slice | int, ...]:
-    return (slice(None), slice(None), *places)
+def _place(indices: tuple[int, ...]) -> tuple[slice | int, ...]:
+    return (slice(None), slice(None), *indices)
 
 
 def average(name: str, x: Array, pool: Pool) -> tuple[Array, Array]:
     """The means of windows, and the means of absolute values."""
     x = decode(name, x)
     total, magnitude = (np.zeros((*x.shape[:2], *pool.counts), EXTENDED) for _ in range(2))
-    for places, positions, divisor in pool.each():
+    for indices, positions, divisor in pool.each():
         window = _flat(x[_elements(x, positions)])
         with np.errstate(all="ignore"):
-            total[_place(places)] = window.sum(-1) / divisor
-            magnitude[_place(places)] = np.abs(window).sum(-1) / divisor
+            total[_place(indices)] = window.sum(-1) / divisor
+            magnitude[_place(indices)] = np.abs(window).sum(-1) / divisor
     return total, magnitude
 
 
@@ -87,8 +87,8 @@ def average_gradient(name: str, g: Array, pool: Pool) -> tuple[Array, Array]:
     """The gradient of the input, and the sum of the absolute values of what it is made of."""
     g = decode(name, g)
     total, magnitude = (np.zeros((*g.shape[:2], *(axis.size for axis in pool.axes)), EXTENDED) for _ in range(2))
-    for places, positions, divisor in pool.each():
-        share = (g[_place(places)] / divisor).reshape(*g.shape[:2], *[1] * len(places))
+    for indices, positions, divisor in pool.each():
+        share = (g[_place(indices)] / divisor).reshape(*g.shape[:2], *[1] * len(indices))
         with np.errstate(all="ignore"):
             total[_elements(total, positions)] += share
             magnitude[_elements(total, positions)] += np.abs(share)
@@ -100,9 +100,9 @@ def maximum(name: str, x: Array, pool: Pool) -> Array:
     values = wide(name, x) if name in INTEGERS else decode(name, x)
     lowest = np.iinfo(x.dtype).min if name in INTEGERS else EXTENDED("-inf")
     result = np.zeros((*x.shape[:2], *pool.counts), values.dtype)
-    for places, positions, _ in pool.each():
+    for indices, positions, _ in pool.each():
         window = _flat(values[_elements(x, positions)])
-        result[_place(places)] = np.max(window, -1) if window.shape[-1] else lowest
+        result[_place(indices)] = np.max(window, -1) if window.shape[-1] else lowest
     return result
 
 
@@ -118,10 +118,10 @@ def maximum_gradient(name: str, x: Array, g: Array, pool: Pool) -> tuple[Array, 
     """As `average_gradient`, of elements of which the largest share."""
     x, g = decode(name, x), decode(name, g)
     total, magnitude = np.zeros(x.shape, EXTENDED), np.zeros(x.shape, EXTENDED)
-    for places, positions, _ in pool.each():
+    for indices, positions, _ in pool.each():
         chosen = _largest(x, positions)
         count = chosen.sum(tuple(range(2, x.ndim)), keepdims=True)
-        share = g[_place(places)].reshape(count.shape) / np.maximum(count, 1)
+        share = g[_place(indices)].reshape(count.shape) / np.maximum(count, 1)
         with np.errstate(all="ignore"):
             total[_elements(x, positions)] += np.where(chosen, share, 0)
             magnitude[_elements(x, positions)] += np.where(chosen, np.abs(share), 0)
@@ -133,11 +133,11 @@ def maximum_tangent(name: str, x: Array, tangent: Array, pool: Pool) -> tuple[Ar
     x, tangent = decode(name, x), decode(name, tangent)
     total, magnitude = (np.zeros((*x.shape[:2], *pool.counts), EXTENDED) for _ in range(2))
     axes = tuple(range(2, x.ndim))
-    for places, positions, _ in pool.each():
+    for indices, positions, _ in pool.each():
         chosen = _largest(x, positions)
         count = np.maximum(chosen.sum(axes), 1)
         parts = np.where(chosen, tangent[_elements(x, positions)], 0)
         with np.errstate(all="ignore"):
-            total[_place(places)] = parts.sum(axes) / count
-            magnitude[_place(places)] = np.abs(parts).sum(axes) / count
+            total[_place(indices)] = parts.sum(axes) / count
+            magnitude[_place(indices)] = np.abs(parts).sum(axes) / count
     return total, magnitude

@@ -13,8 +13,8 @@ from .formats import Array
 def softmin(x: Array, temperature: float) -> Array:
     """The exponentials of -x / temperature, which add up to 1."""
     powers = np.exp(-x / temperature - (-x / temperature).max(axis=-1, keepdims=True, initial=-np.inf))
-    made: Array = powers / powers.sum(axis=-1, keepdims=True)
-    return made
+    result: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return result
 
 
 def normalize(x: Array, eps: float) -> Array:

@@ -85,10 +85,10 @@ def scanned(op: str, name: str, values: Array, dim: int, *, reverse: bool, exclu
     """What a scan gives, as the result's integers or extended, and how far sums may be off that."""
     scan = SCANS[op]
     with np.errstate(all="ignore"):
-        made = scan.compute(name, np.flip(values, dim) if reverse else values, dim)
+        output = scan.compute(name, np.flip(values, dim) if reverse else values, dim)
     if exclusive:
-        made = _shifted(made[0], scan.empty, dim), _shifted(made[1], 0, dim)
-    return (np.flip(made[0], dim), np.flip(made[1], dim)) if reverse else made
+        output = _shifted(output[0], scan.empty, dim), _shifted(output[1], 0, dim)
+    return (np.flip(output[0], dim), np.flip(output[1], dim)) if reverse else output
 
 
 def _shifted(results: Array, first: float | None, dim: int) -> Array:
@@ -97,14 +97,14 @@ def _shifted(results: Array, first: float | None, dim: int) -> Array:
     return np.concatenate([np.full(shape, first, results.dtype), results], dim).take(range(results.shape[dim]), dim)
 
 
-def positions(name: str, values: Array, found: Array, dim: int, *, reverse: bool) -> Array:
+def positions(name: str, values: Array, actual: Array, dim: int, *, reverse: bool) -> Array:
     """Where the elements that are `found`, as a scan gives them, are: the last of equals, and the first NaN."""
     numbers = values if name in INTEGERS else decode(name, values)
-    numbers, found = (np.flip(each, dim) if reverse else each for each in (numbers, found))
+    numbers, actual = (np.flip(each, dim) if reverse else each for each in (numbers, actual))
     length = numbers.shape[dim]
     order = np.expand_dims(np.arange(length), [at for at in range(numbers.ndim) if at != dim])
     is_nan = numbers != numbers
     # Behind the first NaN nothing is found.
-    is_found = np.where(is_nan, np.cumsum(is_nan, axis=dim) == 1, numbers == found)
+    is_found = np.where(is_nan, np.cumsum(is_nan, axis=dim) == 1, numbers == actual)
     last = np.maximum.accumulate(np.where(is_found, order, 0), axis=dim)
     return (np.flip(length - 1 - last, dim) if reverse else last).astype(np.uint32)

@@ -9,11 +9,11 @@ import numpy as np
 from .formats import INTEGERS, Array, decode
 
 
-def places(name: str, lines: Array, wanted: Array, *, right: bool) -> Array:
+def places(name: str, lines: Array, expected: Array, *, right: bool) -> Array:
     """How many elements of its line come before each value; NaN comes last, and -0.0 is 0.0."""
-    rows, keys = (each if name in INTEGERS else decode(name, each).astype(np.float64) for each in (lines, wanted))
-    result = np.zeros(wanted.shape, np.int64)
-    for index in np.ndindex(wanted.shape):
+    rows, keys = (each if name in INTEGERS else decode(name, each).astype(np.float64) for each in (lines, expected))
+    result = np.zeros(expected.shape, np.int64)
+    for index in np.ndindex(expected.shape):
         line = rows if rows.ndim == 1 else rows[index[:-1]]
         x = keys[index]
         before = line <= x if right else line < x

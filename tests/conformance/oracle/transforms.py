@@ -11,8 +11,8 @@ from .functions import cos_turns, sin_turns
 def transform(lines: Array, direction: int) -> Array:
     """Sums over j of x[j] exp(direction 2 pi i j k / n) along the last axis; given and result are extended."""
     count = lines.shape[-1]
-    places = np.arange(count)
-    turns = (np.outer(places, places) % count).astype(EXTENDED) / count
+    indices = np.arange(count)
+    turns = (np.outer(indices, indices) % count).astype(EXTENDED) / count
     cosine, sine = cos_turns(turns), direction * sin_turns(turns)
     with np.errstate(all="ignore"):
         return joined(
@@ -37,6 +37,6 @@ def irfft(name: str, x: Array, count: int) -> Array:
     half.imag[..., 0] = 0
     if count % 2 == 0:
         half.imag[..., -1] = 0
-    rest = np.conj(half[..., 1 : count - half.shape[-1] + 1][..., ::-1])
-    whole: Array = transform(np.concatenate([half, rest], -1), 1).real
-    return whole
+    remaining = np.conj(half[..., 1 : count - half.shape[-1] + 1][..., ::-1])
+    full: Array = transform(np.concatenate([half, remaining], -1), 1).real
+    return full

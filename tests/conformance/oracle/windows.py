@@ -240,14 +240,14 @@ def upsample_bicubic(
         position = _positions(old, size, align_corners, scale)
         low = np.minimum(np.floor(position), EXTENDED(old - 1))
         fraction = np.clip(position - low, EXTENDED(0), EXTENDED(1))
-        found, sizes_of_terms = EXTENDED(0), EXTENDED(0)
+        result, sizes_of_terms = EXTENDED(0), EXTENDED(0)
         for step in (-1, 0, 1, 2):
             weight = _keys(np.abs(fraction - step)).reshape([-1 if dim == axis else 1 for dim in range(4)])
-            place = np.clip(low + step, 0, old - 1).astype(np.int64)
+            index = np.clip(low + step, 0, old - 1).astype(np.int64)
             with np.errstate(invalid="ignore"):
-                found = found + values.take(place, axis=axis) * weight
-                sizes_of_terms = sizes_of_terms + magnitude.take(place, axis=axis) * np.abs(weight)
-        values, magnitude = found, sizes_of_terms
+                result = result + values.take(index, axis=axis) * weight
+                sizes_of_terms = sizes_of_terms + magnitude.take(index, axis=axis) * np.abs(weight)
+        values, magnitude = result, sizes_of_terms
     return values, magnitude
 
 
