@@ -158,7 +158,7 @@ def _scanned(functor: Functor) -> Extras:
 def _of_scan(functor: Functor, options: Sequence[str]) -> Gradient:
     """Return the gradient of a scan: of the selected elements, or of all that were combined."""
     location, none = functor.location, None
-    rule = f"rules.scanned(g, {functor.member}, self, dim, {', '.join(options)})"
+    rule = f"scans.scan_gradient(g, {functor.member}, self, dim, {', '.join(options)})"
     if is_plain_sum(functor):
         others = ", ".join(["not reverse", *options[1:]])
         rule = f"g._scan({functor.member}, dim, {others})"

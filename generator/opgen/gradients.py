@@ -1,11 +1,10 @@
 """The operands of storage methods that have gradients, and the checks of the key `gradient`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from opgen.decoder import members
 from opgen.formula.nodes import INCOMING, RESULT
-from opgen.model.expressions import RULES_NAME
 from opgen.model.gradients import Gradient
 from opgen.model.methods import Method, Operand
 from opgen.model.spec import Spec
@@ -13,8 +12,8 @@ from opgen.problem import Problem, did_you_mean
 from opgen.signature import is_optional
 from opgen.sources import Sources
 
-# The functions that expressions may call, and what expressions call these.
-RULES = PurePosixPath("runtime/gradient/rules.py")
+# The modules whose functions expressions may call.
+RULES = PurePosixPath("runtime/gradient")
 # What a method makes besides its result, which has no gradients.
 OTHERS = "others"
 # The results of a method of several, and the gradients of these; None of one that was left out, or has no gradient.
@@ -22,9 +21,9 @@ RESULTS = "results"
 GRADIENTS = "gradients"
 # What knows whether a tensor still shows the storage of which the method is called.
 HANDLE = "handle"
-# Other names in expressions, besides operands and arguments: the makers of gradients and layouts, and the
-# node that knows which are requested.
-_KNOWN = (RULES_NAME, "node", "BinaryOp", "MethodOp", "Layout", "list", "len", "range")
+# Other names in expressions, besides operands, arguments and modules: the makers of layouts, and the node that knows
+# which gradients are requested.
+_KNOWN = ("node", "BinaryOp", "MethodOp", "Layout", "list", "len", "range")
 
 
 def differentiable(spec: Spec, method: Method) -> tuple[Operand, ...]:
@@ -63,7 +62,6 @@ def is_recorded(spec: Spec, method: Method) -> bool:
 
 def check_gradients(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
     """Note what methods do not say of their gradients, and what is unknown in what they say."""
-    functions = sources.functions(RULES) if RULES in sources.paths else None
     for method in spec.storage_methods():
         if method.is_broken or method.body is not None:
             continue
@@ -83,12 +81,10 @@ def check_gradients(spec: Spec, sources: Sources, problems: list[Problem]) -> No
             message = f"'gradient' of method '{method.name}' says what it cannot have: {reason}; remove it"
             problems.append(Problem(gradient.location, message))
         elif gradient is not None and takes:
-            problems += _problems(method, gradient, [operand.name for operand in operands], functions)
+            problems += _problems(method, gradient, [operand.name for operand in operands], sources)
 
 
-def _problems(
-    method: Method, gradient: Gradient, operands: list[str], functions: Mapping[str, object] | None
-) -> Iterator[Problem]:
+def _problems(method: Method, gradient: Gradient, operands: list[str], sources: Sources) -> Iterator[Problem]:
     what = f"'gradient' of method '{method.name}'"
     keys = sorted(member.key for member in members(Gradient, "").values())
     for name, expression in gradient.functions.items():
@@ -104,21 +100,42 @@ def _problems(
         is_written = name in gradient.functions or name in gradient.instead
         if gradient.functions and not always and not is_written:
             yield Problem(gradient.location, f"{what} lacks operand '{name}'; write an expression for it")
+    modules = sources.python(RULES)
+    for key, expression in gradient.expressions():
+        known = _known(method, is_instead=key in gradient.instead)
+        for name in expression.names:
+            if name not in known and name not in modules:
+                message = f"'{key}' of {what} names the unknown '{name}'"
+                yield Problem(expression.location, message + did_you_mean(name, [*known, *modules]))
+        for owner, name in expression.attributes:
+            module = None if owner in known else modules.get(owner)
+            functions = None if module is None else sources.functions(module)
+            if functions is not None and name not in functions:
+                message = f"'{key}' of {what} calls '{name}', which {module} lacks"
+                yield Problem(expression.location, message + did_you_mean(name, functions))
+
+
+def _known(method: Method, *, is_instead: bool) -> list[str]:
+    """The names in expressions that are no modules."""
     signature = method.signature
     # Of several operands there is no one tensor.
     arguments = ["self", *(name for name in signature.arguments if "Storage, ..." not in signature.type_of(name))]
-    for key, expression in gradient.expressions():
-        known = [*arguments, *_KNOWN, *(() if key in gradient.instead else (INCOMING, RESULT, HANDLE))]
-        if signature.returns == "tuple[Storage, ...]":
-            known += [OTHERS, RESULTS, GRADIENTS]
-        if writes(method) and key not in gradient.instead:
-            # What was there before is overwritten, and there is no other result.
-            known = [name for name in known if name not in ("self", RESULT)]
-        for name in expression.names:
-            if name not in known:
-                message = f"'{key}' of {what} names the unknown '{name}'"
-                yield Problem(expression.location, message + did_you_mean(name, known))
-        for name in expression.called:
-            if functions is not None and name not in functions:
-                message = f"'{key}' of {what} calls '{name}', which {RULES} lacks"
-                yield Problem(expression.location, message + did_you_mean(name, functions))
+    known = [*arguments, *_KNOWN, *(() if is_instead else (INCOMING, RESULT, HANDLE))]
+    if signature.returns == "tuple[Storage, ...]":
+        known += [OTHERS, RESULTS, GRADIENTS]
+    if writes(method) and not is_instead:
+        # What was there before is overwritten, and there is no other result.
+        known = [name for name in known if name not in ("self", RESULT)]
+    return known
+
+
+def modules_of(method: Method) -> set[str]:
+    """The modules whose functions the gradients of a method call."""
+    if method.gradient is None:
+        return set()
+    instead = method.gradient.instead
+    return {
+        owner
+        for key, expression in method.gradient.expressions()
+        for owner in dict(expression.attributes).keys() - _known(method, is_instead=key in instead)
+    }

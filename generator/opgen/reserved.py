@@ -31,7 +31,8 @@ handle handle_of argument check layer_check rules kernels partial getattr isinst
 complex str tuple list frozenset filter any len range next property object max min is_deterministic operands_of
 assert_never backend_name device_mismatch require_dtype require_format require_instance require_made require_nothing
 require_op require_real require_same_device require_same_dtype require_writable operands backend keeps_result needs_site
-without_gradients record_each mode dims shape live_batches is_mixed
+without_gradients record_each mode dims shape live_batches is_mixed collectives convolutions decompositions fourier
+normalization recurrent row_formulas scans
 """
 FORMULA_WORDS: Final = frozenset({"g", "result", "count", "unit", "inf", "nan"})
 """The names that formulas define themselves: gradients, reductions, literals."""

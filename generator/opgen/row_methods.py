@@ -48,9 +48,9 @@ def _of_numbers(functor: Functor, gradient: Functor | None) -> Gradient:
         "node",
         "handle",
     ]
-    functions = {"self": Expression(f"rules.row_numbers({', '.join(arguments)})", functor.location)}
+    functions = {"self": Expression(f"row_formulas.row_numbers({', '.join(arguments)})", functor.location)}
     for name in functor.vectors:
-        call = f"rules.row_vector({', '.join(['g', functor.member, repr(name), *_by_ops(functor)])})"
+        call = f"row_formulas.row_vector({', '.join(['g', functor.member, repr(name), *_by_ops(functor)])})"
         functions[name] = Expression(call, functor.location)
     return Gradient(None, {}, None, None, functions, functor.location)
 
@@ -92,7 +92,7 @@ def _of_op(spec: Spec, functor: Functor, gradient: Functor | None) -> Gradient:
         _tuple(numbers),
         f"adds={functor.adds_residual}",
     ]
-    call = Expression(f"rules.row_gradients({', '.join(arguments)})", functor.location)
+    call = Expression(f"row_formulas.row_gradients({', '.join(arguments)})", functor.location)
     if not functor.adds_residual:
         return Gradient(call, {}, None, None, {}, functor.location)
     # The rule of the op without a residual is that of the sum, too.
@@ -105,7 +105,7 @@ def _of_op(spec: Spec, functor: Functor, gradient: Functor | None) -> Gradient:
         _tuple([*dim, *functor.parameters]),
         _tuple([*dim, *numbers]),
     ]
-    instead = Expression(f"rules.row_of_sum({', '.join(arguments)})", functor.location)
+    instead = Expression(f"row_formulas.row_of_sum({', '.join(arguments)})", functor.location)
     return Gradient(call, {RESIDUAL: instead}, None, None, {}, functor.location)
 
 
@@ -131,12 +131,12 @@ def _of_gradient(kind: FunctorKind, functor: Functor) -> Gradient:
     wanted = [f"wanted={_tuple(f'of_{name}' for name in functor.totals)}"] if functor.totals else []
     arguments = ", ".join([op.member, f"{{{', '.join(tensors)}}}", dim, f"{{{', '.join(numbers)}}}", *wanted])
     chosen = "" if len(functor.results) > 1 else "[0]"
-    call = Expression(f"rules.row_by_ops({arguments}){chosen}", functor.location)
+    call = Expression(f"row_formulas.row_by_ops({arguments}){chosen}", functor.location)
     return Gradient(None, {"self": call}, None, None, {}, functor.location)
 
 
 def _of_number_gradient(functor: Functor) -> Gradient:
     """Return that of the gradient op of an op of numbers: of the elements and of the numbers' gradient, op by op."""
     arguments = ["g", functor.member, *_by_ops(functor)]
-    call = Expression(f"rules.row_numbers_gradient({', '.join(arguments)})", functor.location)
+    call = Expression(f"row_formulas.row_numbers_gradient({', '.join(arguments)})", functor.location)
     return Gradient(call, {}, None, None, {}, functor.location)

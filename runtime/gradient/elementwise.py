@@ -27,7 +27,8 @@ from ..tensor import Tensor
 from .node import Contributions, Node, Rule, require_writable, rewritten, tracked, unwrap
 from .products import conjugated, product_of_others
 from .recording import mode
-from .rules import overwritten, view_of, widened, zeros
+from .row_formulas import widened
+from .rules import overwritten, view_of, zeros
 
 NO_PARAMETERS: Final[Mapping[str, float]] = {}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dtype import DType
 from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Op
-from ...op import BinaryOp, MethodOp
+from ...op import BinaryOp
 from ..base.error import GradientError, describe
 from ..core import padding
 from ..core.layout import Layout
@@ -22,26 +22,6 @@ from ..core.shape import Shape
 from ..custom.user_op import UserOp
 from ..tensor import Tensor
 from ..tensor.layouts import Ends
-from .collectives import all_reduced as all_reduced
-from .collectives import collected as collected
-from .collectives import exchanged as exchanged
-from .collectives import gathered_again as gathered_again
-from .collectives import reduce_scattered as reduce_scattered
-from .collectives import reduced as reduced
-from .convolutions import channels_second as channels_second
-from .convolutions import convolution as convolution
-from .convolutions import convolution_input as convolution_input
-from .convolutions import convolution_weight as convolution_weight
-from .convolutions import fused_convolution as fused_convolution
-from .decompositions import cholesky as cholesky
-from .decompositions import eig as eig
-from .decompositions import eigh as eigh
-from .decompositions import qr as qr
-from .decompositions import slogdet as slogdet
-from .decompositions import svd as svd
-from .fourier import fft as fft
-from .fourier import irfft as irfft
-from .fourier import rfft as rfft
 from .matrices import cofactors, solved
 from .node import (
     Contributions,
@@ -53,24 +33,9 @@ from .node import (
     tracked,
     unwrap,
 )
-from .normalization import normalize_channels as normalize_channels
-from .normalization import normalize_groups as normalize_groups
-from .normalization import normalize_groups_gradient as normalize_groups_gradient
 from .products import adjoint, conjugated
 from .recording import mode
-from .recurrent import cell as cell
-from .recurrent import gru_cell_gradient as gru_cell_gradient
-from .recurrent import lstm_cell_gradient as lstm_cell_gradient
-from .recurrent import recurrent as recurrent
-from .recurrent import recurrent_gradient as recurrent_gradient
-from .rows import row_by_ops as row_by_ops
-from .rows import row_gradients as row_gradients
-from .rows import row_numbers as row_numbers
-from .rows import row_numbers_gradient as row_numbers_gradient
-from .rows import row_of_sum as row_of_sum
-from .rows import row_vector as row_vector
-from .rows import widened as widened
-from .scans import scan_gradient
+from .row_formulas import widened
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -271,11 +236,6 @@ def last_put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor:
     winners = indexes._new_full(layout.shape, dtype=DType.I64)
     is_last = winners.scatter(indexes, order, dim).gather(indexes, dim).eq(order)
     return is_last.where(view_of(g, layout).gather(indexes, dim), 0)
-
-
-def scanned(g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool = False) -> Tensor:
-    """That of the elements of a scan."""
-    return scan_gradient(g, op, x, dim, reverse, exclusive)
 
 
 def at_positions(g: Tensor, positions: Storage, layout: Layout, dim: int) -> Tensor:

@@ -18,7 +18,7 @@ from .products import conjugated
 _DERIVATIVES: Final = ("finish", "direct", "before", "own")
 
 
-def scan_gradient(g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool) -> Tensor:
+def scan_gradient(g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool = False) -> Tensor:
     """The gradient of the elements `x` of a scan, of which `g` is that of the results."""
     dtype = g.dtype
     g, x = (each.to_dtype(dtype.compute) for each in (g, conjugated(x)))

@@ -26,7 +26,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from tallow import Device, Tensor, distributed
 from tallow.runtime.distributed import calls
-from tallow.runtime.gradient import rows, rules
+from tallow.runtime.gradient import row_formulas, rules
 from tallow.runtime.gradient.node import Rule
 from tallow.runtime.ranks.group import Group
 from tallow.runtime.ranks.mpi import Alone
@@ -67,8 +67,8 @@ NO_DIFFERENCE = {
         "spec/storage/network.yaml: rope.cos: rules.rope_table(g, self, cos_layout, positions, interleaved, "
         "is_sine=False) -> rules.rope_table(self, g, cos_layout, positions, interleaved, is_sine=False)",
         *(
-            f"spec/storage/row.yaml: {name}.residual: rules.row_of_sum(_{name}, (self, layout), (residual, "
-            f"residual_layout), {others}, (0, 1), (eps,), (eps,)) -> rules.row_of_sum(_{name}, (residual, "
+            f"spec/storage/row.yaml: {name}.residual: row_formulas.row_of_sum(_{name}, (self, layout), (residual, "
+            f"residual_layout), {others}, (0, 1), (eps,), (eps,)) -> row_formulas.row_of_sum(_{name}, (residual, "
             f"residual_layout), (self, layout), {others}, (0, 1), (eps,), (eps,))"
             for name, others in (
                 ("rms_norm", "((weight, weight_layout),)"),
@@ -130,35 +130,33 @@ NO_DIFFERENCE = {
     ],
     "truth values are numbers, and `and` takes them in any order": [],
     "the spec gives this argument at each call": [
-        "rules.scanned: g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool=False -> "
-        "g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool=True",
         "rules.changed_by: isinstance(op, UserOp) -> op",
     ],
     "ops of rows in the spec have vectors along the last dim alone and name no positions: those of test_recipes do": [
-        "rows.row_by_ops: tensor.reshape(along) -> tensor",
-        "rows.row_vector: gradient.broadcast_as(rows.shape) -> gradient",
-        "rows.row_by_ops: it.function(g, *[known[name] for name in it.takes]).broadcast_as(shape) -> "
+        "row_formulas.row_by_ops: tensor.reshape(along) -> tensor",
+        "row_formulas.row_vector: gradient.broadcast_as(rows.shape) -> gradient",
+        "row_formulas.row_by_ops: it.function(g, *[known[name] for name in it.takes]).broadcast_as(shape) -> "
         "it.function(g, *[known[name] for name in it.takes])",
-        "rows.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device).reshape(along) -> "
+        "row_formulas.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device).reshape(along) -> "
         "Tensor.arange(shape[dim], dtype=g.dtype, device=g.device)",
-        "rows.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device) -> "
+        "row_formulas.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device) -> "
         "Tensor.arange(shape[dim], device=g.device)",
     ],
     "which operands a rule reads is said in any order": [
         f"spec/storage/row.yaml: {name}.residual: (0, 1) -> (1, 0)" for name in ("rms_norm", "layer_norm")
     ],
     "messages name what is called": [
-        "rows.row_gradients: parts_of(name, 'operand', other) -> parts_of('operand', name, other)",
-        "rows.row_gradients: parts_of(name, 'operand', other) -> parts_of(g, 'operand', other)",
+        "row_formulas.row_gradients: parts_of(name, 'operand', other) -> parts_of('operand', name, other)",
+        "row_formulas.row_gradients: parts_of(name, 'operand', other) -> parts_of(g, 'operand', other)",
     ],
     "types do not say that it is there, nor that its elements lie in their order": [
         "rules.both_gradients: DERIVATIVES[of] or {} -> DERIVATIVES[of]",
         "rules.both_gradients: it.function(g, *[known[name] for name in it.takes]).contiguous() -> it.function(g, "
         "*[known[name] for name in it.takes])",
-        "rows.row_by_ops: each.to_dtype(dtype).contiguous() -> each.to_dtype(dtype)",
+        "row_formulas.row_by_ops: each.to_dtype(dtype).contiguous() -> each.to_dtype(dtype)",
     ],
     "gradients never take the memory of operands on the CPU": [
-        "rows.row_numbers: owns(node, 0, handle) -> owns(node, 1, handle)",
+        "row_formulas.row_numbers: owns(node, 0, handle) -> owns(node, 1, handle)",
         "rules.of_op: (*operands, result) -> (result, *operands)",
         "rules.of_op: (*operands, result) -> (result,)",
         "rules.of_op: (*operands, result) -> (*operands,)",
@@ -166,9 +164,9 @@ NO_DIFFERENCE = {
         "rules.of_op: unwrap(tensor._storage)[0].inner.share() -> unwrap(tensor._storage)[0].inner",
     ],
     "to find where a call was made only takes time": [
-        "rows.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "
+        "row_formulas.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "
         "record(total, _add, of_sum, (layout.shape,))",
-        "rows.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "
+        "row_formulas.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "
         "record(total, _add, of_sum, (layout.shape,), needs_site=True)",
     ],
 }
@@ -349,7 +347,7 @@ def recording() -> Mapping[str, ModuleType]:
 def users() -> Mapping[str, Sequence[Case]]:
     """By the name of a function of the rules, and of a method that records, the cases that run it, short ones first."""
     found: dict[str, list[Case]] = {}
-    files = {rules.__file__, rows.__file__, *(module.__file__ for module in recording().values())}
+    files = {rules.__file__, row_formulas.__file__, *(module.__file__ for module in recording().values())}
     tests = [it for module in MODULES for name, it in vars(module).items() if name.startswith("test_")]
     cases = [case for function in (test_ranks, *tests) for case in cases_of(function)]
     for case in cases:
@@ -401,7 +399,7 @@ def of_rules() -> Iterator[Changed]:
         # Others may have imported the function itself.
         return before, "__code__", after.__code__
 
-    for name, module in {"rules": rules, "rows": rows}.items():
+    for name, module in {"rules": rules, "row_formulas": row_formulas}.items():
         for function in ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body:
             if isinstance(function, ast.FunctionDef):
                 for mutant in mutants(function):

@@ -1,7 +1,7 @@
 """A project as an editor has it: its files, the texts that are not saved yet, and what is wrong with both."""
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -10,7 +10,8 @@ from opgen.base import Base, with_base
 from opgen.build import build
 from opgen.check import check
 from opgen.errors import CHECKS
-from opgen.folders import BACKENDS, BASE, HEADERS, RUNTIME
+from opgen.folders import BACKENDS, BASE, HEADERS
+from opgen.gradients import RULES
 from opgen.language_server.index import Index, index_of
 from opgen.launch_ops import launch_packages
 from opgen.loader import Document, load
@@ -162,8 +163,8 @@ class Workspace:
         """Where Python defines what a name of a kind means in a file of the spec."""
         if kind == "function":
             yield from (target for function, target, _ in self.functions(path) if function == name)
-        elif kind in _HOMES:
-            nodes = ((home, node) for home in _HOMES[kind] for node in self._definitions(home))
+        elif kind in PYTHON_KINDS:
+            nodes = ((home, node) for home in self._homes(kind) for node in self._definitions(home))
             yield from (_target(home, node) for home, node in nodes if node.name == name)
 
     def python_names(self, kind: str, path: Path) -> Iterator[tuple[str, str]]:
@@ -173,17 +174,20 @@ class Workspace:
         elif kind == "header":
             yield from ((str(file.relative_to(HEADERS)), "") for file in self.sources.below(HEADERS))
         else:
-            nodes = (node for home in _HOMES[kind] for node in self._definitions(home))
+            nodes = (node for home in self._homes(kind) for node in self._definitions(home))
             yield from ((node.name, _signature(node)) for node in nodes)
+
+    def _homes(self, kind: str) -> Iterable[PurePosixPath]:
+        """The modules that define the names of a kind."""
+        return self.sources.python(RULES).values() if kind == "rule" else _HOMES.get(kind, ())
 
 
 _HOMES = {
     "check": [*CHECKS.values()],
     "error": [BASE / "error.py"],
-    "rule": [RUNTIME / "gradient/rules.py"],
     "shape": [SHAPES],
 }
-PYTHON_KINDS = ("function", "header", *_HOMES)
+PYTHON_KINDS = ("function", "header", "rule", *_HOMES)
 
 
 def _launch(op: LaunchOp) -> tuple[str, Target, str]:

@@ -12,8 +12,6 @@ from opgen.formula.nodes import INCOMING
 from opgen.notes import names_of
 from opgen.problem import Location
 
-RULES_NAME = "rules"
-
 
 @dataclass(frozen=True)
 class Expression:
@@ -21,7 +19,7 @@ class Expression:
 
     text: str
     location: Location = field(compare=False)
-    FORM: ClassVar = Annotated[str, names_of("rule", token=r"(?<=rules\.)\w+")]
+    FORM: ClassVar = Annotated[str, names_of("rule", token=r"(?<=\w\.)\w+")]
     OVER: ClassVar = f"{INCOMING} and the operands"
 
     @classmethod
@@ -45,11 +43,7 @@ class Expression:
         return tuple(dict.fromkeys(node.id for node in self._nodes if isinstance(node, ast.Name)))
 
     @cached_property
-    def called(self) -> tuple[str, ...]:
-        """The functions of the rules that it calls."""
-        functions = []
-        for node in self._nodes:
-            match node:
-                case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == RULES_NAME:
-                    functions.append(name)
-        return tuple(functions)
+    def attributes(self) -> tuple[tuple[str, str], ...]:
+        """The attributes of names that it uses, each with the name: the functions of modules among them."""
+        nodes = (node for node in self._nodes if isinstance(node, ast.Attribute))
+        return tuple([(node.value.id, node.attr) for node in nodes if isinstance(node.value, ast.Name)])

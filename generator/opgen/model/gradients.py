@@ -26,7 +26,7 @@ class Gradient:
         Mapping[Name, Expression],
         Mark.OTHERS,
         "An operand, and the expression of its gradient over `g`, which is the gradient of the result, `result`, the "
-        "arguments, and the functions of runtime/gradient/rules.py as `rules`. Of several `results`, `gradients` are "
+        "arguments, and functions of runtime/gradient as `module.function`. Of several `results`, `gradients` are "
         "those of all; without that name the first result alone has a gradient. `node` is the recorded call, and "
         "`handle` is true while a tensor still shows the first operand.",
     ]

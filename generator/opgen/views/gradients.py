@@ -7,7 +7,7 @@ from types import SimpleNamespace as View
 
 from opgen.arguments import accepted
 from opgen.formula.nodes import RESULT
-from opgen.gradients import GRADIENTS, HANDLE, OTHERS, RESULTS, in_order, is_recorded, writes
+from opgen.gradients import GRADIENTS, HANDLE, OTHERS, RESULTS, in_order, is_recorded, modules_of, writes
 from opgen.model.expressions import Expression
 from opgen.model.gradients import Gradient
 from opgen.model.kinds import ANY_RESULT, METHOD_OP
@@ -372,6 +372,7 @@ def recorded_module(spec: Spec, family: Family) -> View:
         ops=[method.functor.upper() for method in methods if method.functor is not None and not writes(method)],
         op_class=METHOD_OP,
         names={**argument_names(spec), "dtype": ["DType"]},
+        modules=sorted(set().union(*map(modules_of, methods))),
     )
 
 
