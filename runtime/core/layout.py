@@ -163,6 +163,12 @@ class Layout:
         return self._repeated
 
     @property
+    def distinct(self) -> Layout:
+        """The layout of the same elements, of which each that a stride of 0 repeats is shown once."""
+        shape = Shape(size if stride else 1 for size, stride in zip(self.shape, self.strides, strict=True))
+        return Layout(shape, self.strides, self.start_offset)
+
+    @property
     def repeated_dims(self) -> tuple[int, ...]:
         """The dims along which all elements are one: those of size above 1 with a stride of 0."""
         steps = enumerate(zip(self.shape, self.strides, strict=True))

@@ -446,6 +446,22 @@ def dense(buffer: Buffer, shape: Sequence[int]) -> Operand:
     return Operand(buffer, Layout.contiguous(tuple(shape)))
 
 
+def views_of_rows(
+    source: StorageOrBuffer,
+    target: StorageOrBuffer,
+    rows: int,
+    columns: int,
+    source_stride: int,
+    target_stride: int,
+    source_offset: int,
+    target_offset: int,
+) -> tuple[Operand, Operand]:
+    """The rows that a storage method `copy2d` reads, and those that it writes to."""
+    shape = Shape((rows, columns))
+    source_layout = Layout(shape, (source_stride, 1), source_offset)
+    return Operand(source, source_layout), Operand(target, Layout(shape, (target_stride, 1), target_offset))
+
+
 def along_channels(vector: Operand, dims: Sequence[int]) -> Operand:
     """A vector with an element for each channel of (b, c, ..), in that shape."""
     return vector.as_strided(dims, (0, *vector.strides, *(0,) * (len(dims) - 2)))

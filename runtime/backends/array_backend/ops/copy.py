@@ -8,7 +8,7 @@ import numpy as np
 
 from ....core.layout import Layout
 from ....core.padding import runs
-from ....core.shape import Shape
+from ....program.values import views_of_rows
 from . import cast
 from .operand import Operand
 
@@ -25,9 +25,8 @@ def const_set(target: Operand, value: complex) -> None:
     if layout.elem_count == 0:
         return
     number = cast.scalar(library, value, target.dtype, target.device.handle)
-    shape = tuple(size if stride else 1 for size, stride in zip(layout.shape, layout.strides, strict=True))
-    distinct = Operand(target.storage, Layout(shape, layout.strides, layout.start_offset))
-    distinct.write(library.broadcast_to(number, shape or (1,)))
+    distinct = layout.distinct
+    Operand(target.storage, distinct).write(library.broadcast_to(number, tuple(distinct.shape) or (1,)))
 
 
 def assign(target: Operand, source: Operand) -> None:
@@ -64,17 +63,7 @@ def pad(x: Operand, border: str, before: tuple[int, ...], after: tuple[int, ...]
     return x.result(array)
 
 
-def copy2d(
-    source: Any,
-    target: Any,
-    rows: int,
-    columns: int,
-    source_stride: int,
-    target_stride: int,
-    source_offset: int,
-    target_offset: int,
-) -> None:
+def copy2d(source: Any, target: Any, *numbers: int) -> None:
     """Copy rows of dense elements."""
-    shape = Shape((rows, columns))
-    written = Operand(target, Layout(shape, (target_stride, 1), target_offset))
-    written.write(source.view(Layout(shape, (source_stride, 1), source_offset)))
+    rows, written = views_of_rows(source, target, *numbers)
+    Operand(*written).write(source.view(rows.layout))

@@ -18,10 +18,19 @@ from .....limits import MAX_RANK
 from .....op import BinaryOp
 from ....core.layout import Layout, collapse
 from ....core.padding import packed_runs, padded_dims
-from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.dynamic import dynamic
-from ....program.values import NULL, Address, Buffer, Constant, Operand, Parameter, StorageOrBuffer, filled
+from ....program.values import (
+    NULL,
+    Address,
+    Buffer,
+    Constant,
+    Operand,
+    Parameter,
+    StorageOrBuffer,
+    filled,
+    views_of_rows,
+)
 from ..values import THREADS, Snapshot, number_bits
 from .native import MOVE, copied, launch_map, runs_of
 
@@ -45,10 +54,7 @@ def fill(build: ProgramBuilder, kernels: HostKernels, target: Operand, value: co
     if layout.is_contiguous:
         launch_map(build, kernel, [target], [], [value], count=build.count(layout.elem_count))
     else:
-        # What a stride of 0 repeats is written once.
-        shape = Shape(size if stride else 1 for size, stride in zip(layout.shape, layout.strides, strict=True))
-        distinct = Operand(target.storage, Layout(shape, layout.strides, layout.start_offset))
-        launch_map(build, kernel, [distinct], [], [value])
+        launch_map(build, kernel, [Operand(target.storage, layout.distinct)], [], [value])
     return ()
 
 
@@ -73,22 +79,11 @@ def copy_to(
 
 
 def copy_rows(
-    build: ProgramBuilder,
-    _kernels: HostKernels,
-    source: StorageOrBuffer,
-    target: StorageOrBuffer,
-    rows: int,
-    columns: int,
-    source_stride: int,
-    target_stride: int,
-    source_offset: int,
-    target_offset: int,
+    build: ProgramBuilder, _kernels: HostKernels, source: StorageOrBuffer, target: StorageOrBuffer, *numbers: int
 ) -> Written:
     """As `copy.copy2d`."""
-    shape = Shape((rows, columns))
-    from_ = Operand(source, Layout(shape, (source_stride, 1), source_offset))
-    to = Operand(target, Layout(shape, (target_stride, 1), target_offset))
-    return _write(build, MOVE, to, from_)
+    rows, written = views_of_rows(source, target, *numbers)
+    return _write(build, MOVE, written, rows)
 
 
 def _write(build: ProgramBuilder, kernel: str | None, target: Operand, source: Operand, *read: Operand) -> Written:

@@ -30,6 +30,7 @@ from ....program.values import (
     computed,
     dense,
     filled,
+    views_of_rows,
 )
 from ..driver.grid import ceil_divide
 from .geometry import LIMIT, Dims, Part, divisor, merged, parts, plane_parts, tiled
@@ -298,24 +299,9 @@ def pad(
     return result
 
 
-def copy2d(
-    build: ProgramBuilder,
-    source: StorageOrBuffer,
-    target: StorageOrBuffer,
-    rows: int,
-    columns: int,
-    source_stride: int,
-    target_stride: int,
-    source_offset: int,
-    target_offset: int,
-) -> None:
+def copy2d(build: ProgramBuilder, source: StorageOrBuffer, target: StorageOrBuffer, *numbers: int) -> None:
     """Copy rows of dense elements."""
-    shape = Shape((rows, columns))
-    copy(
-        build,
-        Operand(source, Layout(shape, (source_stride, 1), source_offset)),
-        Operand(target, Layout(shape, (target_stride, 1), target_offset)),
-    )
+    copy(build, *views_of_rows(source, target, *numbers))
 
 
 def repeated_number(build: ProgramBuilder, like: Operand, value: complex, shape: Dims) -> Operand:
