@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from opgen.functor_methods import number_of_row
 from opgen.gradient_ops import GRADIENT_ENDING, TAKEN, row_gradient_name, row_gradient_sources, saved_numbers
+from opgen.gradients import HANDLE, OTHERS
+from opgen.model.examples import Example
 from opgen.model.expressions import Expression
 from opgen.model.functor_kinds import FunctorKind
 from opgen.model.functors import Functor
@@ -13,6 +15,10 @@ from opgen.model.kinds import RESIDUAL, ROW, ROW_GRADIENT
 from opgen.model.methods import Method
 from opgen.model.results import Result
 from opgen.model.spec import Spec
+from opgen.signature import Parameter
+
+SAVES = "saves"
+"""The argument that says whether a call gives the numbers that its gradient needs."""
 
 
 def with_row_gradient(spec: Spec, kinds: Mapping[str, FunctorKind], method: Method) -> Method:
@@ -25,9 +31,26 @@ def with_row_gradient(spec: Spec, kinds: Mapping[str, FunctorKind], method: Meth
     gradients = kinds[ROW_GRADIENT].by_name if ROW_GRADIENT in kinds else {}
     gradient = gradients.get(row_gradient_name(functor))
     if functor.per_row:
-        saved = [Result(number_of_row(functor), functor.location)] * len(saved_numbers(spec, functor))
-        return replace(method, results=(*method.results, *saved), gradient=_of_numbers(functor, gradient))
+        count = len(saved_numbers(spec, functor))
+        return replace(
+            _with_saved(functor, method, count) if count else method, gradient=_of_numbers(functor, gradient)
+        )
     return replace(method, gradient=_of_op(spec, functor, gradient))
+
+
+def _with_saved(functor: Functor, method: Method, count: int) -> Method:
+    """Return a method with numbers of each row that its gradient needs as further results, where a call saves them."""
+    parameters, examples = [*method.signature.parameters], []
+    parameters.insert(len(parameters) - len(functor.parameters), Parameter(SAVES, "bool"))
+    for number, example in enumerate(method.examples):
+        examples.append(Example.of({**example.arguments, SAVES: number % 2 == 0}, example.location))
+    saved = Result(f"{number_of_row(functor)} if {SAVES} else null", functor.location)
+    return replace(
+        method,
+        signature=replace(method.signature, parameters=tuple(parameters)),
+        results=(*method.results, *[saved] * count),
+        examples=tuple(examples),
+    )
 
 
 def _of_numbers(functor: Functor, gradient: Functor | None) -> Gradient:
@@ -35,24 +58,30 @@ def _of_numbers(functor: Functor, gradient: Functor | None) -> Gradient:
     if gradient is None:
         return Gradient(None, {}, "the numbers do not depend on the elements", None, {}, functor.location)
     index = [functor.index] if functor.index is not None else []
-    numbers = [*["dim"] * (not functor.last_dim), *["ignore_index"] * len(index)]
     first = len(index)
+    saved = [f"{OTHERS}[{first + offset}], g._layout.dense" for offset in range(len(gradient.numbers) - 1)]
     arguments = [
-        "g",
-        repr(gradient.name),
-        "self",
-        _tuple(gradient.vectors),
-        _tuple([*(f"others[{first + offset}]" for offset in range(len(gradient.numbers) - 1)), *index]),
-        _tuple(numbers),
-        _tuple(gradient.parameters),
-        "node",
-        "handle",
+        "self._layout",
+        *(_parts(it, it in gradient.optional) for it in gradient.vectors),
+        _parts("g"),
+        *saved,
+        *map(_parts, index),
     ]
-    functions = {"self": Expression(f"row_formulas.row_numbers({', '.join(arguments)})", functor.location)}
+    arguments += [*["dim"] * (not functor.last_dim), *["ignore_index"] * len(index)]
+    # Where nothing else needs the elements, their gradient is written over them.
+    arguments += [f"walk.owns(node, 0, {HANDLE})", *gradient.parameters]
+    call = f"self._like(self._storage.{gradient.name}({', '.join(arguments)}))"
+    functions = {"self": Expression(call, functor.location)}
     for name in functor.vectors:
         call = f"row_formulas.row_vector({', '.join(['g', functor.member, repr(name), *_by_ops(functor)])})"
         functions[name] = Expression(call, functor.location)
     return Gradient(None, {}, None, None, functions, functor.location)
+
+
+def _parts(name: str, is_optional: bool = False) -> str:
+    """Return the storage and the layout of a tensor as arguments, None of one that may be left out."""
+    condition = f"None if {name} is None else " * is_optional
+    return f"{condition}{name}._storage, {condition}{name}._layout"
 
 
 def _by_ops(functor: Functor) -> list[str]:

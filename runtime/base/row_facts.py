@@ -30,6 +30,8 @@ class RowFacts(NamedTuple):
     """How many operands have a number for each row."""
     number_results: int = 0
     """How many results are a number for each row; with an index the second one is what the row counts for."""
+    saved: int = 0
+    """How many of these, the last ones, are for the gradient alone; calls say whether they are results."""
     at_index: int = 0
     """A bit for each operand of which the element at the index of a row is read."""
     begun: int = 0

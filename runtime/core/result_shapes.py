@@ -19,7 +19,7 @@ def reduced(shape: Sizes, dims: Collection[int]) -> Sizes:
 def without_dim(shape: Sizes, dim: int) -> Sizes:
     """The shape of numbers of rows along a dim, of which -1 is the last one."""
     dim %= len(shape)
-    return (*shape[:dim], *shape[dim + 1 :])
+    return shape[:dim] + shape[dim + 1 :]
 
 
 def concatenated(first: HasShape, others: Sequence[HasShape], dim: int) -> Sizes:

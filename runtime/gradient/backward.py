@@ -10,7 +10,7 @@ from ..storage.calls import live_autocasts, live_batches
 from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
 from ..tensor.batch import copy_per_example, levels_of
-from .node import unwrap
+from .node import Node
 from .recording import Mode, mode, set_mode
 from .rules import one_of
 from .walk import NO_WATCH, Walk, Watch
@@ -24,10 +24,10 @@ def backward(
         with extensions.without_autocast():
             return backward(tensor, gradient, keep, create_graph, watch)
     op = "backward"
-    if gradient is not None:
+    if gradient is not None and not isinstance(gradient, Tensor):
         require_tensors(op, gradient=gradient)
-    root = unwrap(tensor._storage)[1]
-    if root is None:
+    root = tensor._storage.inner
+    if not isinstance(root, Node):
         raise GradientError(
             op,
             "this tensor does not depend on a Var by ops that have a gradient; make its operands with tallow.Var,"
@@ -47,14 +47,15 @@ def backward(
         if live_batches:
             gradient = copy_per_example(gradient, tensor)
     else:
-        if gradient.shape != tensor.shape:
+        if gradient._layout.shape != tensor._layout.shape:
             shapes = tensor.shape, gradient.shape
             raise ShapeMismatch(op, shapes, "the gradient has the shape of the tensor; broadcast it with broadcast_as")
-        gradient = gradient.to_dtype(tensor.dtype)
+        if gradient._storage.inner.dtype is not root.dtype:
+            gradient = gradient.to_dtype(tensor.dtype)
         if live_batches and {*levels_of(tensor._storage)} - {*levels_of(gradient._storage)}:
             gradient = copy_per_example(gradient, tensor)
-        if not create_graph:
-            gradient = Tensor._new(unwrap(gradient._storage)[0], gradient._layout)
+        if not create_graph and type(gradient._storage.inner) is Node:
+            gradient = Tensor._new(gradient._storage.value, gradient._layout)
     before = mode()
     try:
         set_mode(_MODES[create_graph, keep])

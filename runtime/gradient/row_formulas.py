@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...gradients.functors import ROW_DERIVATIVES
@@ -11,7 +11,6 @@ from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
 from .node import Contribution, Contributions, Node, Rule, record, rule, tracked, unwrap
-from .walk import owns
 
 if TYPE_CHECKING:
     from ...storage import Storage
@@ -63,31 +62,6 @@ def row_gradients(
             if not results:
                 compute()
             yield results[source]
-
-
-def row_numbers(
-    g: Tensor,
-    name: str,
-    x: Tensor,
-    vectors: Sequence[Tensor | None],
-    others: Sequence[Storage | Tensor],
-    where: Sequence[int],
-    parameters: Sequence[float],
-    node: Node,
-    handle: Callable[[], object] | None,
-) -> Tensor:
-    """Return the gradient of an op that reduces rows, in the memory of the elements if nothing else needs them.
-
-    Its gradient op takes vectors along the rows, numbers that the op saved, and the index of each row.
-    """
-    rows, parts = g._layout.dense, list[object]()
-    for vector in vectors:
-        parts += parts_of(name, "operand", vector)
-    parts += g._storage, g._layout
-    for other in others:
-        parts += (other._storage, other._layout) if isinstance(other, Tensor) else (other, rows)
-    storage = getattr(x._storage, name)(x._layout, *parts, *where, owns(node, 0, handle), *parameters)
-    return x._like(storage)
 
 
 class _Rows:

@@ -153,10 +153,13 @@ def traced_row(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
         ignored = argument.integer(op.value, "ignore_index", numbers.pop("ignore_index"))
         names.append(indexes.named(shown := rows.unsqueeze(dim).broadcast_as(layout.shape)))
         layouts.append(shown)
+    has_saved = numbers.pop("saves") if facts.saved else True
     parameters = trace.parameters(op, x.dtype, numbers)
     results = facts.number_results or facts.results + facts.totals * adds_up
     step = trace.step(Step("", op, tuple(names), tuple(layouts), parameters, x.dtype, x.dtype, dim, results, ignored))
     outputs = _results(x, step, (*x.dims, dim) if step.is_reduction else ())
+    if not has_saved:
+        outputs = outputs[: -facts.saved]
     return (*outputs, *sums) if facts.outputs > 1 or facts.number_results else outputs[0]
 
 

@@ -48,7 +48,8 @@ TALLOW_INLINE void begin_numbers(const Arguments& arguments, uint64_t number, Ro
     begin_constants(row);
 }
 
-// Writes the numbers of a row, which are 0 if its index does not count.
+// Writes the numbers of a row, which are 0 if its index does not count; those for the gradient, the last ones, where
+// they are asked for.
 template <typename Functor, typename Value, typename Arguments>
 TALLOW_INLINE void store_numbers(const Arguments& arguments, uint64_t number, const RowOf<Value, Functor>& row) {
     constexpr uint32_t results = number_results<Functor>, first = row_numbers<Functor>;
@@ -56,7 +57,7 @@ TALLOW_INLINE void store_numbers(const Arguments& arguments, uint64_t number, co
         const bool counts = !has_row_index<Functor> || row.index != no_index;
         Value row_results[results];
         Functor::template conclude<Value>(row, row_results);
-        for (uint32_t r = 0; r < results; ++r)
+        for (uint32_t r = 0; r < results && arguments.numbers[first + r] != 0; ++r)
             pointer_to<Value>(arguments.numbers[first + r])[number] = counts ? row_results[r] : Value{0};
     }
 }

@@ -175,7 +175,7 @@ def consistent(example: Example) -> Example:
         function = getattr(example.owner, method)
         names = [*inspect.signature(function).parameters]
         # What a gradient does not depend on, such as a bias, is left out.
-        results = function(**{name: example.arguments.get(name) for name in names})
+        results = function(**{name: name == "saves" or example.arguments.get(name) for name in names})
         results = results if isinstance(results, tuple) else (results,)
         for key, result in zip(keys, results[: len(keys)], strict=True):
             if key in example.arguments:

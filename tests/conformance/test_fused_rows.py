@@ -53,7 +53,7 @@ def row_op(name: str) -> Callable[..., tuple[Any, ...]]:
 
     def function(x: Any, *others: Any) -> tuple[Any, ...]:
         wide, given = x * 0.5, iter(others)
-        known: dict[str, Any] = {"dim": 1, "ignore_index": -100}
+        known: dict[str, Any] = {"dim": 1, "ignore_index": -100, "saves": False}
         arguments: list[Any] = []
         tensor: Any = wide
         operands = [name for name in _parameters(method) if f"{name}_layout" in _parameters(method)]

@@ -319,8 +319,8 @@ def test_however_many_heads_a_thread_turns_the_result_is_the_same(gpu, monkeypat
 @pytest.mark.parametrize(
     ("op", "name", "parameters", "stages"),
     [
-        (MethodOp.CROSS_ENTROPY, "cross_entropy", (), 1),
-        (MethodOp.SMOOTHED_CROSS_ENTROPY, "smoothed_cross_entropy_without_weight", (0.1,), 2),
+        (MethodOp.CROSS_ENTROPY, "cross_entropy", (False,), 1),
+        (MethodOp.SMOOTHED_CROSS_ENTROPY, "smoothed_cross_entropy_without_weight", (True, 0.1), 2),
     ],
 )
 @pytest.mark.parametrize(("shape", "kernel"), [((4096, 1000), "vector4"), ((4096, 70_000), "vector_long")])

@@ -44,6 +44,10 @@ def _attribute(method: Method, name: str, attribute: str, holder: str | None = N
     return f"None if {holder} is None else {value}" if method.is_optional(name) else value
 
 
+def _plan(arguments: list[str]) -> str:
+    return f"plan({', '.join(arguments)})"
+
+
 def call_plan(spec: Spec, method: Method, stored: list[str]) -> View:
     """Return the view of a plan and its key: the layouts, the arguments except numbers, and storage kinds."""
     several = [operand for operand in method.operands if method.is_several(operand)]
@@ -62,14 +66,16 @@ def call_plan(spec: Spec, method: Method, stored: list[str]) -> View:
     is_written = writes(method)
     shared = [f"{inner} is inner" for inner in inners[1:]] if is_written else []
     modes = ["is_deterministic()"] * any(call.nondeterministic for call in _calls(spec, method))
-    # In the order of the operands.
-    arguments = list(takewhile(lambda inner: inner not in optional, inners))
-    others = inners[len(arguments) :]
-    if len(others) == 1:
-        # Cheaper than a call of filter.
-        arguments.append(f"*(() if {others[0]} is None else {tuple_text(others)})")
-    elif others:
-        arguments.append(f"*filter(None, {tuple_text(others)})")
+    further = [*(f"*{inner_name(operand.name)}" for operand in several), *numbers]
+    if len(optional) > 1:
+        # In the order of the operands.
+        arguments = list(takewhile(lambda inner: inner not in optional, inners))
+        call = _plan([*arguments, f"*filter(None, {tuple_text(inners[len(arguments) :])})", *further])
+    else:
+        call = _plan([*inners, *further])
+        for inner in optional:
+            # Cheaper than a call of filter.
+            call = f"{_plan([*(it for it in inners if it != inner), *further])} if {inner} is None else {call}"
     storages = [f"{', '.join(inners)} = {', '.join(_attribute(method, name, 'inner') for name in stored)}"]
     for operand in several:
         # A list that is written to has its length for good.
@@ -88,6 +94,6 @@ def call_plan(spec: Spec, method: Method, stored: list[str]) -> View:
         storages=storages,  # the statements that name the storages of the backend
         key=f"None if {without} else ({key})" if several else key,  # all on which it depends what is done
         condition=" and ".join(["plan is not None", *near.values()]),  # whether the storages are on one device
-        call=f"plan({', '.join([*arguments, *(f'*{inner_name(operand.name)}' for operand in several), *numbers])})",
+        call=call,
         makes_storage=method.signature.returns == "Storage" and not method.holds_blocks,
     )

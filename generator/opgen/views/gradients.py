@@ -15,6 +15,7 @@ from opgen.model.methods import Family, Method, Operand
 from opgen.model.spec import Spec
 from opgen.problem import Location
 from opgen.results import results_of, typed_result
+from opgen.row_methods import SAVES
 from opgen.views.dispatch_names import argument_names, mixin_name
 from opgen.views.python import quoted
 from opgen.views.results import dims
@@ -202,7 +203,9 @@ def _kept(method: Method, gradient: Gradient) -> dict[str, str]:
             stored[operand.name] = value
         elif requested:
             condition = " or ".join(f"{_variables(name)[1]} is not None" for name in requested)
-            stored[operand.name] = value if len(_stored(method)) == 1 else f"{value} if {condition} else None"
+            # A recorded call has an operand that is recorded, and no integers are.
+            every = [it.name for it in _recorded_operands(method) if it.dtypes.texts != ("index",)]
+            stored[operand.name] = value if {*every} <= {*requested} else f"{value} if {condition} else None"
     return stored
 
 
@@ -280,7 +283,10 @@ def _ends(spec: Spec, method: Method) -> Iterator[str]:
         # Gradients depend on the operands as well; no tensor shows what ops of numbers save.
         refuses = OTHERS in names and not is_private
         more = f"without_gradients({quoted(method.name)}, results[1:])" if refuses else "results[1:]"
-        yield f"return (first_result, *{more}) if len(results) > 1 else (first_result,)"
+        if SAVES in signature.arguments:
+            yield f"return (first_result, *results[1:]) if {SAVES} else (first_result, results[1])"
+        else:
+            yield f"return (first_result, *{more}) if len(results) > 1 else (first_result,)"
     elif _gives_shape(method):
         # A user's op may make integers.
         yield f"return ({call} if output.dtype.is_inexact else output), shape"
@@ -328,6 +334,7 @@ def _statements(spec: Spec, method: Method) -> Iterator[str]:
         yield f"require_writable({quoted(method.name)}, node)"
     names = [operand.name for operand in stored]
     values = [_variables(name)[0] if name in names else name for name in signature.arguments]
+    values = ["True" if value == SAVES else value for value in values]
     holder = _variables("self")[0] if "self" in names else "self"
     yield f"{_made(method)}{holder}.{method.name}({', '.join(values)})"
     if method.kind is not None and gradient is None:

@@ -11,9 +11,9 @@ from opgen.cpp import camel
 from opgen.formula.lowering import ELEMENT
 from opgen.formula.nodes import Node
 from opgen.formula.nodes import names as names_in
-from opgen.gradient_ops import kernel_nodes, row_variants
+from opgen.gradient_ops import kernel_nodes, row_variants, saved_numbers
 from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
-from opgen.model.functors import Functor
+from opgen.model.functors import Functor, Variant
 from opgen.model.reductions import BOUNDS, Monoid, Position, State
 from opgen.model.spec import Spec
 from opgen.monoids import COUNT, ITSELF, UNIT, is_sum
@@ -133,6 +133,7 @@ def row_facts(spec: Spec, functor: Functor) -> View:
         numbers=len(functor.numbers),
         begun=len(passes.begun),
         number_results=len(passes.results) if functor.per_row else 0,
+        saved=len(saved_numbers(spec, functor.complete if isinstance(functor, Variant) else functor)),
         at_index=_at_index(functor, _given_numbers(spec, functor)),
     )
 

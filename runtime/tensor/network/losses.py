@@ -175,16 +175,16 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         >>> scores.cross_entropy(tl.Tensor([0, 1]), weight=tl.Tensor([1.0, 3.0]), label_smoothing=0.1).item()
         0.3495199382305145
         """
-        op = "cross_entropy"
+        op, saves = "cross_entropy", self._storage.inner.kind < 0
         if label_smoothing == 0:
-            return self._of_classes(op, targets, ignore_index, reduction, weight)
+            return self._of_classes(op, targets, ignore_index, reduction, weight, saves)
         share = argument.real(op, "label_smoothing", label_smoothing)
         if not 0 <= share <= 1:
             raise InvalidArgument(op, f"label_smoothing is from 0 to 1, not {share}")
-        return self._of_classes("smoothed_cross_entropy", targets, ignore_index, reduction, weight, share)
+        return self._of_classes("smoothed_cross_entropy", targets, ignore_index, reduction, weight, saves, share)
 
     def _of_classes(
-        self, op: str, targets: Self, ignore_index: int, reduction: str, weight: Self | None, *numbers: float
+        self, op: str, targets: Self, ignore_index: int, reduction: str, weight: Self | None, *options: float
     ) -> Self:
         """Return the reduced losses of an op of rows at targets."""
         if not isinstance(targets, TensorBase):
@@ -193,27 +193,27 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
             _require_reduction(op, reduction, _REDUCTIONS)
         if live_autocasts:
             self, weight = extensions.widened(self, weight)
-        x, factors, factors_layout = self, None, None
+        factors = factors_layout = None
         if weight is not None:
             require_tensors(op, weight=weight)
             dtype = common_dtype(op, self.dtype, weight.dtype)
-            x, weight = self.to_dtype(dtype), weight.to_dtype(dtype)
+            self, weight = self.to_dtype(dtype), weight.to_dtype(dtype)
             factors, factors_layout = weight._storage, weight._layout
-        dim, layout = min(len(x._layout.shape), 2) - 1, targets._layout.dense
-        rows = factors, factors_layout, targets._storage, targets._layout, dim, ignore_index
-        storage, counts, *_ = getattr(x._storage, op)(x._layout, *rows, *numbers)
-        losses = self._new(storage, layout)
+        storage, places = self._storage, targets._layout
+        rows = factors, factors_layout, targets._storage, places, 1 if len(self._layout.shape) > 1 else 0, ignore_index
+        results = getattr(storage, op)(self._layout, *rows, *options)
+        losses, dtype = self._new(results[0], places.dense), storage.inner.dtype
         if reduction == "none":
             loss = losses
         elif reduction == "sum":
             loss = losses.sum()
         elif factors is None or not factors.is_wrapped:
-            loss = losses._mean_of_counted(self._new(counts, layout))
+            loss = losses._mean_of_counted(self._new(results[1], places.dense))
         else:
             # What rows count for has no gradient, and the weights of targets have.
-            ones = x._new_full((), -1.0).broadcast_as(x.shape)
-            loss = losses.sum().div(self._new(ones._storage.nll_loss(ones._layout, *rows)[0], layout).sum())
-        return loss.to_dtype(x._storage.inner.dtype)
+            ones = self._new_full((), -1.0).broadcast_as(self.shape)
+            loss = losses.sum().div(self._new(ones._storage.nll_loss(ones._layout, *rows)[0], places.dense).sum())
+        return loss if loss._storage.inner.dtype is dtype else loss.to_dtype(dtype)
 
     def _mean_of_counted(self, counted: Self) -> Self:
         """Return the mean of the losses for which `counted` is 1; it is 0 for the others."""

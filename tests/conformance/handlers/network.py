@@ -304,6 +304,11 @@ def _vector(weight: Operand | None) -> tuple[Any, Any]:
     return (None, None) if weight is None else (weight.storage, weight.layout)
 
 
+def _saves(method: str, *, saves: bool) -> tuple[bool, ...]:
+    """Whether a loss gives what its gradient needs, if that is a choice."""
+    return (saves,) if constants.ROWS[method].saved else ()
+
+
 def _numbers(method: str) -> tuple[float, ...]:
     """The parameters of a loss: shares of the targets."""
     return (0.25,) if "smoothing" in inspect.signature(getattr(tl.Storage, method)).parameters else ()
@@ -312,11 +317,13 @@ def _numbers(method: str) -> tuple[float, ...]:
 def loss(bench: Bench) -> None:
     method, compute = bench.cell.method, compute_name(bench.name)
     of_rows, numbers = oracle.LOSSES[method][0], _numbers(method)
-    for fact, x, placed, weight, targets, ignored in _loss_cases(bench):
-        shape, dim, where = x.values.shape, targets.dim, bench.where(fact)
-        rows = (*shape[:dim], *shape[dim + 1 :])
-        operands = x.layout, *_vector(weight), placed.storage, placed.layout, dim, ignored, *numbers
-        losses, counted, *_ = getattr(x.storage, method)(*operands)
+    saved = constants.ROWS[method].saved
+    for number, (fact, x, placed, weight, targets, ignored) in enumerate(_loss_cases(bench)):
+        shape, dim, where, saves = x.values.shape, targets.dim, bench.where(fact), number % 2 == 1
+        rows, options = (*shape[:dim], *shape[dim + 1 :]), (*_saves(method, saves=saves), *numbers)
+        operands = x.layout, *_vector(weight), placed.storage, placed.layout, dim, ignored, *options
+        losses, counted, *others = getattr(x.storage, method)(*operands)
+        assert len(others) == saved * saves, where
         expected = oracle.counted(bench.name, x.values, targets).astype(NUMPY[compute])
         assert_same(bench.read(counted, compute, rows, where), expected, where)
         expected, slack = of_rows(bench.name, x.values, targets, *numbers)
@@ -330,7 +337,7 @@ def loss(bench: Bench) -> None:
 
         def call(indexes: Operand) -> object:
             indices = indexes.storage, indexes.layout, 1, -100
-            return getattr(x.storage, method)(x.layout, None, None, *indices, *numbers)
+            return getattr(x.storage, method)(x.layout, None, None, *indices, *_saves(method, saves=False), *numbers)
 
         check_bad_indexes(bench, index_name, (5,), 4, call)
     # Without classes no target counts.
@@ -338,8 +345,8 @@ def loss(bench: Bench) -> None:
         bench.lay_out(values.modest(bench.generator, bench.name, (3, 0))),
         bench.lay_out(np.full(3, 7), name="i64"),
     )
-    operands = nothing.layout, None, None, targets.storage, targets.layout, 1, 7, *numbers
-    losses, *_ = getattr(nothing.storage, method)(*operands)
+    operands = nothing.layout, None, None, targets.storage, targets.layout, 1, 7
+    losses, *_ = getattr(nothing.storage, method)(*operands, *_saves(method, saves=False), *numbers)
     where = bench.where("no classes")
     assert_same(bench.read(losses, compute, (3,), where), np.zeros(3, NUMPY[compute]), where)
 
@@ -355,7 +362,8 @@ def loss_gradient(bench: Bench) -> None:
         gradients = encode(compute, bench.generator.normal(0, 1, rows).astype(EXTENDED))
         gradient = bench.lay_out(np.asarray(gradients), placements[number % 4] if rows else "contiguous", compute)
         indices = placed.storage, placed.layout
-        _, _, *saved = getattr(x.storage, forward)(x.layout, *_vector(weight), *indices, targets.dim, ignored, *numbers)
+        options = targets.dim, ignored, *_saves(forward, saves=True), *numbers
+        _, _, *saved = getattr(x.storage, forward)(x.layout, *_vector(weight), *indices, *options)
         operands = [*_vector(weight), gradient.storage, gradient.layout]
         operands += [part for each in saved for part in (each, placed.layout.dense)]
         operands += [*indices, targets.dim, ignored]

@@ -186,7 +186,8 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *argume
             parts = row_operands(step)
             of_rows = [_without_row(part, step.dim) for part in parts[count:]]
             others = [] if step.facts.last_dim else [step.dim]
-            others += [step.ignored] * step.facts.has_index + [False] * (step.facts.numbers > 0)
+            others += [step.ignored] * step.facts.has_index
+            others += [False] * (step.facts.numbers > 0) + [True] * (step.facts.saved > 0)
             outputs = ops.row_numbers(build, step.op, [*parts[:count], *of_rows], [*others, *parameters])
             buffers |= zip(step.names, outputs, strict=True)
         elif isinstance(step.op, IndexOp):

@@ -75,7 +75,8 @@ def _with_numbers(op: MethodOp, variant: str, *arguments: Any) -> Any:
     library, shape, compute = x.library, x.layout.shape, x.dtype.compute
     axis = len(shape) - 1 if facts.last_dim else int(options.pop(0))
     ignored = options.pop(0) if facts.has_index else 0
-    parameters = options[facts.numbers > 0 :]
+    drops = facts.saved > 0 and not options[0]
+    parameters = options[facts.numbers > 0 or facts.saved > 0 :]
     rows, size = (*shape[:axis], *shape[axis + 1 :]), shape[axis]
     order = (*[other for other in range(len(shape)) if other != axis], axis)
     back = tuple([order.index(other) for other in range(len(shape))])
@@ -108,6 +109,7 @@ def _with_numbers(op: MethodOp, variant: str, *arguments: Any) -> Any:
     if not facts.number_results:
         outputs = library.permute_dims(library.broadcast_to(results[0], first.shape), back)
         return x.result(cast.narrow(library, outputs, x.dtype))
+    results = results[: len(results) - facts.saved * drops]
     outputs = [library.reshape(library.broadcast_to(each, column), rows) for each in results]
     return tuple([x.result(library.astype(each, library.DTYPES[compute]), compute) for each in outputs])
 

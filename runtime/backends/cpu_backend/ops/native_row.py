@@ -82,15 +82,16 @@ def _with_numbers(
     index = remaining.pop(0) if facts.has_index else None
     dim = len(x.shape) - 1 if facts.last_dim else remaining.pop(0)
     ignored = remaining.pop(0) if facts.has_index else 0
-    parameters = remaining[facts.numbers > 0 :]
+    has_saved = not facts.saved or remaining[0]
+    parameters = remaining[facts.numbers > 0 or facts.saved > 0 :]
     kernel, length = f"{variant}_{x.dtype.value}", x.shape[dim]
     # Positions are floats of the compute dtype.
     is_exact = index is None or x.dtype is DType.F64 or length <= _MAX_POSITION
     rows = math.prod(x.shape[:dim]) * math.prod(x.shape[dim + 1 :])
     if not is_exact or not kernels.has(_FAMILY, kernel) or rows == 0:
         return None
-    result_count = facts.number_results
-    results = [build.empty(x.dtype.compute, rows) for _ in range(result_count)]
+    count = facts.number_results - (0 if has_saved else facts.saved)
+    results = [build.empty(x.dtype.compute, rows) for _ in range(count)]
     elements = [build.empty(x.dtype, rows * length) for _ in range(facts.results)]
     numbers: list[Operand] = [_evenly_spaced(build, each) for each in others]
     index = index and _evenly_spaced(build, index)
@@ -105,7 +106,7 @@ def _with_numbers(
         numbers=filled([*map(address_of, numbers), *map(address_of, results)], _NUMBERS, NULL),
         number_strides=filled([each.strides[0] for each in numbers], _NUMBERS, 0), **fields,
     )  # fmt: skip
-    if result_count:
+    if results:
         return tuple(results)
     return elements[0]
 

@@ -105,13 +105,14 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, values: Sequence[A
     dim = len(x.shape) - 1 if facts.last_dim else options.pop(0)
     ignored = options.pop(0) if facts.has_index else 0
     overwrites = options.pop(0) if facts.numbers else False
+    has_saved = options.pop(0) if facts.saved else True
     shape, length = x.shape, x.shape[dim]
     rows = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
-    result_count = facts.number_results
-    numbers = RowNumbers(
-        [_evenly_spaced(build, each, (0, 1)) for each in others],
-        [build.empty(x.dtype.compute, rows) for _ in range(result_count)],
-    )
+    unread = 0 if has_saved else facts.saved
+    number_results = [build.empty(x.dtype.compute, rows) for _ in range(facts.number_results - unread)]
+    # Kernels write what nobody reads to the same memory.
+    ignored_results = [build.empty(x.dtype.compute, rows)] * unread if unread else []
+    numbers = RowNumbers([_evenly_spaced(build, each, (0, 1)) for each in others], [*number_results, *ignored_results])
     if targets is not None:
         numbers = numbers.indexed(build, formula.op, targets, length, ignored)
     # Kernels of pairs read words that other threads write.
@@ -129,7 +130,7 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, values: Sequence[A
         if targets is not None:
             build.expect_error()
     if facts.number_results:
-        return tuple(numbers.results)
+        return tuple(number_results)
     return _moved_back(build, results[0], shape, dim)
 
 
