@@ -254,7 +254,7 @@ class _Planner:
             if name not in fields:
                 self.note(location, f" has '{name}', which is no field{did_you_mean(name, fields)}")
         for name, location in launch.zero.items():
-            if name not in {each for text in launch.results for each in result_names(text)}:
+            if name not in {each for text in launch.result_fields for each in result_names(text)}:
                 self.note(location, f" has '{name}' in 'zero', which is no result; remove it")
         for name, term in launch.let.items():
             if name in fields or name not in self._read:

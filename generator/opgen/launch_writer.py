@@ -100,7 +100,7 @@ class Writer:
         self._types: dict[str, ast.expr] = {}
         self._results = {
             next((name for name in names if name not in self._own), names[0]): location
-            for names, location in ((result_names(text), location) for text, location in launch.results.items())
+            for names, location in ((result_names(text), location) for text, location in launch.result_fields.items())
         }
         self._contiguous_operands: dict[str, Typed] = {} if before is None else before._contiguous_operands
         self.copies: list[Part] = []
@@ -166,7 +166,7 @@ class Writer:
                 # An argument may have the name of a field.
                 if name not in self._own:
                     self.scope.names[name] = typed
-        others = [name for text in launch.results for name in result_names(text) if name not in self._own]
+        others = [name for text in launch.result_fields for name in result_names(text) if name not in self._own]
         for name in (*self._results, *others):
             self.scope.names.setdefault(name, Typed(parsed("None"), NULL))
             self.values[name] = Typed(parsed("None"), NULL)

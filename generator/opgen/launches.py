@@ -124,7 +124,13 @@ class Launch:
     results: Annotated[
         Mapping[str, Location],
         Mark.OPTIONAL,
-        "The fields of what the method gives, in this order; `a | b` is that of the two which is no argument of the "
-        "method. Those that a method does not give are null. That of a device method has an expression `dtype[sizes]`.",
+        "The fields of what the method gives, in this order, where that is not `result` alone; `a | b` is that of the "
+        "two which is no argument of the method. Those that a method does not give are null. That of a device method "
+        "has an expression `dtype[sizes]`.",
     ]
     location: Location = field(compare=False)
+
+    @property
+    def result_fields(self) -> Mapping[str, Location]:
+        """The fields of what the method gives, as they are written or by default."""
+        return self.results or {"result": self.location}
