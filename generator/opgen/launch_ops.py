@@ -11,8 +11,8 @@ from typing import Final
 from opgen.cpp import snake
 from opgen.folders import BACKENDS
 from opgen.kernels import Kernel, KernelFamily, Struct
-from opgen.launch_writer import ATTRIBUTES, PLACEHOLDER, Writer, arguments, buffer, in_python, result_names
-from opgen.launches import Launch, Term
+from opgen.launch_writer import ATTRIBUTES, Writer, arguments, buffer, in_python, result_names
+from opgen.launches import PLACEHOLDER, Launch, Term
 from opgen.model.callables import Callable
 from opgen.model.emitted_ops import DEVICE_MODULE, HOST_MODULE, Launched, LaunchOp, module_of
 from opgen.model.methods import Method
@@ -66,6 +66,9 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[s
     ops: dict[tuple[str, str], LaunchOp] = {}
     last: dict[tuple[str, str], tuple[_Planner, Writer]] = {}
     planners: list[_Planner] = []
+    every = {f"{family.name}.{launch.struct}": launch for family in spec.kernels for launch in family.launches}
+    # One level is as far as a reader has to look.
+    others = {name: launch for name, launch in every.items() if launch.like is None}
     for family in spec.kernels:
         structs = {struct.name: struct for struct in family.structs}
         module = module_of(family)
@@ -77,10 +80,14 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[s
                 message = f"a launch is of unknown struct '{launch.struct}'"
                 problems.unknown(launch.location, message, launch.struct, structs)
                 continue
+            if launch.like is not None and launch.like not in others:
+                message = f"launch '{launch.struct}' is like the unknown '{launch.like}'"
+                problems.unknown(launch.location, message, launch.like, others)
+                continue
             # What is wrong with the method is noted, and all of the launch follows from it.
             if any(methods[name].is_broken for name in launch.ops if name in methods):
                 continue
-            planner = _Planner(spec, sources, family, launch, structs[launch.struct])
+            planner = _Planner(spec, sources, family, launch, structs[launch.struct], others.get(launch.like or ""))
             for name, (kernel, location) in launch.ops.items():
                 if name not in methods and location.is_of_base:
                     continue
@@ -109,9 +116,14 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[tuple[s
 class _Planner:
     """Makes the ops of one launch."""
 
-    def __init__(self, spec: Spec, sources: Sources, family: KernelFamily, launch: Launch, struct: Struct) -> None:
+    def __init__(
+        self, spec: Spec, sources: Sources, family: KernelFamily, launch: Launch, struct: Struct, other: Launch | None
+    ) -> None:
+        """Plan a launch that is like another one, if any."""
         self._spec, self._sources = spec, sources
-        self._family, self._launch, self._struct = family, launch, struct
+        self._family, self._written, self._struct = family, launch, struct
+        members = [member.name for member in struct.members]
+        self._launch = launch if other is None else launch.resembling(other, members)
         self._package = launch_packages(spec)[module_of(family)]
         self.noted: dict[Problem, None] = {}
         methods = (*spec.storage_methods(), *spec.device_methods)
@@ -241,7 +253,7 @@ class _Planner:
 
     def check_unused(self) -> None:
         """Note what no op of the launch needs."""
-        launch, fields = self._launch, [member.name for member in self._struct.members]
+        launch, fields = self._written, [member.name for member in self._struct.members]
         terms = {**launch.fields, **launch.scratch}
         locations = {name: term.location for name, term in terms.items()}
         # Of an op of several launches, the first one names the results of all.
@@ -291,8 +303,12 @@ class _Planner:
 
     @property
     def _modules(self) -> Mapping[str, PurePosixPath]:
-        folder = BACKENDS / str(self._package)
-        return {**self._sources.python(folder), **self._sources.python(folder / "ops")}
+        package = BACKENDS / str(self._package)
+        return {
+            name: path
+            for folder in (BACKENDS, package, package / "ops")
+            for name, path in self._sources.python(folder).items()
+        }
 
     def _flaw_of_call(self, module: str, name: str, count: int) -> str | None:
         """Return why a function of the backend's ops does not take this many arguments; None if it does."""

@@ -1,14 +1,13 @@
 """The Python of an op that opgen makes of a launch: its values, its buffers, the fields of the struct, and the grid."""
 
 import ast
-import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from opgen.kernels import KernelFamily, Member, Struct
-from opgen.launches import Launch, Term
+from opgen.launches import PLACEHOLDER, Launch, Term
 from opgen.model.emitted_ops import Part, Step
 from opgen.model.methods import Method
 from opgen.model.spec import Spec
@@ -54,8 +53,6 @@ ATTRIBUTES: Final[Attributes] = {
     _RESULT: {"shape": ("it.shape", DIMS), "dtype": ("it.dtype", DTYPE), "count": ("it.elem_count", NUMBER)},
 }
 """The attributes of each kind in expressions of launches."""
-PLACEHOLDER: Final = re.compile(r"{(\w+)}")
-"""A placeholder in the name of a kernel."""
 _WORDS: Final = {"threads": "THREADS", "run_parts": "RUN_PARTS"}
 # What one launch of several is called, and the fields that it decides.
 _PART: Final = "part"
@@ -111,10 +108,7 @@ class Writer:
             names = before.scope.names.items()
             scope.names |= {name: value for name, value in names if value.kind != NULL or name not in scope.names}
         # What is read more than once, or by an expression, has a name in the op.
-        terms = [*launch.let.values(), *launch.fields.values(), *launch.scratch.values()]
-        terms += [*launch.when, *launch.offsets.values(), *launch.steps.values()]
-        terms += filter(None, (launch.unless, launch.work, launch.parts, launch.blocks, launch.threads, launch.shared))
-        self._read = {name for term in terms for name in term.names if name not in self._own}
+        self._read = {name for term in launch.terms for name in term.names if name not in self._own}
 
     def typed(self, term: Term, *wanted: str) -> Typed:
         """An expression of one of the wanted kinds."""

@@ -1,16 +1,19 @@
 """The launches' part of the model: how a kernel's struct follows from the operands and the arguments of an op."""
 
 import ast
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from opgen.expression import parse_expression
 from opgen.model.expressions import Expression
 from opgen.notes import Entry, Mark, Name, defines, names_of
 from opgen.problem import Location
 
+PLACEHOLDER: Final = re.compile(r"{(\w+)}")
+"""A placeholder in the name of a kernel."""
 _NAMES = r"(?<![\w.])[a-z]\w*(?:\.[a-z]\w*(?=\())?"
 
 
@@ -60,6 +63,11 @@ class Launch:
         "first operand, else the argument `dtype`; any other name in braces is an argument or an entry of `let`. opgen "
         "emits an op for each, which cells call as `host_launches.method` or, of kernels for devices, "
         "`launches.method`.",
+    ]
+    like: Annotated[
+        str | None,
+        "Another launch, as `family.Struct`, of which this one has `strided`, `unused`, and all entries of `let`, "
+        "`fields` and `results` that it does not write itself. Fields that its struct lacks are left out.",
     ]
     when: Annotated[
         tuple[Term, ...],
@@ -129,6 +137,33 @@ class Launch:
         "has an expression `dtype[sizes]`.",
     ]
     location: Location = field(compare=False)
+
+    @property
+    def terms(self) -> Iterator[Term]:
+        """Its expressions, but for `instead`, in which results are buffers."""
+        yield from (*self.let.values(), *self.fields.values(), *self.scratch.values(), *self.when)
+        yield from (*self.offsets.values(), *self.steps.values())
+        yield from filter(None, (self.unless, self.work, self.parts, self.blocks, self.threads, self.shared))
+
+    def resembling(self, other: "Launch", members: Collection[str]) -> "Launch":
+        """The launch of a struct of some members, with what `like` takes from another one."""
+        fields = {name: term for name, term in other.fields.items() if name in members and name not in self.fields}
+        read = {name for term in (*self.terms, *fields.values()) for name in term.names}
+        read.update(name for kernel, _ in self.ops.values() for name in PLACEHOLDER.findall(kernel))
+        let: dict[str, Term] = {}
+        for name, term in reversed([*other.let.items()]):
+            if name in read and name not in self.let:
+                let[name] = term
+                read.update(term.names)
+        return replace(
+            self,
+            # What a launch says itself may name what the other one says.
+            let={**dict(reversed(let.items())), **self.let},
+            fields={**fields, **self.fields},
+            strided={**other.strided, **self.strided},
+            unused={**other.unused, **self.unused},
+            results=self.results or other.results,
+        )
 
     @property
     def result_fields(self) -> Mapping[str, Location]:

@@ -144,7 +144,7 @@ class Workspace:
         """Yield the functions that a file may call: `module.function`, its definition and its signature."""
         folders = [BACKENDS / package / "ops" for package in self.packages(path)]
         # Launches call functions of the package too.
-        folders += [folder.parent for folder in folders if path.parent.name == "kernels"]
+        folders += [each for folder in folders if path.parent.name == "kernels" for each in (folder.parent, BACKENDS)]
         for file in (file for folder in folders for file in self.sources.python(folder).values()):
             for node in self._definitions(file):
                 if isinstance(node, ast.FunctionDef):

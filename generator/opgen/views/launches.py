@@ -26,6 +26,7 @@ def launches(spec: Spec, package: str) -> View:
         imports.setdefault(f"{home}.ops.{module}", []).append(function)
     for module in sorted({module for op in own for module, _ in op.calls}):
         folder = home if module in spec.own_modules.get(package, ()) else f"{home}.ops"
+        folder = folder if module in modules or folder == home else "runtime.backends"
         imports.setdefault(folder, []).append(f"{module} as {alias_of(module)}")
     packers = "host_arguments as arguments" if is_host else "arguments"
     return View(ops=own, package=package, is_host=is_host, imports=imports, packers=packers)

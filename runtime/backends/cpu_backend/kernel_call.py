@@ -21,11 +21,12 @@ from ...core.layout import Layout
 from ...helpers.host_memory import out_of_memory
 from ...program.program import Launch
 from ...program.values import Address, Buffer, Constant, Memory, Scalar, Size, Value, sized_number
+from ..numbers import bits_of
 from ..plan import Plan, kind_of
 from .host_device import HostDevice
 from .kernels import address_of_array
 from .storage import CpuStorage
-from .values import Function, IndexRecord, Snapshot, Threads, bits_of
+from .values import Function, IndexRecord, Snapshot, Threads
 
 BRIEF: Final = 1 << 14
 """Other threads of Python wait while a kernel works on no more elements."""

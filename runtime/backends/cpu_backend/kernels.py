@@ -15,9 +15,9 @@ from ....dtype import Array, DType
 from ....kernels.host_arguments import CallItems, SharedItems
 from ...base.error import OutOfMemory
 from ...helpers.threads import get_threads
+from ..numbers import bits_of
 from . import host_libraries
 from .storage import CpuStorage
-from .values import bits_of
 
 # The most bytes of released memory that are cached: of the machine's memory one part in eight, between these bounds. A
 # step of training releases all that its backward needed, and the next one needs it again.

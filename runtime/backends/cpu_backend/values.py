@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final, Never
 
-from ....dtype import DType
-from ...host.cast import scalar
-from ...program.values import Address, Number, Operand, Parameter, Scalar, Value
+from ...program.values import Address, Operand, Value
 
 
 class Threads(Value):
@@ -64,25 +60,3 @@ PRODUCTS: Final = 8
 """The products that take as long as an element of other kernels."""
 RUN_PARTS: Final = Function("span", "run_parts")
 """Divides the work of a kernel among threads."""
-
-
-def number_bits(number: complex | Parameter, dtype: DType) -> Number:
-    """The bits of a number in a compute dtype."""
-    return Scalar(number, bits_of, dtype) if isinstance(number, Parameter) else bits_of(number, dtype)
-
-
-def bits_of(number: complex, dtype: DType) -> int:
-    """The bits of a number in a compute dtype."""
-    if isinstance(number, complex):
-        return _bits(number, dtype)
-    # The sign distinguishes 0.0 and -0.0, which are equal.
-    return _cached_bits(number, math.copysign(1, number), dtype)
-
-
-@lru_cache(maxsize=1 << 12, typed=True)
-def _cached_bits(number: float, _sign: float, dtype: DType) -> int:
-    return _bits(number, dtype)
-
-
-def _bits(number: complex, dtype: DType) -> int:
-    return int.from_bytes(scalar(number, dtype).tobytes(), "little")

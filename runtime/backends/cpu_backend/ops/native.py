@@ -15,7 +15,8 @@ from ....core.layout import collapse
 from ....program.builder import ProgramBuilder
 from ....program.dynamic import Repeated, dynamic
 from ....program.values import NULL, Address, Buffer, Number, Operand, Parameter, Pointer, dense, filled
-from ..values import THREADS, Function, number_bits
+from ...numbers import element_bits
+from ..values import THREADS, Function
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -127,7 +128,7 @@ def launch_map(
         addresses=filled(addresses, MAX_OPERANDS, NULL), threads=THREADS, operands=len(every),
         results=len(targets), rank=len(dims), itemsizes=filled(itemsizes, MAX_OPERANDS, 0), count=count,
         dims=filled(dims, MAX_RANK, 0), strides=filled(strides, MAX_OPERANDS * MAX_RANK, 0),
-        parameters=filled([number_bits(number, compute) for number in numbers], _PARAMETERS, 0),
+        parameters=filled([element_bits(number, compute) for number in numbers], _PARAMETERS, 0),
     )  # fmt: skip
     build.launch("span", "map_operands", 1, packed, work=count)
 

@@ -31,7 +31,8 @@ from ....program.values import (
     filled,
     views_of_rows,
 )
-from ..values import THREADS, Snapshot, number_bits
+from ...numbers import element_bits
+from ..values import THREADS, Snapshot
 from .native import MOVE, copied, launch_map, runs_of
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def pad(
         dims = padded_dims(x.shape, x.strides, border, before, after)[::-1]
     result = build.output(padded)
     packed = host_arguments.pad_rows(
-        result=result.address, source=x.address, value=number_bits(value, x.dtype), itemsize=x.itemsize,
+        result=result.address, source=x.address, value=element_bits(value, x.dtype), itemsize=x.itemsize,
         threads=THREADS, rank=len(dims), dims=filled([dim.size for dim in dims], MAX_RANK, 1),
         strides=filled([dim.stride for dim in dims], MAX_RANK, 0), runs=host_arguments.Runs(packed_runs(dims)),
     )  # fmt: skip

@@ -12,7 +12,8 @@ from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....core.layout import collapse
 from ....program.builder import ProgramBuilder
 from ....program.values import NULL, Buffer, Operand, Parameter, dense, filled
-from ..values import RUN_PARTS, THREADS, number_bits
+from ...numbers import element_bits
+from ..values import RUN_PARTS, THREADS
 from .native import copied, elementwise, runs_of
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def reduce(
         pack = partial(host_arguments.fold_columns, inner=rows.inner, split=split_length)
     states = build.allocate(outputs * parts * max(_PLACED_BYTES, _NUMBER_BYTES * op.numbers)) if parts > 1 else None
     result = build.empty(op.result_of(dtype), outputs)
-    bits = [number_bits(number, dtype.compute) for number in parameters]
+    bits = [element_bits(number, dtype.compute) for number in parameters]
     run, run_stride, step = rows.runs
     outer_run, outer_run_stride, outer_stride = rows.outer
     packed = pack(

@@ -16,7 +16,8 @@ from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.row_variants import variant_for
 from ....program.values import NULL, Buffer, Operand, Parameter, Pointer, address_of, filled
-from ..values import RUN_PARTS, THREADS, number_bits
+from ...numbers import element_bits
+from ..values import RUN_PARTS, THREADS
 from . import native_index
 from .native import contiguous, copied
 
@@ -179,7 +180,7 @@ def _launch(
     shape, inner = layout.shape, math.prod(layout.shape[dim + 1 :])
     in_rows = [*[_in_rows(build, each, shape, dim, inner) for each in operands], *_ABSENT[len(operands) :]]
     addresses, outer_strides, length_strides, inner_strides = zip(*in_rows, strict=True)
-    bits = [number_bits(number, x.dtype.compute) for number in parameters]
+    bits = [element_bits(number, x.dtype.compute) for number in parameters]
     packed = host_arguments.row_formula(
         results=(*map(address_of, outputs), *_ZEROS[len(outputs) : _RESULTS]), operands=addresses, run_parts=RUN_PARTS,
         parameters=(*bits, *_ZEROS[len(bits) : _PARAMETERS]), rows=math.prod(shape[:dim]) * inner, length=shape[dim],

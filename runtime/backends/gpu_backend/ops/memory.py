@@ -12,8 +12,8 @@ from ....host.numbers import numbers
 from ....program.builder import ProgramBuilder
 from ....program.dynamic import dynamic
 from ....program.values import Buffer, computed
+from ...numbers import bits_of
 from ..driver.grid import blocks_for
-from .scalar import bits_of
 
 # Integers up to here are those of i64, which conversions begin with.
 _MOST: Final = 1 << 63

@@ -7,9 +7,9 @@ from typing import Final
 from .....kernels import arguments
 from ....program.builder import ProgramBuilder
 from ....program.values import Address, Buffer, Operand, address_of
+from ...numbers import element_bits
 from .row import broadcast
 from .row_launches import in_rows
-from .scalar import element_bits
 
 _FAMILY: Final = "make_x"
 # The operands of a kernel; the vectors of a row that a thread may have; and the fewest threads of a row: 8 side by side

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
-from ....core.random import drawn_blocks
-from ....core.random import uniform_range as uniform_range
-from ....program.builder import ProgramBuilder
-from ....program.values import Draw, Number, computed
+from ....program.values import Number, computed
 from ..driver import capture, slow_path
 from ..driver.grid import blocks_for
 
@@ -32,11 +29,6 @@ def set_seed(device: GpuDevice, seed: int) -> None:
 def seed(device: GpuDevice) -> int:
     """The seed that the random stream began with."""
     return device.random.seed
-
-
-def draw(build: ProgramBuilder, count: Number, dtype: DType) -> Draw:
-    """Return the number of random blocks for `count` numbers."""
-    return build.draw(computed(drawn_blocks, count, dtype))
 
 
 def blocks(count: Number, dtype: DType) -> Number:

@@ -1,35 +1,15 @@
 """Numbers from Python as elements of a dtype."""
 
-import math
-from functools import lru_cache
 from typing import Final
 
 from .....dtype import DType
 from .....kernels.arguments import PARAMETERS
-from ....host import cast
 from ....program.values import Number, Parameter, Scalar
+from ...numbers import bits_of, element_bits
 
 _WORD: Final = 1 << 64
 NO_PARAMETERS: Final = {family: (0,) * count for family, count in PARAMETERS.items()}
 """The `parameters` in structs of each family, for functors that have none."""
-
-
-def element_bits(value: complex | Parameter, dtype: DType) -> Number:
-    """The bits of `value` as an element of `dtype`: see `bits_of`."""
-    return Scalar(value, bits_of, dtype) if isinstance(value, Parameter) else bits_of(value, dtype)
-
-
-def bits_of(value: complex, dtype: DType, times: int = 1) -> int:
-    """Return the bits of `count` elements, converted as to_dtype does."""
-    if dtype.is_complex or isinstance(value, complex):
-        # Either part may be a zero of either sign.
-        bits = _bits.__wrapped__(value, dtype)
-    elif value == 0:
-        # A cache would take 0.0 and -0.0 for one number.
-        bits = int(dtype.is_float and math.copysign(1, value) < 0) << (8 * dtype.itemsize - 1)
-    else:
-        bits = _bits(value, dtype)
-    return bits if times == 1 else _repeated(bits, dtype.itemsize, times)
 
 
 def element_words(value: complex | Parameter, dtype: DType, times: int = 1) -> tuple[Number, Number]:
@@ -40,11 +20,11 @@ def element_words(value: complex | Parameter, dtype: DType, times: int = 1) -> t
 
 
 def _low(value: complex, dtype: DType, times: int) -> int:
-    return bits_of(value, dtype, times) % _WORD
+    return _repeated(bits_of(value, dtype), dtype.itemsize, times) % _WORD
 
 
 def _high(value: complex, dtype: DType, times: int) -> int:
-    return bits_of(value, dtype, times) // _WORD
+    return _repeated(bits_of(value, dtype), dtype.itemsize, times) // _WORD
 
 
 def parameter_bits(family: str, parameters: tuple[float | Parameter, ...], dtype: DType) -> tuple[Number, ...]:
@@ -66,10 +46,3 @@ def repeated_bits(bits: Number, itemsize: int, times: int) -> Number:
 
 def _repeated(bits: int, itemsize: int, times: int) -> int:
     return bits if times == 1 else int.from_bytes(bits.to_bytes(itemsize, "little") * times, "little")
-
-
-# Typed, because a large int and the float that it equals may differ in what they are converted from.
-@lru_cache(maxsize=1024, typed=True)
-def _bits(value: complex, dtype: DType) -> int:
-    # A number is converted on the host: a launch would take longer, and the CPU backend does it like this.
-    return int.from_bytes(cast.scalar(value, dtype)[0].tobytes(), "little")
