@@ -73,7 +73,7 @@ def _of_numbers(functor: Functor, gradient: Functor | None) -> Gradient:
     call = f"self._like(self._storage.{gradient.name}({', '.join(arguments)}))"
     functions = {"self": Expression(call, functor.location)}
     for name in functor.vectors:
-        call = f"row_formulas.row_vector({', '.join(['g', functor.member, repr(name), *_by_ops(functor)])})"
+        call = f"row_formulas.row_vector({', '.join(['g', functor.member, repr(name), *_by_ops(functor, name)])})"
         functions[name] = Expression(call, functor.location)
     return Gradient(None, {}, None, None, functions, functor.location)
 
@@ -84,10 +84,12 @@ def _parts(name: str, is_optional: bool = False) -> str:
     return f"{condition}{name}._storage, {condition}{name}._layout"
 
 
-def _by_ops(functor: Functor) -> list[str]:
-    """Return the arguments of rules that compute gradients of numbers of rows op by op."""
+def _by_ops(functor: Functor, vector: str = "") -> list[str]:
+    """Return the arguments of rules that compute gradients of numbers of rows, or of a vector, op by op."""
     first, *vectors = functor.operands
-    tensors = [f"{first!r}: self", *(f"{name!r}: ({name}, {functor.absent.get(name)})" for name in vectors)]
+    # A vector that has a gradient is not left out.
+    absent = {**functor.absent, vector: None}
+    tensors = [f"{first!r}: self", *(f"{name!r}: ({name}, {absent.get(name)})" for name in vectors)]
     tensors += [f"{name!r}: {name}" for name in functor.numbers[:1]]
     name = functor.index
     index = "None" if name is None else f"({name!r}, {name}, ignore_index)"

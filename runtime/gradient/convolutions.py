@@ -10,7 +10,7 @@ from ...op import UnaryOp
 from ..core.conv import ParamsConvolution
 from ..core.layout import layout_of
 from ..tensor import Tensor
-from ..tensor.base import parts as parts_of
+from .node import arguments_of
 
 
 def channels_second(x: Tensor, params: ParamsConvolution) -> Tensor:
@@ -86,8 +86,7 @@ def _fused(
     params: ParamsConvolution,
 ) -> Tensor:
     """A convolution with an epilogue but for its activation."""
-    parts: list[Any] = [part for each in (scale, bias, residual) for part in parts_of("convolution", "operand", each)]
     params = params._replace(channels_last=x._layout.is_channels_last)
     fuse: Any = x._storage.fused_convolution
-    storage = fuse(x._layout, kernel._storage, kernel._layout, *parts, None, params)
+    storage = fuse(x._layout, *arguments_of(kernel, scale, bias, residual), None, params)
     return x._new(storage, layout_of(params.out_dims, params.channels_last))

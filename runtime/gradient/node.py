@@ -302,6 +302,14 @@ def unwrap_each(storages: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[Node | 
     return tuple([value for value, _ in pairs]), tuple([node for _, node in pairs])
 
 
+def arguments_of(*operands: Tensor | None) -> list[Storage | Layout | None]:
+    """Return the storage and the layout of each operand, as a method takes them; None twice of one that is left out."""
+    arguments: list[Storage | Layout | None] = []
+    for operand in operands:
+        arguments += (None, None) if operand is None else (operand._storage, operand._layout)
+    return arguments
+
+
 def inputs_of(nodes: Iterable[Node | None], layouts: Iterable[Layout]) -> Iterator[Any]:
     """The `inputs` of several operands."""
     for node, layout in zip(nodes, layouts, strict=True):

@@ -9,7 +9,7 @@ from ...storage import Storage
 from ..core.layout import Layout
 from ..core.result_shapes import group_statistics
 from ..tensor import Tensor
-from ..tensor.base import parts
+from .node import arguments_of
 
 _Operand: TypeAlias = tuple[Any, Layout | None]
 
@@ -26,11 +26,11 @@ def normalize_groups(
     eps: float,
 ) -> list[Tensor]:
     """Compute the gradients of the elements, and of the weight and the bias if present."""
-    op = "normalize_groups_gradient"
     layout = Layout.contiguous(group_statistics(x.shape, groups, whole_batch))
     mean, variance = statistics
-    operands = *parts(op, "weight", weight), mean, layout, variance, layout, g._storage, g._layout
-    own, *of_vectors = x._storage.normalize_groups_gradient(x._layout, *operands, groups, dim, whole_batch, eps)
+    operands = *arguments_of(weight), mean, layout, variance, layout, *arguments_of(g)
+    arguments: list[Any] = [x._layout, *operands, groups, dim, whole_batch, eps]
+    own, *of_vectors = x._storage.normalize_groups_gradient(*arguments)
     vectors = zip(of_vectors, (weight, bias), strict=True)
     of_affine = [vector._like(storage).to_dtype(vector.dtype) for storage, vector in vectors if vector is not None]
     return [x._like(own), *of_affine]

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 from ...storage import Storage
 from ..core.layout import Layout
 from ..tensor import Tensor
-from ..tensor.base import parts
 from ..tensor.shape.joining import cat, stack
+from .node import arguments_of
 
 _Operand: TypeAlias = tuple[Any, Layout | None]
 
@@ -18,7 +18,7 @@ def cell(
     name: str, g: Tensor, gates: Tensor, products: Tensor, bias: Tensor | None, state: Tensor, *, of_bias: bool
 ) -> Sequence[Tensor | None]:
     """The gradients of a cell: of the gates, the products, the bias if it is recorded, and the last state."""
-    operands = [part for tensor in (products, bias, state, g) for part in parts(name, "operand", tensor)]
+    operands = arguments_of(products, bias, state, g)
     storages = getattr(gates._storage, f"{name}_gradient")(gates._layout, *operands)
     of_gates, of_state = gates._like(storages[0]), state._like(storages[-1])
     # Those of the two terms of a sum are equal.
@@ -42,8 +42,7 @@ def recurrent(
     of_bias: bool,
 ) -> Sequence[Tensor | None]:
     """The gradients of a sequence: of the gates, weight and bias if they are recorded, and the initial states."""
-    inputs = weight, bias, state, states, gates._like(products), lengths, g
-    operands = [part for tensor in inputs for part in parts(name, "operand", tensor)]
+    operands = arguments_of(weight, bias, state, states, gates._like(products), lengths, g)
     storages = getattr(gates._storage, f"{name}_gradient")(gates._layout, *operands, reverse)
     of_gates, of_state = gates._like(storages[0]), state._like(storages[-1])
     of_products = gates._like(storages[1]) if len(storages) > 2 else of_gates
@@ -120,9 +119,8 @@ def recurrent_gradient(
     for step in range(count) if reverse else reversed(range(count)):
         upstream = [g[kind, step] + each for kind, each in enumerate(carried)]
         seed = stack(upstream) if len(upstream) > 1 else upstream[0]
-        operands = products[step], b, before[-1][step], seed
-        flat = [part for tensor in operands for part in parts(name, "operand", tensor)]
-        storages = getattr(x[step]._storage, f"{name}_cell_gradient")(x[step]._layout, *flat)
+        operands = arguments_of(products[step], b, before[-1][step], seed)
+        storages = getattr(x[step]._storage, f"{name}_cell_gradient")(x[step]._layout, *operands)
         *of_parts, direct = [Tensor._new(it, of._layout.dense) for it, of in _shaped(storages, x[step], initial[0])]
         # The direct gradient of a step is that of the cell state, or of the hidden state of a GRU.
         by_product = of_parts[-1].matmul(w)

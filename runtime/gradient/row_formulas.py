@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...gradients.functors import ROW_DERIVATIVES
 from ...op import MethodOp
 from ..core.layout import Layout
 from ..tensor import Tensor
-from ..tensor.base import parts as parts_of
-from .node import Contribution, Contributions, Node, Rule, record, rule, tracked, unwrap
+from .node import Contribution, Contributions, Node, Rule, arguments_of, record, rule, tracked, unwrap
 
 if TYPE_CHECKING:
     from ...storage import Storage
@@ -39,11 +39,9 @@ def row_gradients(
     """
     results: list[Tensor | None] = []
 
-    def compute(residual: Tensor | None = None) -> Any:
-        parts: list[Storage | Layout | None] = []
-        for other in (*others, residual) if adds else others:
-            parts += parts_of(name, "operand", other)
-        storages = getattr(g._storage, name)(g._layout, *parts, *dims, *wanted, *parameters)
+    def compute(source: int, residual: Tensor | None = None) -> Any:
+        operands = arguments_of(*others, residual) if adds else arguments_of(*others)
+        storages = getattr(g._storage, name)(g._layout, *operands, *dims, *wanted, *parameters)
         if not isinstance(storages, tuple):
             storages = (storages,)
         first_sum = len(storages) - sum(wanted)
@@ -51,17 +49,25 @@ def row_gradients(
         sums = iter(storages[first_sum:])
         for is_wanted in wanted:
             results.append(_vector(next(sums)) if is_wanted else None)
-        return results[0]
+        return results[source]
 
     for position, source in enumerate(sources):
         if not isinstance(source, int):
             yield source
         elif adds and position == 0:
-            yield compute
+            yield partial(compute, source)
         else:
-            if not results:
-                compute()
-            yield results[source]
+            yield results[source] if results else compute(source)
+
+
+_Vector: TypeAlias = "tuple[Tensor | None, float | None]"
+"""A vector along the rows, and the number that stands for it if it may be left out."""
+
+
+def _absent(x: Tensor, number: float | None, along: Sequence[int]) -> Tensor:
+    """The number that stands for a vector, in the vector's shape: sums along the row are of as many numbers."""
+    assert number is not None
+    return Tensor._new(x._number("backward", number), Layout.contiguous(())).broadcast_as(along)
 
 
 class _Rows:
@@ -69,12 +75,11 @@ class _Rows:
 
     def __init__(
         self,
-        tensors: Mapping[str, Tensor | tuple[Tensor | None, float]],
+        tensors: Mapping[str, Tensor | _Vector],
         index: tuple[str, Tensor, int] | None,
         dim: int,
         parameters: Mapping[str, float],
     ) -> None:
-        """A vector along the row has the number that stands for it where it is left out."""
         x = next(iter(tensors.values()))
         assert isinstance(x, Tensor)
         self.shape = x.shape
@@ -94,8 +99,7 @@ class _Rows:
         for each, operand in tensors.items():
             if isinstance(operand, tuple):
                 vector, absent = operand
-                # Sums along the row are of as many numbers where the vector is left out.
-                full = x._new_full((), absent).broadcast_as(self._along) if vector is None else self.vector(vector)
+                full = _absent(x, absent, self._along) if vector is None else self.vector(vector)
                 self.known[each] = widened(full)
             else:
                 self.known[each] = self.counted(operand if operand.rank == x.rank else operand.unsqueeze(dim))
@@ -121,7 +125,7 @@ def row_vector(
     g: Tensor,
     op: MethodOp,
     name: str,
-    tensors: Mapping[str, Tensor | tuple[Tensor | None, float]],
+    tensors: Mapping[str, Tensor | _Vector],
     index: tuple[str, Tensor, int] | None,
     dim: int,
     parameters: Mapping[str, float],
@@ -138,7 +142,7 @@ def row_vector(
 def row_numbers_gradient(
     g: Tensor,
     op: MethodOp,
-    tensors: Mapping[str, Tensor | tuple[Tensor | None, float]],
+    tensors: Mapping[str, Tensor | _Vector],
     index: tuple[str, Tensor, int] | None,
     dim: int,
     parameters: Mapping[str, float],
@@ -148,8 +152,7 @@ def row_numbers_gradient(
     wide = rows.counted(g)
     for name, operand in tensors.items():
         tensor = operand[0] if isinstance(operand, tuple) else operand
-        gradient = None if tensor is None else rows.gradient(op, name, wide)
-        if gradient is None or tensor is None:
+        if tensor is None or (gradient := rows.gradient(op, name, wide)) is None:
             yield None
         elif isinstance(operand, tuple):
             yield _summed(gradient.broadcast_as(rows.shape), dim).to_dtype(tensor.dtype)
@@ -220,8 +223,7 @@ def row_by_ops(
 
     def operand(storage: Storage | None, layout: Layout | None, number: float | None) -> Tensor:
         if storage is None:
-            assert number is not None
-            return Tensor._new(g._number("backward", number), Layout.contiguous(())).broadcast_as(along)
+            return _absent(g, number, along)
         assert layout is not None
         tensor = Tensor._new(storage, layout)
         return widened(tensor if layout.shape == shape else tensor.reshape(along))

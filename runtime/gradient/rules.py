@@ -26,6 +26,7 @@ from .matrices import cofactors, solved
 from .node import (
     Contributions,
     Node,
+    arguments_of,
     borrowed,
     require_writable,
     rewritten,
@@ -115,8 +116,13 @@ def padded(g: Tensor, layout: Layout, border: str, before: tuple[int, ...], afte
             g = g.roll(-front, dim)
         else:
             parts = [_of_run(g, run, dim, size) for run in padding.runs(size, border, front, back) if not run.is_filled]
-            g = sum(parts[1:], parts[0]) if parts else g._new_full((*g.shape[:dim], size, *g.shape[dim + 1 :]))
+            g = sum(parts[1:], parts[0]) if parts else _zeros_along(g, dim, size)
     return g
+
+
+def _zeros_along(g: Tensor, dim: int, size: int) -> Tensor:
+    """Zeros in the shape of a gradient, but for the size of a dim."""
+    return g._new_full((*g.shape[:dim], size, *g.shape[dim + 1 :]))
 
 
 def _of_run(g: Tensor, run: padding.Run, dim: int, size: int) -> Tensor:
@@ -125,7 +131,7 @@ def _of_run(g: Tensor, run: padding.Run, dim: int, size: int) -> Tensor:
     first = run.element(run.begin)
     if run.step == 0:
         part = part.sum(dim, keepdim=True)
-    elif run.step < 0:
+    elif run.step == -1:
         part, first = part.flip(dim), run.element(run.end - 1)
     return part._padded(_embedded, dim, first, size)
 
@@ -173,8 +179,7 @@ def stretched(g: Tensor, shape: Sequence[int]) -> Tensor:
         size, new = shape[dim], g.shape[dim]
         if size != new:
             sources = Tensor.arange(new, device=g.device) * size // new
-            zeros = g._new_full((*g.shape[:dim], size, *g.shape[dim + 1 :]))
-            g = zeros.index_add(sources, g, dim)
+            g = _zeros_along(g, dim, size).index_add(sources, g, dim)
     return g
 
 
@@ -319,14 +324,12 @@ def attention(
     of_mask: bool,
 ) -> Sequence[Tensor]:
     """Compute the gradients of queries, keys and values, and of the mask if it needs one."""
-    arguments: list[Any] = [queries._layout]
     sums = Tensor._new(logsumexp, Layout.contiguous(queries.shape[:3]))
-    for each in (keys, values, result, g, sums, mask, lengths):
-        arguments += (None, None) if each is None else (each._storage, each._layout)
-    arguments += is_causal, of_mask, scale
+    operands = arguments_of(keys, values, result, g, sums, mask, lengths)
+    arguments: list[Any] = [queries._layout, *operands, is_causal, of_mask, scale]
     gradients = queries._storage.scaled_dot_product_attention_gradient(*arguments)
-    operands = (queries, keys, values) if mask is None else (queries, keys, values, mask)
-    return [Tensor._new(each, of._layout.dense) for each, of in zip(gradients, operands, strict=False)]
+    recorded = (queries, keys, values) if mask is None else (queries, keys, values, mask)
+    return [Tensor._new(each, of._layout.dense) for each, of in zip(gradients, recorded, strict=False)]
 
 
 def attention_by_scores(
