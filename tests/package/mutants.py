@@ -38,6 +38,8 @@ SAME = ("widened", "list", "tuple")
 SYMMETRIC = ("transpose", "max")
 # Whether what is too long is told of, and the only device of these tests.
 ALIKE = ("strict", "device")
+MODULES = ("collectives", "convolutions", "decompositions", "fourier", "math", "normalization", "np", "recurrent")
+MODULES += ("row_formulas", "rules", "scans", "walk")
 # Operands in another order are another result.
 ORDERED = (ast.Sub, ast.Div, ast.FloorDiv, ast.MatMult)
 
@@ -165,7 +167,7 @@ def is_same(node: ast.expr) -> bool:
 
 
 def names_a_module_or_class(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and (node.id in ("rules", "math", "np") or node.id[0].isupper())
+    return isinstance(node, ast.Name) and (node.id in MODULES or node.id[0].isupper())
 
 
 def names(node: ast.AST, name: str) -> bool:

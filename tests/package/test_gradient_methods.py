@@ -230,6 +230,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "repeat": lambda x: x[0].repeat(2, 1).sqr(),
     "pad": lambda x: x.pad_with_zeros(1, 1, 2).sqr(),
     "pad_around_the_front": lambda x: x.pad(((2, 1), (1, 0)), mode="circular").sqr(),
+    "pad_without_elements": lambda x: x[:, :1] * padded(x, (0, -3, 0), (0, 5, 0)),
     "chunk": lambda x: x.chunk(3, 1)[1].sqr(),
     "tril": lambda x: x.tril(-1).sqr() + x.triu(1),
     "cat": lambda x: tl.cat([x, x[:, :1], x.sqr()], 1).sqr(),
@@ -247,11 +248,28 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def padded(x: Tensor, before: tuple[int, ...], after: tuple[int, ...]) -> Tensor:
+    """Padded with ones; a negative number cuts elements off."""
+    shape = [sum(sizes) for sizes in zip(before, x.shape, after, strict=True)]
+    return Tensor.from_storage(x.storage.pad(x.layout, "constant", before, after, 1.0), shape)
+
+
 def cloned(x: Tensor) -> Tensor:
     """A clone that is written to, and what it was made of."""
     clone = Tensor.from_storage(x.storage.try_clone(x.layout), x.layout)
     clone *= 3
     return clone + x
+
+
+def test_the_gradient_of_a_roll_is_one_call(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Any, ...]] = []
+    pad = Storage.pad
+    x = tl.Var(rand(5).to(device, "f32"))
+    rolled = x.roll(2, 0)
+    monkeypatch.setattr(Storage, "pad", lambda *operands: calls.append(operands) or pad(*operands))
+    g = rand(5, seed=1).to(device, "f32")
+    assert rolled.backward(g)[x].tolist() == [*g.tolist()[2:], *g.tolist()[:2]]
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -428,8 +446,31 @@ def test_convolutions_of_storages(dims: int, gradcheck: Gradcheck) -> None:
         sizes = {**numbers, "i_h": 4, "i_w": 5, "k_h": 2, "k_w": 2}
         params, transposed = tl.ParamsConv2D(**sizes), tl.ParamsConvTranspose2D(**sizes, output_padding=1)
     x, kernel = rand(*params.input_dims), rand(*params.kernel_dims, seed=1)
-    gradcheck(convolve(f"conv{dims}d", params), x, kernel, second=False)
-    gradcheck(convolve(f"conv_transpose{dims}d", transposed), x, kernel.transpose(0, 1), second=False)
+    for function, weight in (
+        (convolve(f"conv{dims}d", params), kernel),
+        (convolve(f"conv_transpose{dims}d", transposed), kernel.transpose(0, 1)),
+    ):
+        gradcheck(function, x, weight, second=False)
+        variable = tl.Var(last(weight))
+        assert function(x, variable).sum().backward()[variable].layout.is_channels_last
+
+
+def last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format="channels_last")
+
+
+@pytest.mark.parametrize("op", [Tensor.conv2d, Tensor.conv_transpose2d])
+def test_convolutions_of_channels_last(op: Callable[..., Tensor], device: Device, gradcheck: Gradcheck) -> None:
+    steps = {"padding": ((1, 0), (0, 2)), "stride": (1, 2), "groups": 2}
+    steps = steps if op is Tensor.conv2d else {"stride": (1, 2), "groups": 2}
+    x, kernel = rand(2, 4, 3, 5), rand(4, 2, 2, 3, seed=1)
+    gradcheck(lambda x, k: op(last(x), last(k), **steps), x, kernel)
+    # The gradient of a kernel lies in memory as the kernel does.
+    for of_x, of_kernel in ((last, Tensor.contiguous), (Tensor.contiguous, last)):
+        variable = tl.Var(of_kernel(kernel.to(device, "f32")))
+        result = op(of_x(x.to(device, "f32")), variable, **steps)
+        gradient = result.backward(of_x(result.detach().ones_like()))[variable]
+        assert gradient.layout.is_channels_last == (of_kernel is last)
 
 
 @pytest.mark.parametrize(("window", "stride"), [(2, None), ((2, 3), (1, 2)), (3, 1), (2, 3)])

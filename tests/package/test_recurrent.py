@@ -12,6 +12,7 @@ from tallow import Device, DType, Tensor
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.gpu_backend.ops import recurrent
 from tallow.runtime.program.program import LibraryCall
+from tallow.storage import Storage
 
 from .gradcheck import Gradcheck, rand
 from .programs import LARGE, Stored, at, built, call_of, grids, kernels
@@ -297,6 +298,28 @@ def test_gradients_of_some_operands(kind: str, device: Device) -> None:
     every = of(list(own))
     for name in own:
         np.testing.assert_array_equal(of([name])[name], every[name])
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_gradients_of_constants_are_not_computed(kind: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = tensors_of(random_weights(kind, 3, 2, 1, 1), device)
+    x = tl.Var(Tensor(np.random.default_rng(1).normal(size=(3, 2, 3)), dtype="f32", device=device))
+    state = Tensor.zeros((2, 2), device=device)
+    of_cell = {name.removesuffix("_l0"): weight for name, weight in weights.items()}
+    of_layer, _ = FUNCTIONS[kind](x, weights)
+    of_step = CELLS[kind](x[0], of_cell, state if kind == "gru" else (state, state))
+    calls: list[str] = []
+    for method in (Storage.matmul, Storage.reduce_op):
+
+        def counted(storage: Storage, *operands: Any, method: Callable[..., Any] = method) -> Any:
+            calls.append(method.__name__)
+            return method(storage, *operands)
+
+        monkeypatch.setattr(Storage, method.__name__, counted)
+    for result in (of_layer, of_step if kind == "gru" else of_step[0]):
+        calls.clear()
+        result.backward(result.detach().ones_like())
+        assert calls == ["matmul"]
 
 
 @pytest.mark.parametrize("kind", FUNCTIONS)
