@@ -218,8 +218,8 @@ class Numerics:
         """x / y rounded down, from the remainder, which is exact: x / y itself may round to the integer above."""
         library = self._library
         zero, one = self.number(x, 0), self.number(x, 1)
-        ratio, remainder = x / y, library.fmod(x, y)
-        quotient = (x - remainder) / y
+        ratio, remainder = library.divide(x, y), library.fmod(x, y)
+        quotient = library.divide(x - remainder, y)
         quotient = library.where((remainder != zero) & ((remainder < zero) != (y < zero)), quotient - one, quotient)
         below = library.floor(quotient)
         nearest = library.where(quotient - below > self.number(x, 0.5), below + one, below)
@@ -305,7 +305,8 @@ class Numerics:
 
         def compute(x: Any) -> Any:
             above = library.maximum(x, self.number(x, -3))
-            return above * (library.minimum(above + self.number(x, 3), self.number(x, 6)) / self.number(x, 6))
+            share = library.divide(library.minimum(above + self.number(x, 3), self.number(x, 6)), self.number(x, 6))
+            return above * share
 
         return self._in_wide(compute, x)
 

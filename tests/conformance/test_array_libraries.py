@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, Tensor
+from tallow import Device, DType, Tensor
 from tallow.runtime.backends.array_backend.device import ArrayDevice
 from tallow.runtime.base.error import LibraryError
+
+from .matrix import dtypes_of
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 # By the word of the library that each call needs.
@@ -58,3 +60,17 @@ def test_a_sum_converts_no_more_than_its_result(device: Device, library: Any, mo
     monkeypatch.setattr(library, "astype", noted)
     assert x.sum().item() == X.sum()
     assert max(counts) <= 1
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+@pytest.mark.usefixtures("library")
+def test_a_quotient_by_repeated_numbers_is_rounded_once(dtype: DType, device: Device) -> None:
+    if str(dtype) not in dtypes_of(device.backend):
+        pytest.skip("the device has no quotients of this dtype")
+    numbers = np.random.default_rng(0).normal(size=(20, 30)).astype(dtype.numpy)
+    x = Tensor(numbers, device=device)
+    for divisor in (numbers[:1, :1], numbers[:1], numbers[:, :1]):
+        quotients = x / Tensor(divisor, device=device).broadcast_as((20, 30))
+        assert (quotients.numpy() == numbers / divisor).all(), f"divided by {divisor.shape}"
+    assert ((x / 3.7).numpy() == numbers / numbers.dtype.type(3.7)).all()
+    assert ((1 / x).numpy() == 1 / numbers).all()

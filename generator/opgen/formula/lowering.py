@@ -7,7 +7,7 @@ from typing import Final
 
 from opgen.expression import substituted
 from opgen.formula.kinds import kind_of
-from opgen.formula.nodes import BOTH, LITERALS, Call, Kind, Node
+from opgen.formula.nodes import BOTH, DIVIDE, LITERALS, Call, Kind, Node
 from opgen.formula.primitives import Implementation, Language, Primitives, built_in
 from opgen.formula.printing import Written, printed, syntax, tree_of
 from opgen.problem import Location
@@ -56,6 +56,12 @@ def lowered(
                 if isinstance(argument, ast.Name) and argument.id in fast_math
                 else ast.Call(marked, [argument], [])
                 for argument in arguments
+            ]
+        if language == "array" and operand == "float" and call.primitive == DIVIDE:
+            # A word in place of an operator takes plain integers as that does.
+            arguments = [
+                ast.Constant(each.value) if isinstance(each, Written) and isinstance(each.value, int) else each
+                for each in arguments
             ]
         implementation = primitive.implementation(language)
         expression = syntax(implementation.integer if operand == "integer" else implementation.float)
