@@ -29,23 +29,29 @@ template <uint32_t Bytes> TALLOW_INLINE void fetch_ahead(const void* pointer) {
         __builtin_prefetch(static_cast<const uint8_t*>(pointer) + ahead + byte);
 }
 
-// Positions in a block of the words of a run.
-constexpr Run<uint32_t> word_positions = {0, 4, 8, 12, 16, 20, 24, 28};
+// Positions in a block of the words of a vector of quants.
+template <uint32_t Count> constexpr Vector<uint32_t, Count> word_positions() {
+    Vector<uint32_t, Count> positions = {};
+    for (uint32_t i = 0; i < Count / 4; ++i)
+        positions[i] = 4 * i;
+    return positions;
+}
 
-// The quants of a run, a byte each, less the bias. Quants that are `run_stride` stand in the same bytes: where a run
-// has such, both parts of it use the same bytes.
-template <typename Block> TALLOW_INLINE Run<uint8_t> unpack(const Block& block, uint32_t first) {
-    constexpr uint32_t words = run_length / 4;
+// The quants of a run, or of two, a byte each, less the bias. Quants that are `run_stride` stand in the same bytes:
+// where a vector has such, both parts of it use the same bytes.
+template <uint32_t Count = run_length, typename Block>
+TALLOW_INLINE Vector<uint8_t, Count> unpack(const Block& block, uint32_t first) {
+    constexpr uint32_t words = Count / 4;
     typename Block::template Loaded<words> loaded;
-    if constexpr (Block::run_stride % run_length == 0) {
+    if constexpr (Block::run_stride % Count == 0) {
         loaded = block.template load<words>(first, grid_of<Block>());
     } else {
-        static_assert(Block::run_stride == run_length / 2);
+        static_assert(Block::run_stride == Count / 2);
         const auto half = block.template load<words / 2>(first, grid_of<Block>());
         for (uint32_t i = 0; i < sizeof(loaded.words) / sizeof(loaded.words[0]); ++i)
             loaded.words[i].values[0] = twice(half.words[i].values[0]);
     }
-    return bit_cast<Run<uint8_t>>(block.quads(loaded, 0, word_positions + first));
+    return bit_cast<Vector<uint8_t, Count>>(block.quads(loaded, 0, word_positions<Count>() + first));
 }
 // The quants themselves.
 template <typename Block> TALLOW_INLINE Vector<int8_t, run_length> unpack_signed(const Block& block, uint32_t first) {

@@ -45,6 +45,11 @@ TALLOW_INLINE Run<uint32_t> twice(Vector<uint32_t, run_length / 2> half) {
     return __builtin_shufflevector(half, half, 0, 1, 2, 3, 0, 1, 2, 3);
 #endif
 }
+#if defined(__AVX512BW__)
+TALLOW_INLINE Wide<uint32_t> twice(Run<uint32_t> half) {
+    return (Wide<uint32_t>)_mm512_broadcast_i64x4((__m256i)half);
+}
+#endif
 
 // Sums of pairs: of products of bytes, which 16 bits must hold, and of products of 16 bits. On x86 the first bytes are
 // unsigned, else both are signed.
@@ -159,7 +164,13 @@ template <bool IsDotted> struct ByteProducts {
         }
     }
 
-    // Sums and the products of a run: of quants less the bias, which are below 128, or of signed ones. x has no -128.
+    // Sums and the products of a run, or of two: of quants less the bias, which are below 128, or of signed ones. x has
+    // no -128.
+#if defined(__AVX512BW__)
+    static TALLOW_INLINE Wide<int32_t> dots(Wide<uint8_t> quants, Wide<int8_t> x, Wide<int32_t> sums) {
+        return products(quants, x, sums);
+    }
+#endif
     static TALLOW_INLINE Run<int32_t> dots(Run<uint8_t> quants, Run<int8_t> x, Run<int32_t> sums = {}) {
 #if defined(__AVX2__)
         return products(quants, x, sums);

@@ -80,34 +80,45 @@ template <typename Block, typename Arguments> TALLOW_INLINE void block_product(c
     });
 }
 
-// A row of x: integers, then what those of each run stand for. Each of `sums` is that of the rounded numbers which meet
-// weights with one scale. What the bias of quants adds is known before: each of `starts` is the bias times the sum of
-// the integers that meet one scale or, where lanes have the products of four, of four.
-template <typename Block, typename Quant, uint32_t Starts> struct RowOfX {
+// Where runs have their quants in the same bytes, vectors have the scales of all parts of a block, and the quants of
+// two runs if they fit. gcc would make such vectors number by number.
+#if defined(__clang__)
+template <typename Block>
+constexpr bool is_joint = Block::run_stride == run_length && Block::runs > 1 && byte_width >= run_length;
+#else
+template <typename> constexpr bool is_joint = false;
+#endif
+
+// A row of x: integers, then what those of some runs stand for, the parts of which meet weights with one scale. Each of
+// `sums` is that of the rounded numbers of a part. What the bias of quants adds is known before: each of `starts` is
+// the bias times the sum of the integers of a part or, where lanes have the products of four, of four.
+template <typename Block, typename Quant, uint32_t Starts, uint32_t Runs = 1> struct RowOfX {
+    static constexpr uint32_t parts = Runs * run_groups<Block>;
     struct Facts {
-        float step;
-        float sums[run_groups<Block>];
-        int32_t starts[Starts];
+        float steps[parts];
+        float sums[parts];
+        int32_t starts[Runs * Starts];
     };
 
     uint8_t* memory;
     uint64_t length;
 
     static TALLOW_INLINE uint64_t bytes(uint64_t length) {
-        return length * sizeof(Quant) + length / run_length * sizeof(Facts);
+        return length * sizeof(Quant) + length / (Runs * run_length) * sizeof(Facts);
     }
     TALLOW_INLINE Quant* quants() const {
         return reinterpret_cast<Quant*>(memory);
     }
-    TALLOW_INLINE Facts* runs() const {
+    TALLOW_INLINE Facts* facts() const {
         return reinterpret_cast<Facts*>(memory + length * sizeof(Quant));
     }
 };
-template <typename Block> using FewRowOfX = RowOfX<Block, int8_t, run_length / 4>;
+template <typename Block>
+using FewRowOfX = RowOfX<Block, int8_t, run_length / 4, is_joint<Block> ? block_runs<Block> : 1>;
 
 // Rounds a row of x, half away from zero. What is infinite or no number makes all of such products no number.
-template <typename Block, typename Quant, uint32_t Starts>
-__attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Quant, Starts>& row) {
+template <typename Block, typename Quant, uint32_t Starts, uint32_t Runs>
+__attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Quant, Starts, Runs>& row) {
     constexpr uint32_t group_vectors = run_vectors / run_groups<Block>;
     for (uint64_t run = 0; run < row.length / run_length; ++run) {
         Floats values[run_vectors];
@@ -122,8 +133,8 @@ __attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Qua
         }
         const float scale = reduce_lanes<float, Takes<false>, run_length>(most, Takes<false>{}) / 127.0f +
                             reduce_lanes<float, Adds, run_length>(poison, Adds{});
-        auto& facts = row.runs()[run];
-        facts.step = to_float(round_from<f16>(scale));
+        auto& facts = row.facts()[run / Runs];
+        const float step = to_float(round_from<f16>(scale));
         for (uint32_t group = 0; group < run_groups<Block>; ++group) {
             Integers sums = {};
             for (uint32_t k = group * group_vectors; k < (group + 1) * group_vectors; ++k) {
@@ -137,14 +148,99 @@ __attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Qua
                 sums += quants;
             }
             const int32_t sum = reduce_lanes<int32_t, Adds, run_length>(sums, Adds{});
-            facts.sums[group] = static_cast<float>(sum) * facts.step;
+            const uint32_t part = run % Runs * run_groups<Block> + group;
+            facts.steps[part] = step;
+            facts.sums[part] = static_cast<float>(sum) * step;
         }
         for (uint32_t i = 0; i < Starts; ++i) {
             int32_t sum = 0;
             for (uint32_t k = i * (run_length / Starts); k < (i + 1) * (run_length / Starts); ++k)
                 sum += row.quants()[run * run_length + k];
-            facts.starts[i] = sum * Block::bias;
+            facts.starts[run % Runs * Starts + i] = sum * Block::bias;
         }
+    }
+}
+
+// Whether quants are signed as they stand, and multiplied so.
+template <typename Block, typename Bytes> constexpr bool is_plain = is_signed<Block> && !Bytes::is_biased;
+
+// The products of unpacked quants with integers, by fours.
+template <typename Block, typename Bytes, typename Quants>
+TALLOW_INLINE auto dots_of(Quants unpacked, const int8_t* integers, const int32_t* starts) {
+    const auto numbers = load_full_vector<Vector<int8_t, sizeof(Quants)>>(integers);
+    if constexpr (is_plain<Block, Bytes>) {
+        return Bytes::signed_dots(unpacked, numbers);
+    } else {
+        Vector<int32_t, sizeof(Quants)> dots = {};
+        if constexpr (Block::bias != 0)
+            dots = load_full_vector<decltype(dots)>(starts);
+        return Bytes::dots(unpacked, numbers, dots);
+    }
+}
+
+// The numbers of `Parts` parts from `first` on, each in as many lanes as the others.
+template <uint32_t Parts, typename Numbers>
+TALLOW_INLINE Wide<float> repeat_each(const Numbers& numbers, uint32_t first) {
+    constexpr uint32_t lanes = byte_width / 4;
+    Wide<float> result;
+#pragma GCC unroll 16
+    for (uint32_t lane = 0; lane < lanes; ++lane)
+        result[lane] = numbers[first + lane * Parts / lanes];
+    return result;
+}
+
+// The products of a row of such blocks with activation rows, by vectors of several runs.
+template <typename Block, typename Bytes, uint32_t Rows>
+TALLOW_JOINING void multiply_row_jointly(const Block* blocks, const FewRowOfX<Block>* x, float* result,
+                                         uint64_t stride) {
+    TALLOW_JOIN
+    constexpr uint32_t groups = run_groups<Block>;
+    constexpr uint32_t parts = FewRowOfX<Block>::parts;
+    constexpr uint32_t together = byte_width / run_length;
+    constexpr uint32_t chains = 2;
+    using Parts = Vector<float, parts * sizeof(float)>;
+    Wide<float> sums[Rows][chains] = {};
+    Parts offset_sums[Rows] = {};
+    const uint64_t count = x[0].length / Block::elements;
+    for (uint64_t i = 0; i < count; ++i) {
+        fetch_ahead<sizeof(Block)>(blocks + i);
+        Parts scales;
+        Parts offsets;
+#pragma GCC unroll 16
+        for (uint32_t part = 0; part < parts; ++part) {
+            const uint32_t group = part * (run_length / groups) / Block::group;
+            scales[part] = blocks[i].scale(group);
+            if constexpr (Block::has_offset)
+                offsets[part] = blocks[i].offset(group);
+        }
+        Parts factors[Rows];
+#pragma GCC unroll 4
+        for (uint32_t r = 0; r < Rows; ++r) {
+            const auto& own = x[r].facts()[i];
+            factors[r] = scales * load_full_vector<Parts>(own.steps);
+            // Compilers would split it into vectors of four numbers.
+            if constexpr (sizeof(Parts) <= byte_width)
+                keep_in_register(factors[r]);
+            if constexpr (Block::has_offset)
+                offset_sums[r] += offsets * load_full_vector<Parts>(own.sums);
+        }
+#pragma GCC unroll 8
+        for (uint32_t run = 0; run < block_runs<Block>; run += together) {
+            const auto unpacked = unpack<byte_width>(blocks[i], run * run_length);
+#pragma GCC unroll 4
+            for (uint32_t r = 0; r < Rows; ++r) {
+                const int8_t* const integers = x[r].quants() + i * Block::elements + run * run_length;
+                const auto dots =
+                    dots_of<Block, Bytes>(unpacked, integers, x[r].facts()[i].starts + run * (run_length / 4));
+                sums[r][run / together % chains] += __builtin_convertvector(dots, Wide<float>) *
+                                                    repeat_each<together * groups>(factors[r], run * groups);
+            }
+        }
+    }
+    for (uint32_t r = 0; r < Rows; ++r) {
+        result[r * stride] = reduce_lanes<float, Adds, byte_width>(sums[r][0] + sums[r][1], Adds{});
+        if constexpr (Block::has_offset)
+            result[r * stride] += reduce_lanes<float, Adds, sizeof(Parts)>(offset_sums[r], Adds{});
     }
 }
 
@@ -152,6 +248,8 @@ __attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Qua
 template <typename Block, typename Bytes, uint32_t Rows>
 TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x, float* result, uint64_t stride) {
     TALLOW_JOIN
+    if constexpr (is_joint<Block>)
+        return multiply_row_jointly<Block, Bytes, Rows>(blocks, x, result, stride);
     constexpr uint32_t groups = run_groups<Block>;
     // Sums form chains of their own.
     constexpr uint32_t chains = 2;
@@ -159,10 +257,10 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
     float offset_sums[Rows][chains * groups] = {};
     const uint64_t count = x[0].length / Block::elements;
     const int8_t* quants[Rows];
-    const typename FewRowOfX<Block>::Facts* runs[Rows];
+    const typename FewRowOfX<Block>::Facts* facts[Rows];
     for (uint32_t r = 0; r < Rows; ++r) {
         quants[r] = x[r].quants();
-        runs[r] = x[r].runs();
+        facts[r] = x[r].facts();
     }
     // Blocks of one run are taken by twos.
     constexpr uint32_t together = block_runs<Block> == 1 ? chains : 1;
@@ -176,27 +274,18 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
         if constexpr (groups == 2)
             scale = Floats{scales[0], scales[0], scales[0], scales[0], scales[1], scales[1], scales[1], scales[1]};
         // Once for all rows: compilers do not see that what is unpacked is the same.
-        constexpr bool is_plain = is_signed<Block> && !Bytes::is_biased;
-        const auto unpacked = unpack_as<is_plain>(block, first);
+        const auto unpacked = unpack_as<is_plain<Block, Bytes>>(block, first);
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < Rows; ++r) {
-            Vector<int8_t, run_length> numbers;
-            __builtin_memcpy(&numbers, quants[r] + run * run_length, sizeof numbers);
-            const auto& facts = runs[r][run];
-            Integers dots = {};
-            if constexpr (Block::bias != 0 && !is_plain)
-                dots = load_full_vector<Integers>(facts.starts);
-            if constexpr (is_plain)
-                dots = Bytes::signed_dots(unpacked, numbers);
-            else
-                dots = Bytes::dots(unpacked, numbers, dots);
-            sums[r][chain] += __builtin_convertvector(dots, Floats) * (scale * facts.step);
+            const auto& own = facts[r][run];
+            const Integers dots = dots_of<Block, Bytes>(unpacked, quants[r] + run * run_length, own.starts);
+            sums[r][chain] += __builtin_convertvector(dots, Floats) * (scale * own.steps[0]);
             if constexpr (Block::has_offset)
                 for (uint32_t g = 0; g < groups; ++g) {
                     // Compilers make vectors of some of these numbers, and join only what was not moved between.
                     float& offset_sum = offset_sums[r][chain * groups + g];
-                    offset_sum = fma(block.offset((first + g * (run_length / groups)) / Block::group), facts.sums[g],
-                                     offset_sum);
+                    offset_sum =
+                        fma(block.offset((first + g * (run_length / groups)) / Block::group), own.sums[g], offset_sum);
                 }
         }
     };
@@ -336,7 +425,7 @@ TALLOW_JOINING void multiply_panel(const Panel<Block, Bytes>& panel, uint64_t co
                 const auto scales = load_full_vector<Sums>(panel.scales[run][g] + k * PanelOf::lanes);
 #pragma GCC unroll 8
                 for (uint32_t r = 0; r < rows; ++r)
-                    row_sums[r][k] += __builtin_convertvector(dots[r][k], Sums) * (scales * runs[r][run].step);
+                    row_sums[r][k] += __builtin_convertvector(dots[r][k], Sums) * (scales * runs[r][run].steps[0]);
                 if constexpr (Block::has_offset) {
                     const auto offsets = load_full_vector<Sums>(panel.offsets[run][g] + k * PanelOf::lanes);
 #pragma GCC unroll 8
@@ -381,7 +470,7 @@ TALLOW_INLINE void multiply_many_rows(const Arguments& arguments) {
                     // Behind the last row it is multiplied again.
                     const uint64_t here = row + r < arguments.rows ? row + r : arguments.rows - 1;
                     quants[r] = row_of_x(here).quants() + first * run_length;
-                    facts[r] = row_of_x(here).runs() + first;
+                    facts[r] = row_of_x(here).facts() + first;
                     results[r] = pointer_to<float>(arguments.result) + here * outputs + output;
                     if (first != 0)
                         __builtin_memcpy(sums[r], results[r], count * sizeof(float));
