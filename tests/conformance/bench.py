@@ -78,7 +78,7 @@ class Bench:
         """
         ops = ops_of(self.cell.backend, self.cell.method, self.cell.dtype)
         number = ops.index(self.cell.op)
-        return self._sampled(cases if self.full or number == 0 else cases[number % 7 :: 7])
+        return self.sampled(cases if self.full or number == 0 else cases[number % 7 :: 7])
 
     def some(self, cases: Sequence[T]) -> list[T]:
         """Of cases that say nothing of dtypes, all for f32; for each other dtype or format a third. --full runs all.
@@ -88,10 +88,10 @@ class Bench:
         from tallow import DType, GgmlDType
 
         number = [*DType, *GgmlDType].index(self.cell.dtype)
-        return self._sampled(cases if self.full or self.name == "f32" else cases[number % 3 :: 3])
+        return self.sampled(cases if self.full or self.name == "f32" else cases[number % 3 :: 3])
 
-    def _sampled(self, cases: Sequence[T]) -> list[T]:
-        """Of cases those that --sample chooses, others for each cell."""
+    def sampled(self, cases: Sequence[T]) -> list[T]:
+        """Of cases those that --sample chooses, others for each cell; all without it."""
         step = max(1, len(cases) // self.sample) if self.sample else 1
         return list(cases[zlib.crc32(cell_label(self.cell).encode()) % step :: step])
 

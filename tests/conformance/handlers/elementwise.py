@@ -404,10 +404,10 @@ def method(bench: Bench) -> None:
 
 
 def as_operands(name: str, parameters: Sequence[float]) -> dict[str, Array]:
-    """The parameters of an op on floats as operands of one element; those of other dtypes are no operands."""
+    """The parameters of an op on floats as operands of one element, rounded to no dtype of operands."""
     if name not in FLOATS:
         return {}
-    return {f"parameter {index}": encode(name, np.full(1, each, EXTENDED)) for index, each in enumerate(parameters)}
+    return {f"parameter {index}": np.full(1, each, EXTENDED) for index, each in enumerate(parameters)}
 
 
 def _check_method(bench: Bench, operands: list[Operand], parameters: tuple[float, ...], fact: str) -> None:

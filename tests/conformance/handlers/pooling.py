@@ -85,7 +85,7 @@ def _with_specials(bench: Bench, numbers: Array) -> Array:
 
 
 def max_pool(bench: Bench) -> None:
-    for case in (*CASES, *DILATED):
+    for case in bench.sampled((*CASES, *DILATED)):
         for has_specials in (False, True)[: 1 if bench.name in INTEGERS else 2]:
             where = bench.where(case, f"specials {has_specials}")
             x = bench.lay_out(_few_values(bench, case.input_dims, has_specials), case.placements[0])
@@ -98,7 +98,7 @@ def max_pool(bench: Bench) -> None:
 
 
 def avg_pool(bench: Bench) -> None:
-    for case in CASES:
+    for case in bench.sampled(CASES):
         for has_specials in (False, True):
             where = bench.where(case, f"specials {has_specials}")
             numbers = values.modest(bench.generator, bench.name, case.input_dims)
@@ -114,7 +114,7 @@ def avg_pool(bench: Bench) -> None:
 
 
 def avg_pool_gradient(bench: Bench) -> None:
-    for case in CASES:
+    for case in bench.sampled(CASES):
         where = bench.where(case)
         g = bench.lay_out(values.modest(bench.generator, bench.name, case.out_dims), case.placements[1])
         total, magnitude = oracle.average_gradient(bench.name, g.values, case.pool)
@@ -123,7 +123,7 @@ def avg_pool_gradient(bench: Bench) -> None:
 
 
 def max_pool_gradient(bench: Bench) -> None:
-    for case in (*CASES, *DILATED):
+    for case in bench.sampled((*CASES, *DILATED)):
         for has_specials in (False, True):
             where = bench.where(case, f"specials {has_specials}")
             x = bench.lay_out(_few_values(bench, case.input_dims, has_specials), case.placements[0])
@@ -139,7 +139,7 @@ def max_pool_gradient(bench: Bench) -> None:
 
 
 def max_pool_tangent(bench: Bench) -> None:
-    for case in (*CASES, *DILATED):
+    for case in bench.sampled((*CASES, *DILATED)):
         for has_specials in (False, True):
             where = bench.where(case, f"specials {has_specials}")
             x = bench.lay_out(_few_values(bench, case.input_dims, has_specials), case.placements[0])

@@ -229,7 +229,7 @@ def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where
 
 
 def variance(bench: Bench) -> None:
-    for number, (shape, dims, placement) in enumerate(REDUCTIONS):
+    for number, (shape, dims, placement) in enumerate(bench.sampled(REDUCTIONS)):
         where = bench.where(f"shape {shape}, dims {dims}, {placement}")
         operand = bench.lay_out(values.modest(bench.generator, bench.name, shape), placement)
         check_variances(bench, operand, dims, (1, 0, 0.5)[number % 3], where)
@@ -256,7 +256,7 @@ def check_extreme_deviations(bench: Bench) -> None:
     """Numbers from the least to the largest, whose squares, or the sums of these, overflow or underflow."""
     info = FLOATS[part_name(bench.name)]
     exponents = np.linspace(np.log2(EXTENDED(info.smallest_normal)), np.log2(EXTENDED(info.largest)), 8)
-    for count in (2, 65, 3000):
+    for count in bench.sampled((2, 65, 3000)):
         digits = bench.generator.uniform(0.5, 1, (11, count)) * bench.generator.choice([-1, 1], (11, count))
         rows = np.exp2([*exponents, 0, 0, 0])[:, None] * digits.astype(EXTENDED)
         rows[8] = np.exp2(exponents[bench.generator.integers(0, 8, count)]) * digits[8]

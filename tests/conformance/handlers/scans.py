@@ -69,7 +69,7 @@ def scan(bench: Bench) -> None:
     draws = oracle.SCANS[op].draws
     directions = [*itertools.product((False, True), repeat=oracle.SCANS[op].directions)]
     every = [*itertools.product(draws, directions)]
-    for number, (shape, dim, placement) in enumerate(LINES):
+    for number, (shape, dim, placement) in enumerate(bench.sampled(LINES)):
         for draw, direction in every if bench.full else [every[number % len(every)], every[-1 - number % len(every)]]:
             operand = bench.lay_out(DRAWS[draw](bench.generator, bench.name, shape), placement)
             where = bench.where(f"{shape}, {dim}, {placement}, {draw}")
