@@ -11,11 +11,16 @@ from typing import Final
 
 from ...gradients.functors import SCAN_RULES, SUM_OF_PREFIXES
 from ...op import MethodOp
+from ..base.bounded_cache import BoundedCache
+from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.shape.joining import cat
 from .products import conjugated
 
 _DERIVATIVES: Final = ("finish", "direct", "before", "own")
+
+# By the number of a layout, the dim, and the first and the last position. `narrow` checks more than is needed here.
+_parts: Final[BoundedCache[tuple[int, ...], Layout]] = BoundedCache(1 << 12)
 
 
 def scan_gradient(g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool = False) -> Tensor:
@@ -54,9 +59,10 @@ class _Scan:
         needed = {name for derivative in _DERIVATIVES for name in self._takes(derivative)}
         prefixes = self._prefixes(e) if needed & {"x", "result"} else e
         earlier = self._shifted(prefixes)
-        known = {"x": earlier if self._exclusive else prefixes, "element": x, "number": self._counts()}
+        known = {"x": earlier if self._exclusive else prefixes, "element": x}
+        if "number" in self._takes("finish") + self._takes("direct"):
+            known["number"] = self._counts()
         sums = self._computed("finish", g, **known)
-        direct = self._computed("direct", g, **known)
         if self._exclusive:
             sums = cat([self._part(sums, 1, self._size), self._part(sums, 0, 1).zeros_like()], self._dim)
         sums = self._accumulated(sums, e, prefixes)
@@ -65,7 +71,7 @@ class _Scan:
             # The first element is the result itself.
             of_own = cat([self._part(sums, 0, 1), self._part(of_own, 1, self._size)], self._dim)
         of_x = self._computed("contribution", of_own, x=x)
-        return of_x if self._derivatives["direct"] is None else of_x + direct
+        return of_x if self._derivatives["direct"] is None else of_x + self._computed("direct", g, **known)
 
     def _accumulated(self, sums: Tensor, e: Tensor, prefixes: Tensor) -> Tensor:
         """Return the gradients of the prefixes, with those of all later results."""
@@ -75,7 +81,7 @@ class _Scan:
         if size == 1:
             return sums
         before, later = self._part(prefixes, 0, size - 1), self._part(prefixes, 1, size)
-        factors = self._computed("before", later.ones_like(), x=before, y=self._part(e, 1, size), result=later)
+        factors = self._computed("before", self._repeated(1.0, later), x=before, y=self._part(e, 1, size), result=later)
         distance = 1
         # Each step joins twice as many elements.
         while distance < size:
@@ -105,7 +111,7 @@ class _Scan:
         """Return the prefix before each element; for the first, `identity`, or itself where there is none."""
         first = self._part(prefixes, 0, 1)
         if self._rule.identity is not None:
-            first = first.zeros_like() + self._rule.identity
+            first = self._repeated(self._rule.identity, first)
         return cat([first, self._part(prefixes, 0, self._size - 1)], self._dim)
 
     def _counts(self) -> Tensor:
@@ -115,7 +121,13 @@ class _Scan:
         return counts.to_dtype(self._x.dtype).reshape(shape)
 
     def _part(self, x: Tensor, begin: int, end: int) -> Tensor:
-        return x.narrow(self._dim, begin, end - begin)
+        key = x._layout.number, self._dim, begin, end
+        layout = _parts.get(key) or _parts.put(key, x._layout.narrow(self._dim, begin, end - begin))
+        return x._view(layout)
+
+    def _repeated(self, number: float, like: Tensor) -> Tensor:
+        """Return a number for each element of a tensor, without a launch."""
+        return Tensor._new(like._number(self._op.value, number), like._layout.repeated)
 
     def _takes(self, name: str) -> tuple[str, ...]:
         derivative = self._derivatives[name]
