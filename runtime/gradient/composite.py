@@ -34,7 +34,7 @@ def _to(node: Node, g: Tensor) -> Contributions:
 def mean_of_counted(losses: Any, counted: Any) -> Any:
     """The mean of recorded losses that count: each of them has the same gradient, also those that do not."""
     storage, layout = losses._storage, losses._layout
-    mean, total, slope = storage.value.ratio_of_sums(layout, counted._storage, counted._layout)
+    mean, total, slope = storage.value.ratio_of_sums(layout, counted._storage, counted._layout, True)
     saved = None, Tensor._new(total, _ONE), Tensor._new(slope, _ONE)
     return Tensor._new(record(mean, _mean, (storage.inner, layout), saved, None, False), _ONE)
 

@@ -260,11 +260,11 @@ def solve(g: Tensor, x: Tensor, result: Tensor) -> tuple[Tensor, Tensor]:
     return -(of_values @ adjoint(result)), of_values
 
 
-def ratio_of_sums(x: tuple[Storage, Layout], divisor: tuple[Storage, Layout]) -> tuple[Storage, ...]:
+def ratio_of_sums(x: tuple[Storage, Layout], divisor: tuple[Storage, Layout], saves: bool) -> tuple[Storage, ...]:
     """Compute ratio_of_sums by recorded ops."""
     count = Tensor._new(*divisor).sum()
-    slope = count.recip()
-    return (Tensor._new(*x).sum() / count)._storage, count._storage, slope._storage
+    ratio = (Tensor._new(*x).sum() / count)._storage
+    return (ratio, count._storage, count.recip()._storage) if saves else (ratio,)
 
 
 def both_gradients(

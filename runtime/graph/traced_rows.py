@@ -59,7 +59,7 @@ def traced_reduction(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
 
 def traced_ratio(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
     """Trace a ratio of two sums over all numbers of rows."""
-    trace, (layout, divisor, divisor_layout) = x.inner.trace, arguments.values()
+    trace, (layout, divisor, divisor_layout, saves) = x.inner.trace, arguments.values()
     if not isinstance(divisor, type(x)):
         trace.refuse(FOREIGN)
     operands, layouts = [], []
@@ -70,7 +70,8 @@ def traced_ratio(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:
         operands.append(storage.named(layouts[-1]))
     require_same_dtype(method, x, divisor)
     step = trace.step(Step("", TotalOp(method), tuple(operands), tuple(layouts), (), x.dtype, x.dtype, ALL, 3))
-    return _results(x, step, tuple(range(len(x.shape))))
+    outputs = _results(x, step, tuple(range(len(x.shape))))
+    return outputs if saves else outputs[:1]
 
 
 def traced_gather(x: Any, method: str, arguments: Mapping[str, Any]) -> Any:

@@ -534,7 +534,7 @@ def test_cross_entropy(reduction: str, gradcheck: Gradcheck) -> None:
 def test_ratio_of_sums(gradcheck: Gradcheck) -> None:
     def ratio(x: Tensor, divisor: Tensor) -> Tensor:
         x, divisor = (each.to_dtype(each.dtype.compute) for each in (x, divisor))
-        results = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout)
+        results = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout, True)
         return tl.stack([Tensor.from_storage(result, ()) for result in results])
 
     gradcheck(lambda x, y: ratio(x.T, y), rand(3, 4), rand(5, low=1, high=2, seed=1))

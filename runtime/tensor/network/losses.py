@@ -221,7 +221,7 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         if storage.inner.kind == RECORDED:
             mean: Self = extensions.mean_of_counted(self, counted)
             return mean
-        ratio, *_ = storage.ratio_of_sums(self._layout, counted._storage, counted._layout)
+        (ratio,) = storage.ratio_of_sums(self._layout, counted._storage, counted._layout, False)
         return self._new(ratio, Layout.contiguous(()))
 
     def _require_alike(self, op: str, target: Self) -> None:

@@ -304,7 +304,9 @@ def ratio_of_sums(bench: Bench) -> None:
 
 
 def check_ratio(bench: Bench, x: Operand, divisor: Operand, where: str) -> None:
-    ratio, below, slope = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout)
+    ratio, below, slope = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout, True)
+    (alone,) = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout, False)
+    assert_same(bench.read(alone, bench.name, (), where), bench.read(ratio, bench.name, (), where), where)
     (total, magnitude), (of_divisor, _) = (
         oracle.sum_exact(bench.name, it.values, tuple(range(it.values.ndim))) for it in (x, divisor)
     )

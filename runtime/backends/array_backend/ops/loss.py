@@ -11,8 +11,8 @@ from .operand import Operand
 from .reduce import reducing
 
 
-def ratio_of_sums(x: Operand, divisor: Operand) -> tuple[Any, ...]:
-    """The sum of all elements over that of the divisor's, the latter, and 1 over it."""
+def ratio_of_sums(x: Operand, divisor: Operand, saves: bool = True) -> tuple[Any, ...]:
+    """The sum of all elements over that of the divisor's; with `saves` also the latter, and 1 over it."""
     library, handle = x.library, x.device.handle
 
     def _total(operand: Operand) -> Any:
@@ -20,4 +20,6 @@ def ratio_of_sums(x: Operand, divisor: Operand) -> tuple[Any, ...]:
 
     above, below = (type(x)(_total(each), Layout.contiguous(())) for each in (x, divisor))
     quotient = computing(library, handle, BinaryOp.DIV, [above, below])(above.storage, below.storage)
+    if not saves:
+        return (quotient,)
     return quotient, below.storage, computing(library, handle, UnaryOp.RECIP, [below])(below.storage)

@@ -116,7 +116,7 @@ def _rows(x: Operand, rank: int) -> _Rows | None:
 
 
 def ratio_of_sums(
-    build: ProgramBuilder, kernels: HostKernels, x: Operand, divisor: Operand
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, divisor: Operand, saves: bool = True
 ) -> tuple[Buffer, ...] | None:
     """As `loss.ratio_of_sums`; None where NumPy does it."""
     sums = []
@@ -126,7 +126,7 @@ def ratio_of_sums(
             return None
         sums.append(dense(total, ()))
     quotient = elementwise(build, kernels, BinaryOp.DIV, *sums)
+    if quotient is None or not saves:
+        return None if quotient is None else (quotient,)
     reciprocal = elementwise(build, kernels, UnaryOp.RECIP, sums[1])
-    if quotient is None or reciprocal is None:
-        return None
-    return quotient, sums[1].storage, reciprocal
+    return None if reciprocal is None else (quotient, sums[1].storage, reciprocal)

@@ -105,7 +105,7 @@ def _total(
     """An op of all numbers of rows."""
     x, *others = [operands[name] for name in step.operands]
     if step.op is TotalOp.RATIO_OF_SUMS:
-        return loss.ratio_of_sums(build, x, *others)
+        return loss.ratio_of_sums(build, x, others[0])
     parameters = [numbers[name] for name in step.parameters]
     return (reduce.reduce(build, step.op, x, tuple(range(len(step.shape))), *parameters),)
 
