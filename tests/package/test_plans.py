@@ -91,10 +91,13 @@ def test_a_plan_takes_storages_in_the_order_of_their_kinds(name: str) -> None:
         node.value for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "key"
     ]
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "plan"]
-    assert len(keys) == len(calls) == 1
+    assert len(keys) == 1
     # Operands that are lists have a key of their own.
     kinds = inners(keys[0])
-    assert [name for name in inners(calls[0]) if name in kinds] == kinds
+    passed = [[name for name in inners(call) if name in kinds] for call in calls]
+    # A call of its own leaves out a storage that is None.
+    assert max(passed, key=len) == kinds
+    assert all(names == [name for name in kinds if name in names] for names in passed)
 
 
 def inners(tree: ast.AST | None) -> list[str]:
