@@ -87,17 +87,17 @@ template <typename Cell, typename T> struct GateSpans {
     const nearby<T>* h[Cell::gates];
     const nearby<T>* bias[Cell::gates];
 
+    // The products of a row with the weights of gates are `stride` numbers apart.
     template <typename Arguments>
-    TALLOW_INLINE GateSpans(const Arguments& arguments, uint64_t row, uint64_t first, uint64_t count) {
+    TALLOW_INLINE GateSpans(const Arguments& arguments, uint64_t row, uint64_t first, uint64_t count, const T* products,
+                            uint64_t stride) {
         const uint64_t length = arguments.length;
         for (uint32_t k = 0; k < Cell::gates; ++k) {
             const uint64_t offset = k * length + first;
             x[k] = Nearby<T>::source(count,
                                      optional_pointer<const T>(arguments.gates, row * arguments.gates_stride + offset),
                                      buffers[0][k]);
-            h[k] = Nearby<T>::source(count,
-                                     optional_pointer<const T>(arguments.products, row * Cell::gates * length + offset),
-                                     buffers[1][k]);
+            h[k] = Nearby<T>::source(count, products ? products + k * stride : nullptr, buffers[1][k]);
             bias[k] = Nearby<T>::source(count, optional_pointer<const T>(arguments.bias, offset), buffers[2][k]);
         }
     }
@@ -125,9 +125,16 @@ TALLOW_INLINE void visit_units(const Arguments& arguments, const Visit& visit) {
     });
 }
 
-// A step of consecutive units of a row, of which there are at most span_part.
+// The products of a row with the weights of gates, for the units from `first` on.
 template <typename Cell, typename T, typename Arguments>
-TALLOW_INLINE void step_units(const Arguments& arguments, uint64_t row, uint64_t first, uint64_t count) {
+TALLOW_INLINE const T* products_of_row(const Arguments& arguments, uint64_t row, uint64_t first) {
+    return optional_pointer<const T>(arguments.products, row * Cell::gates * arguments.length + first);
+}
+
+// A step of consecutive units of a row, of which there are at most span_part, from products as GateSpans has them.
+template <typename Cell, typename T, typename Arguments>
+TALLOW_INLINE void step_units(const Arguments& arguments, uint64_t row, uint64_t first, uint64_t count,
+                              const T* products, uint64_t stride) {
     using Value = widened<T>;
     const uint64_t offset = row * arguments.length + first;
     T* const hidden = optional_pointer<T>(arguments.hidden, offset);
@@ -140,7 +147,7 @@ TALLOW_INLINE void step_units(const Arguments& arguments, uint64_t row, uint64_t
             __builtin_memcpy(cell, last_cell, count * sizeof(T));
         return;
     }
-    const GateSpans<Cell, T> gates(arguments, row, first, count);
+    const GateSpans<Cell, T> gates(arguments, row, first, count, products, stride);
     nearby<T> buffers[3][span_part];
     const nearby<T>* const state = Nearby<T>::source(count, Cell::has_cell ? last_cell : last_hidden, buffers[0]);
     nearby<T>* const new_hidden = Nearby<T>::result(hidden, buffers[1]);
@@ -161,7 +168,8 @@ TALLOW_INLINE void step_units(const Arguments& arguments, uint64_t row, uint64_t
 
 template <typename Cell, typename T, typename Arguments> TALLOW_INLINE void recurrent_step(const Arguments& arguments) {
     visit_units(arguments, [&](uint64_t row, uint64_t first, uint64_t count) {
-        step_units<Cell, T>(arguments, row, first, count);
+        step_units<Cell, T>(arguments, row, first, count, products_of_row<Cell, T>(arguments, row, first),
+                            arguments.length);
     });
 }
 
@@ -183,15 +191,13 @@ TALLOW_INLINE void prefetch_gates(const StepCells& cells, uint64_t row, uint64_t
     }
 }
 
-// The parts of the panels of a step: each thread has one, and of one thread a part's products stay in its cache.
-template <typename Columns> struct PanelParts {
-    static constexpr uint64_t most = (256 + Columns::panel_units - 1) / Columns::panel_units;
+// The panels of a step, of which each thread has a part.
+struct PanelParts {
     uint64_t panels;
     uint64_t together;
 
-    TALLOW_INLINE PanelParts(const Columns& columns, uint32_t threads) : panels(columns.panels()), together(most) {
-        while (together > 1 && threads > 1 && panels < together * threads)
-            together /= 2;
+    TALLOW_INLINE PanelParts(uint64_t panels, uint32_t threads)
+        : panels(panels), together((panels + threads - 1) / threads) {
     }
     TALLOW_INLINE uint64_t count() const {
         return (panels + together - 1) / together;
@@ -204,23 +210,49 @@ template <typename Columns> struct PanelParts {
     }
 };
 
-// A part has the products of all gates of some units, and then their cells: a step waits for its threads once.
+// A part has the products of all gates of some units, and of a few panels the cells while the nearest cache has these:
+// a step waits for its threads once.
 template <typename Cell, typename T, typename Products, typename Rows>
 __attribute__((noinline)) void run_step(const Products& products, const Rows& x, const StepCells& cells) {
-    const uint64_t length = cells.length;
-    const PanelParts parts(products.columns, cells.threads);
-    const uint64_t units = parts.together * products.columns.panel_units;
+    // A row of a gate's products is a cache line longer than they are, so that rows lie in different sets.
+    constexpr uint64_t lanes = Products::Columns::lanes, units = Products::near_units, together = units / lanes;
+    constexpr uint64_t step = units + 64 / sizeof(T);
+    const auto& columns = products.columns;
+    const PanelParts parts(columns.panels(), cells.threads);
+    const auto units_from = [&](uint64_t panel, uint64_t end) {
+        const uint64_t first = panel * lanes, last = end * lanes;
+        return (last < cells.length ? last : cells.length) - first;
+    };
     do_parts(cells, parts.count(), [&](uint64_t part) {
-        const uint64_t first = part * units, count = length - first < units ? length - first : units;
+        const uint64_t begin = parts.begin(part), end = parts.end(part);
+        const auto prefetch = [&](uint64_t panel, uint64_t row) {
+            if (panel < end)
+                prefetch_gates<Cell, T>(cells, row, panel * lanes,
+                                        units_from(panel, end - panel < together ? end : panel + together));
+        };
         constexpr uint64_t rows_ahead = 8;
         for (uint64_t row = 0; row < cells.rows && row < rows_ahead; ++row)
-            prefetch_gates<Cell, T>(cells, row, first, count);
-        products.multiply(x, cells.rows, parts.begin(part), parts.end(part), pointer_to<T>(cells.products));
-        for (uint64_t row = 0; row < cells.rows; ++row) {
-            if (row + rows_ahead < cells.rows)
-                prefetch_gates<Cell, T>(cells, row + rows_ahead, first, count);
-            step_units<Cell, T>(cells, row, first, count);
-        }
+            prefetch(begin, row);
+        T near[near_panel_rows][Cell::gates][step];
+        const auto result = [&](uint64_t panel) {
+            return PanelResult<T>{near[0][0] + (panel - begin) % together * lanes, Cell::gates * step, step};
+        };
+        products.multiply(x, cells.rows, begin, end, result, [&](uint64_t panel, uint64_t row, uint64_t rows) {
+            if (cells.products)
+                columns.store(panel, row, rows, result(panel), pointer_to<T>(cells.products));
+            const uint64_t number = (panel - begin) % together;
+            if (number + 1 != together && panel + 1 != end)
+                return;
+            const uint64_t first = panel - number;
+            for (uint64_t i = 0; i < rows; ++i) {
+                const uint64_t ahead = i + rows_ahead;
+                if (ahead < rows)
+                    prefetch(first, row + ahead);
+                else
+                    prefetch(panel + 1, row + ahead - rows);
+                step_units<Cell, T>(cells, row + i, first * lanes, units_from(first, panel + 1), near[i][0], step);
+            }
+        });
     });
 }
 
@@ -249,7 +281,8 @@ TALLOW_INLINE void run_steps(const Arguments& arguments, const Products& product
     cells.last_cell = Cell::has_cell ? arguments.initial + state_bytes + begin : 0;
     for (uint64_t i = 0; i < steps; ++i) {
         cells.position = arguments.reverse ? steps - 1 - i : i;
-        cells.products = arguments.products + cells.position * arguments.product_bytes + Cell::gates * begin;
+        cells.products =
+            arguments.products ? arguments.products + Cell::gates * (cells.position * state_bytes + begin) : 0;
         cells.gates =
             arguments.gates + (cells.position * arguments.gates_step + first * arguments.gates_stride) * sizeof(T);
         cells.hidden = arguments.states + cells.position * state_bytes + begin;
@@ -342,7 +375,8 @@ TALLOW_INLINE void gradient_of_units(const Arguments& arguments, uint64_t row, u
                 new_gates[0][k][i] = new_gates[1][k][i] = 0;
         }
     } else {
-        const GateSpans<Cell, T> gates(arguments, row, first, count);
+        const GateSpans<Cell, T> gates(arguments, row, first, count, products_of_row<Cell, T>(arguments, row, first),
+                                       length);
         TALLOW_INDEPENDENT
         for (uint64_t i = 0; i < count; ++i) {
             Value x[Cell::gates], h[Cell::gates];
@@ -394,7 +428,7 @@ TALLOW_INLINE void run_gradient_steps(const Arguments& arguments, const Products
     GradientCells cells = cells_of_rows<GradientCells>(arguments, first, rows, threads);
     cells.of_hidden = arguments.direct ? arguments.direct + begin : 0;
     cells.of_cell = of_cell;
-    const PanelParts parts(products.columns, threads);
+    const PanelParts parts(products.columns.panels(), threads);
     for (uint64_t i = steps; i-- > 0;) {
         const auto position = [&](uint64_t step) { return arguments.reverse ? steps - 1 - step : step; };
         const uint64_t offset = position(i) * state_bytes + begin, of_step = Cell::gates * offset;
@@ -415,7 +449,14 @@ TALLOW_INLINE void run_gradient_steps(const Arguments& arguments, const Products
         cells.direct_cell = of_cell;
         const auto x = products.take(pointer_to<const T>(of_last + of_step), first, rows);
         do_parts(cells, parts.count(), [&](uint64_t part) {
-            products.multiply(x, rows, parts.begin(part), parts.end(part), pointer_to<T>(cells.by_products));
+            constexpr uint64_t lanes = Products::Columns::lanes;
+            T sums[near_panel_rows][Cell::gates][lanes];
+            const PanelResult<T> near{sums[0][0], Cell::gates * lanes, lanes};
+            products.multiply(
+                x, rows, parts.begin(part), parts.end(part), [&](uint64_t) { return near; },
+                [&](uint64_t panel, uint64_t row, uint64_t count) {
+                    products.columns.store(panel, row, count, near, pointer_to<T>(cells.by_products));
+                });
         });
     }
     if (arguments.direct)

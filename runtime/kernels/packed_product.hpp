@@ -40,64 +40,67 @@ __attribute__((noinline)) void multiply_packed_tiles(const TileBlock& block) {
     multiply_tiles_of_pairs<Rows, Columns, false>(block);
 }
 
-// Calls finish(row, column, sums) for the 16 sums of each row in each column of tiles from `begin` to `end`.
-template <typename Finish>
-TALLOW_INLINE void multiply_packed(const RowTiles& lhs, const uint32_t* rhs, uint64_t begin, uint64_t end,
-                                   const Finish& finish) {
-    const UsesTiles tiles(lhs.tile_rows);
-    const uint64_t step = pairs_of_lines(lhs.terms);
-    // A block has four tiles: many rows read a column once.
-    constexpr uint32_t max_tiles = 4;
-    const uint32_t tall = lhs.count > 2 ? max_tiles : lhs.count, wide = max_tiles / tall;
-    alignas(64) float sums[max_tiles * tile_pairs];
-    for (uint64_t column = begin; column < end; column += wide) {
-        const auto columns = static_cast<uint32_t>(end - column < wide ? end - column : wide);
-        for (uint32_t tile = 0; tile < lhs.count; tile += tall) {
-            const uint32_t rows = lhs.count - tile < tall ? lhs.count - tile : tall;
-            const uint64_t row = uint64_t{tile} * lhs.tile_rows;
-            const TileBlock block{
-                lhs.pairs + tile * lhs.step(),           rhs + column * step, lhs.step(), step,
-                static_cast<uint32_t>(step / pair_side), lhs.tile_rows,       sums,       wide * pair_side};
-            switch (rows * max_tiles + columns) {
-            case max_tiles + 1:
-                multiply_packed_tiles<1, 1>(block);
-                break;
-            case max_tiles + 2:
-                multiply_packed_tiles<1, 2>(block);
-                break;
-            case max_tiles + 3:
-                multiply_packed_tiles<1, 3>(block);
-                break;
-            case max_tiles + 4:
-                multiply_packed_tiles<1, 4>(block);
-                break;
-            case 2 * max_tiles + 1:
-                multiply_packed_tiles<2, 1>(block);
-                break;
-            case 2 * max_tiles + 2:
-                multiply_packed_tiles<2, 2>(block);
-                break;
-            case 3 * max_tiles + 1:
-                multiply_packed_tiles<3, 1>(block);
-                break;
-            default:
-                multiply_packed_tiles<4, 1>(block);
-            }
-            const uint64_t last = row + rows * lhs.tile_rows;
-            for (uint64_t i = row; i < last && i < lhs.rows; ++i)
-                for (uint32_t j = 0; j < columns; ++j)
-                    finish(i, column + j, sums + (i - row) * block.stride + j * pair_side);
-        }
-    }
+// Rounds sums of tiles, none of which is subnormal: the instruction, which machines with tiles have, makes such ones
+// zero.
+TALLOW_INLINE void round_sums(const float* sums, bf16* result) {
+    Vector<float, sizeof(float) * pair_side> numbers;
+    Vector<uint16_t, sizeof(uint16_t) * pair_side> rounded;
+    __builtin_memcpy(&numbers, sums, sizeof numbers);
+    asm("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(numbers));
+    __builtin_memcpy(result, &rounded, sizeof rounded);
 }
 
-// Rounds up to 16 sums.
-TALLOW_INLINE void round_sums(uint64_t count, bf16* result, const float* sums) {
-    const auto round = [](float x) { return round_from<bf16>(x); };
-    if (count >= pair_side)
-        map_span(pair_side, round, result, sums);
-    else
-        map_span(count, round, result, sums);
+struct RowRange {
+    uint64_t begin;
+    uint64_t count;
+};
+
+// Tiles of rows that have a column one after the other: the nearest cache holds these.
+constexpr uint32_t near_row_tiles = 4;
+
+// Writes products of a few tiles of rows, from tile number `tile` on, with `Columns` columns of tiles; returns which
+// rows these are.
+template <uint32_t Columns, typename Result>
+TALLOW_INLINE RowRange multiply_packed(const RowTiles& lhs, uint32_t tile, const uint32_t* rhs, const Result& result) {
+    // A block has four tiles of sums.
+    const uint32_t tall = lhs.count > 1 ? 2 : 1, wide = 4 / tall;
+    const uint64_t step = pairs_of_lines(lhs.terms), begin = uint64_t{tile} * lhs.tile_rows;
+    const uint32_t last = lhs.count - tile < near_row_tiles ? lhs.count : tile + near_row_tiles;
+    const uint64_t end = uint64_t{last} * lhs.tile_rows < lhs.rows ? uint64_t{last} * lhs.tile_rows : lhs.rows;
+    alignas(64) float sums[4 * tile_pairs];
+    for (uint32_t column = 0; column < Columns; column += wide)
+        for (uint32_t first = tile; first < last; first += tall) {
+            const uint32_t width = Columns - column < wide ? Columns - column : wide;
+            const uint32_t height = last - first < tall ? last - first : tall;
+            const TileBlock block{
+                lhs.pairs + first * lhs.step(),          rhs + column * step, lhs.step(), step,
+                static_cast<uint32_t>(step / pair_side), lhs.tile_rows,       sums,       wide * pair_side};
+            switch (height * 4 + width) {
+            case 4 + 1:
+                multiply_packed_tiles<1, 1>(block);
+                break;
+            case 4 + 2:
+                multiply_packed_tiles<1, 2>(block);
+                break;
+            case 4 + 3:
+                multiply_packed_tiles<1, 3>(block);
+                break;
+            case 4 + 4:
+                multiply_packed_tiles<1, 4>(block);
+                break;
+            case 8 + 1:
+                multiply_packed_tiles<2, 1>(block);
+                break;
+            default:
+                multiply_packed_tiles<2, 2>(block);
+            }
+            const uint64_t row = uint64_t{first} * lhs.tile_rows, full = uint64_t{height} * lhs.tile_rows;
+            const uint64_t rows = end - row < full ? end - row : full;
+            for (uint64_t i = 0; i < rows; ++i)
+                for (uint32_t j = 0; j < width; ++j)
+                    round_sums(sums + i * block.stride + j * pair_side, result.at(row - begin + i, column + j));
+        }
+    return {begin, end - begin};
 }
 
 } // namespace tallow

@@ -18,15 +18,17 @@ constexpr uint32_t tile_pairs = pair_side * pair_side;
 // AMX takes subnormal numbers for 0. Products of no more rows are of floats, whatever the layouts are.
 constexpr uint32_t max_rows_of_floats = 8;
 
-// Whether this machine has AMX for bf16. Linux lets a process use it that asks, unless a thread has too small a stack
-// for signals.
+// Whether this machine has AMX for bf16, and rounds vectors to it. Linux lets a process use tiles that asks, unless a
+// thread has too small a stack for signals.
 extern "C" __attribute__((visibility("default"), used)) inline bool has_pairs() {
     static const bool has = [] {
         constexpr uint32_t tiles_of_bf16 = 1u << 22 | 1u << 24;
         constexpr long ask_permission = 0x1023;
         constexpr long tile_data = 18;
+        constexpr uint32_t rounds_to_bf16 = 1u << 5;
         uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
         return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & tiles_of_bf16) == tiles_of_bf16 &&
+               __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & rounds_to_bf16) != 0 &&
                syscall(SYS_arch_prctl, ask_permission, tile_data) == 0;
     }();
     return has;
@@ -90,27 +92,31 @@ struct TileBlock {
     template <uint32_t Rows, uint32_t... Number> TALLOW_INLINE void store_sums(Numbers<Number...>) const {
         (store_tile<Number>(tile_of_sums<Rows, Number>(), stride), ...);
     }
-    template <uint32_t Rows, uint32_t... Column>
+    // Registers take turns with `Parity`: a processor waits before it overwrites one that a product reads.
+    template <uint32_t Rows, uint32_t Parity, uint32_t... Column>
     TALLOW_INLINE void multiply(uint64_t offset, Numbers<Column...>) const {
+        constexpr uint32_t first_left = Rows * Parity, first_right = sizeof...(Column) * Parity;
         const uint32_t* const left = lhs + offset / pair_side * tile_rows;
         if constexpr (Rows <= 2)
-            load_rows<0>(left, typename CountUp<Rows>::type());
-        (multiply_column<Rows, Column>(left, rhs + Column * rhs_step + offset, typename CountUp<Rows>::type()), ...);
+            load_rows<first_left>(left, typename CountUp<Rows>::type());
+        (multiply_column<Rows, Column, first_left, first_right>(left, rhs + Column * rhs_step + offset,
+                                                                typename CountUp<Rows>::type()),
+         ...);
     }
     // Two registers have rows of the left side: of more rows, of a single column, each replaces the last but one.
-    template <uint32_t First, uint32_t... Row>
+    template <uint32_t FirstLeft, uint32_t... Row>
     TALLOW_INLINE void load_rows(const uint32_t* left, Numbers<Row...>) const {
-        (load_tile<4 + (First + Row) % 2>(left + (First + Row) * lhs_step, pair_side), ...);
+        (load_tile<4 + (FirstLeft + Row) % 2>(left + Row * lhs_step, pair_side), ...);
     }
-    template <uint32_t Rows, uint32_t Column, uint32_t... Row>
+    template <uint32_t Rows, uint32_t Column, uint32_t FirstLeft, uint32_t FirstRight, uint32_t... Row>
     TALLOW_INLINE void multiply_column(const uint32_t* left, const uint32_t* tile, Numbers<Row...>) const {
-        constexpr uint32_t right = 6 + Column % 2;
+        constexpr uint32_t right = 6 + (FirstRight + Column) % 2;
         load_tile<right>(tile, pair_side);
         const auto multiply_row = [&](auto row) {
-            constexpr uint32_t number = decltype(row)::value;
+            constexpr uint32_t number = decltype(row)::value, register_of_row = 4 + (FirstLeft + number) % 2;
             if constexpr (Rows > 2)
-                load_rows<number>(left, Numbers<0>());
-            multiply_tiles<Column * Rows + number, 4 + number % 2, right>();
+                load_tile<register_of_row>(left + number * lhs_step, pair_side);
+            multiply_tiles<Column * Rows + number, register_of_row, right>();
         };
         (multiply_row(Number<Row>()), ...);
     }
@@ -125,8 +131,11 @@ TALLOW_INLINE void multiply_tiles_of_pairs(const TileBlock& block) {
     else
         block.clear_sums(Sums());
     const uint64_t end = uint64_t{block.pairs} * pair_side;
-    for (uint64_t offset = 0; offset < end; offset += tile_pairs)
-        block.multiply<Rows>(offset, typename CountUp<Columns>::type());
+    for (uint64_t offset = 0; offset < end; offset += 2 * tile_pairs) {
+        block.multiply<Rows, 0>(offset, typename CountUp<Columns>::type());
+        if (offset + tile_pairs < end)
+            block.multiply<Rows, 1>(offset + tile_pairs, typename CountUp<Columns>::type());
+    }
     block.store_sums<Rows>(Sums());
 }
 

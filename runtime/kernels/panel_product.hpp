@@ -5,10 +5,20 @@
 
 namespace tallow {
 
+// Where products of rows with the vectors of a panel are written.
+template <typename T> struct PanelResult {
+    T* first;
+    uint64_t row_step;
+    uint64_t vector_step;
+
+    TALLOW_INLINE T* at(uint64_t row, uint64_t vector) const {
+        return first + row * row_step + vector * vector_step;
+    }
+};
+
 // The columns of the products of a step, in vectors of which each panel has one for each gate: those of the same units
 // of all gates or, of the products of gradients, consecutive ones.
 template <uint32_t Gates, uint32_t Lanes, bool OfGradients> struct StepColumns {
-    static constexpr uint32_t gates = Gates;
     static constexpr uint32_t lanes = Lanes;
     // Units whose products one panel has.
     static constexpr uint64_t panel_units = OfGradients ? Gates * Lanes : Lanes;
@@ -38,34 +48,46 @@ template <uint32_t Gates, uint32_t Lanes, bool OfGradients> struct StepColumns {
     TALLOW_INLINE int64_t term_step() const {
         return OfGradients ? static_cast<int64_t>(length) : 1;
     }
+    // Writes products with a panel, of `rows` rows from `row` on, to rows of all products.
+    template <typename T>
+    TALLOW_INLINE void store(uint64_t panel, uint64_t row, uint64_t rows, const PanelResult<T>& products,
+                             T* result) const {
+        for (uint64_t i = 0; i < rows; ++i)
+            for (uint32_t j = 0; j < Gates; ++j) {
+                T* const target = result + (row + i) * count() + first(panel, j);
+                if (size(panel, j) == Lanes)
+                    __builtin_memcpy(target, products.at(i, j), Lanes * sizeof(T));
+                else
+                    __builtin_memcpy(target, products.at(i, j), size(panel, j) * sizeof(T));
+            }
+    }
 };
 
 // Sums that stay in registers, of which AVX2 has 16 and AVX-512 32.
 constexpr uint32_t panel_sums = vector_bytes == 64 ? 24 : 12;
-// Terms that are added up before other sums are added to theirs.
-constexpr uint64_t panel_terms = 256;
+// Terms that are added up before their sums are added to those of others, and rows that have the same ones of a panel
+// one after the other: the nearest cache holds these.
+constexpr uint64_t panel_terms = 128;
+constexpr uint64_t near_panel_rows = 64;
 
-// The products of rows with a panel of `Vectors` vectors for each term.
+// Adds the products of rows with a panel of `Vectors` vectors for each term.
 template <uint32_t Rows, uint32_t Vectors, typename Compute>
 TALLOW_JOINING void multiply_panel(const Compute* x, uint64_t step, const Compute* panel, uint64_t terms,
                                    Compute* result) {
     TALLOW_JOIN
     using Register = Vector<Compute, vector_bytes>;
-    Register totals[Rows][Vectors] = {};
-    for (uint64_t first = 0; first < terms; first += panel_terms) {
-        const uint64_t end = terms - first < panel_terms ? terms : first + panel_terms;
-        Register sums[Rows][Vectors] = {};
-        for (uint64_t k = first; k < end; ++k) {
-            Register right[Vectors];
-            __builtin_memcpy(right, panel + k * Vectors * vector_bytes / sizeof(Compute), sizeof right);
-            for (uint32_t row = 0; row < Rows; ++row)
-                for (uint32_t j = 0; j < Vectors; ++j)
-                    sums[row][j] += x[row * step + k] * right[j];
-        }
+    Register sums[Rows][Vectors] = {}, totals[Rows][Vectors];
+    for (uint64_t k = 0; k < terms; ++k) {
+        Register right[Vectors];
+        __builtin_memcpy(right, panel + k * Vectors * vector_bytes / sizeof(Compute), sizeof right);
         for (uint32_t row = 0; row < Rows; ++row)
             for (uint32_t j = 0; j < Vectors; ++j)
-                totals[row][j] += sums[row][j];
+                sums[row][j] += x[row * step + k] * right[j];
     }
+    __builtin_memcpy(totals, result, sizeof totals);
+    for (uint32_t row = 0; row < Rows; ++row)
+        for (uint32_t j = 0; j < Vectors; ++j)
+            totals[row][j] += sums[row][j];
     __builtin_memcpy(result, totals, sizeof totals);
 }
 
@@ -84,6 +106,8 @@ template <typename T, uint32_t Gates, bool OfGradients> struct PanelProducts {
     using Columns = StepColumns<Gates, vector_bytes / sizeof(Compute), OfGradients>;
     static constexpr uint32_t lanes = Columns::lanes;
     static constexpr uint64_t max_panel_rows = panel_sums / Gates;
+    // The units whose products are computed before their cells: the nearest cache holds these.
+    static constexpr uint64_t near_units = 128 / sizeof(T);
 
     Columns columns;
     Compute* panels;
@@ -121,20 +145,41 @@ template <typename T, uint32_t Gates, bool OfGradients> struct PanelProducts {
             return x;
         }
     }
-    // The products with the panels from `begin` to `end`.
-    TALLOW_INLINE void multiply(const Compute* x, uint64_t rows, uint64_t begin, uint64_t end, T* result) const {
-        const uint64_t terms = columns.terms(), blocks = (rows + max_panel_rows - 1) / max_panel_rows;
-        for (uint64_t panel = begin; panel < end; ++panel)
-            for (uint64_t block = 0; block < blocks; ++block) {
-                const uint64_t first = rows * block / blocks, count = rows * (block + 1) / blocks - first;
-                Compute sums[max_panel_rows][Gates][lanes];
-                multiply_panel_rows<max_panel_rows, Gates>(
-                    count, x + first * terms, terms, panels + panel * terms * Gates * lanes, terms, &sums[0][0][0]);
+    // Writes the products of some rows from `row` on with each panel from `begin` to `end` to result(panel), and calls
+    // finish(panel, row, rows).
+    template <typename Result, typename Finish>
+    TALLOW_INLINE void multiply(const Compute* x, uint64_t rows, uint64_t begin, uint64_t end, const Result& result,
+                                const Finish& finish) const {
+        const uint64_t terms = columns.terms();
+        alignas(64) Compute sums[near_panel_rows][Gates][lanes];
+        T rounded[near_panel_rows][Gates][lanes];
+        for (uint64_t row = 0; row < rows; row += near_panel_rows) {
+            const uint64_t count = rows - row < near_panel_rows ? rows - row : near_panel_rows;
+            for (uint64_t panel = begin; panel < end; ++panel) {
+                __builtin_memset(sums, 0, count * sizeof sums[0]);
+                for (uint64_t term = 0; term < terms; term += panel_terms)
+                    add_products(x + row * terms + term, count, panels + (panel * terms + term) * Gates * lanes,
+                                 terms - term < panel_terms ? terms - term : panel_terms, sums);
+                if constexpr (is_small_float<T>)
+                    convert_span(count * Gates * lanes, &rounded[0][0][0], &sums[0][0][0]);
+                const PanelResult<T> target = result(panel);
                 for (uint64_t i = 0; i < count; ++i)
                     for (uint32_t j = 0; j < Gates; ++j)
-                        narrow_span(columns.size(panel, j),
-                                    result + (first + i) * columns.count() + columns.first(panel, j), sums[i][j]);
+                        if constexpr (is_small_float<T>)
+                            __builtin_memcpy(target.at(i, j), rounded[i][j], sizeof rounded[i][j]);
+                        else
+                            __builtin_memcpy(target.at(i, j), sums[i][j], sizeof sums[i][j]);
+                finish(panel, row, count);
             }
+        }
+    }
+    TALLOW_INLINE void add_products(const Compute* x, uint64_t rows, const Compute* panel, uint64_t terms,
+                                    Compute (*sums)[Gates][lanes]) const {
+        const uint64_t step = columns.terms(), blocks = (rows + max_panel_rows - 1) / max_panel_rows;
+        for (uint64_t block = 0; block < blocks; ++block) {
+            const uint64_t first = rows * block / blocks, count = rows * (block + 1) / blocks - first;
+            multiply_panel_rows<max_panel_rows, Gates>(count, x + first * step, step, panel, terms, &sums[first][0][0]);
+        }
     }
 };
 
@@ -142,6 +187,8 @@ template <typename T, uint32_t Gates, bool OfGradients> struct PanelProducts {
 // Products of bf16, by tiles.
 template <uint32_t Gates, bool OfGradients> struct TileProducts {
     using Columns = StepColumns<Gates, pair_side, OfGradients>;
+    // As above. Products by tiles take so little time that switching to cells and back more often costs more.
+    static constexpr uint64_t near_units = 256;
 
     Columns columns;
     uint32_t* panels;
@@ -170,13 +217,18 @@ template <uint32_t Gates, bool OfGradients> struct TileProducts {
         tiles.take(x);
         return tiles;
     }
-    // The products with the panels from `begin` to `end`.
-    TALLOW_INLINE void multiply(const RowTiles& x, uint64_t, uint64_t begin, uint64_t end, bf16* result) const {
-        multiply_packed(x, panels, begin * Gates, end * Gates, [&](uint64_t row, uint64_t column, const float* sums) {
-            const uint64_t panel = column / Gates, vector = column % Gates;
-            round_sums(columns.size(panel, vector), result + row * columns.count() + columns.first(panel, vector),
-                       sums);
-        });
+    // As PanelProducts does.
+    template <typename Result, typename Finish>
+    TALLOW_INLINE void multiply(const RowTiles& x, uint64_t, uint64_t begin, uint64_t end, const Result& result,
+                                const Finish& finish) const {
+        const UsesTiles tiles(x.tile_rows);
+        const uint64_t step = Gates * pairs_of_lines(columns.terms());
+        for (uint32_t tile = 0; tile < x.count; tile += near_row_tiles)
+            for (uint64_t panel = begin; panel < end; ++panel) {
+                const PanelResult<bf16> target = result(panel);
+                const auto [row, rows] = multiply_packed<Gates>(x, tile, panels + panel * step, target);
+                finish(panel, row, rows);
+            }
     }
 };
 #endif

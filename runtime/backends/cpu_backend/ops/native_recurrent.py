@@ -102,16 +102,15 @@ def _sequence(
         return shared.sequence(build, own, gates, weight, bias, initial, lengths, reverse, keep_products)
     has_tiles = dtype is DType.BF16 and kernels.has_tiles
     states = build.empty(dtype, kind.states * steps * rows * units)
-    products = build.empty(dtype, work if keep_products else work // steps)
+    products = build.empty(dtype, work) if keep_products else None
     gates = shared.contiguous_rows(own, gates)
     packed = host_arguments.recurrent_sequence(
-        states=states.address, products=products.address,
+        states=states.address, products=NULL if products is None else products.address,
         packed=_packed(build, dtype, rows, kind.gates * _rounded(units, _LANES), units, has_tiles),
-        product_bytes=work // steps * gates.itemsize if keep_products else 0, has_tiles=has_tiles,
-        **_fields(own, gates, weight, bias, initial, lengths, reverse),
+        has_tiles=has_tiles, **_fields(own, gates, weight, bias, initial, lengths, reverse),
     )  # fmt: skip
     build.launch("host_recurrent", f"{kind.name}_sequence_{dtype.value}", 1, packed, work=work)
-    return states, products
+    return (states,) if products is None else (states, products)
 
 
 def _fields(
