@@ -35,7 +35,7 @@ from .project import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
-SAMPLE = 8
+SAMPLE = 4
 PARTS = 256
 GARBAGE = "zzz garbage"
 Path_ = tuple[str | int, ...]  # the keys and positions that lead to a value of a file

@@ -222,9 +222,9 @@ def check(
         assert usage.sgpr_spills <= scalar_spills.get(usage.kernel, 0), usage
 
 
-def sample(machine: Machine, target: str, families: Iterable[str]) -> dict[str, list[str]]:
-    """Kernels of some families, none where another target has them: of each function and each kind of dtype, of each
-    dtype one.
+def sample(machine: Machine, target: str, families: Iterable[str], full: bool) -> dict[str, list[str]]:
+    """Kernels of some families, none where another target has them: of each function and of each dtype one; with
+    `full` of each kind of dtype in each family too.
 
     The families take turns among the compilers of a vendor, and among the targets of a compiler. For the HIP runtime
     for the CPU each kernel is compiled in each dtype.
@@ -239,7 +239,9 @@ def sample(machine: Machine, target: str, families: Iterable[str]) -> dict[str, 
     for family in families:
         kernels = PARTS.findall((KERNELS / f"{family}.hip").read_text(encoding="utf-8"))
         for name, _, dtype, function in random.Random(family).sample(kernels, len(kernels)):
-            parts = {dtype, f"{family} {dtype.rstrip('0123456789')}", f"{family} {function}"}
+            parts = {dtype, f"{family} {function}"}
+            if full:
+                parts.add(f"{family} {dtype.rstrip('0123456789')}")
             if not parts <= seen:
                 chosen[family].append(name)
                 seen |= parts
@@ -259,7 +261,7 @@ def test_a_sample_compiles(
     if is_nvidia(target) and not full:
         pytest.skip("NVRTC compiles a sample in tests/package/test_cuda_compiler.py, and nvcc one with --full")
     machine.compiler(target)
-    chosen = sample(machine, target, families)
+    chosen = sample(machine, target, families, full)
     if not chosen:
         pytest.skip("another target has this sample")
     includes = [f'#include "{reduced(family, wanted).name}"\n' for family, wanted in chosen.items()]

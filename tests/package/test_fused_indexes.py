@@ -125,10 +125,14 @@ def test_gathered_elements_are_those_of_the_op_on_the_cpu(monkeypatch: pytest.Mo
         ],
     ],
 )
-def test_gathered_elements_are_those_of_the_op(gpu: Any, shape: tuple[int, ...], dtype: str, index: str) -> None:
+def test_gathered_elements_are_those_of_the_op(
+    gpu: Any, shape: tuple[int, ...], dtype: str, index: str, full: bool
+) -> None:
     device = tl.Device(gpu)
+    # Each function is compiled: of the long rows, every other one.
+    step = 1 if full or shape[-1] < 1000 else 2
     for functions, is_exact in ((EXACT, True), (REDUCED, False)):
-        for function in functions:
+        for function in functions[::step]:
             check(device, function, case(device, shape, dtype, DType(index)), is_exact=is_exact)
 
 

@@ -104,7 +104,7 @@ def test_matrices_stay_in_their_blocks(
     agree(runtime.decode_step(tokens), expected)
     runtime.reset_state()
     # One token at a time a GPU does the same for each.
-    few = len(tokens) if full or device.is_cpu() else 8
+    few = len(tokens) if full or device.is_cpu() else 3
     for token, row in zip(tokens[:few], expected[:few], strict=True):
         agree(runtime.decode_step([token])[0], row)
 
