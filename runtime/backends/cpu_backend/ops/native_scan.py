@@ -16,6 +16,7 @@ from .native import contiguous
 if TYPE_CHECKING:
     from ..kernels import HostKernels
 
+_SUM: Final = "cumsum"
 _MAX_POSITIONS: Final = (1 << 32) - 1
 
 
@@ -29,7 +30,11 @@ def scan(
     exclusive: bool = False,
 ) -> Any:
     """As `scan.scan`; None where NumPy does it."""
-    kernel, length = f"{op.value}_{x.dtype.value}", x.shape[dim]
+    length, inner, dtype = x.shape[dim], math.prod(x.shape[dim + 1 :]), x.dtype
+    if op.value == _SUM and dtype is DType.COMPLEX128 and inner > 1:
+        # Sums of both parts: compilers join lines of real numbers without moving these between lanes.
+        inner, dtype = 2 * inner, dtype.real
+    kernel = f"{op.value}_{dtype.value}"
     if x.layout.elem_count == 0 or not kernels.has("host_scan", kernel):
         return None
     if op.gives_positions and length > _MAX_POSITIONS:
@@ -39,7 +44,7 @@ def scan(
     packed = host_arguments.scan_lines(
         result=result.address, positions=address_of(positions),
         source=contiguous(build, x).address, run_parts=RUN_PARTS, rows=math.prod(x.shape[:dim]), length=length,
-        inner=math.prod(x.shape[dim + 1 :]), threads=THREADS, reverse=reverse, exclusive=exclusive, parameters=(),
+        inner=inner, threads=THREADS, reverse=reverse, exclusive=exclusive, parameters=(),
     )  # fmt: skip
     build.launch("host_scan", kernel, 1, packed)
     return result if positions is None else (result, positions)
