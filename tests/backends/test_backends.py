@@ -108,7 +108,7 @@ def test_files_are_right_where_libraries_are_not_installed(spec: Spec) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_its_file_is_short_and_all_there_is(file: Path) -> None:
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= (160 if file.stem == "tinygrad" else 86)
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= (160 if file.stem == "tinygrad" else 94)
     assert {path.suffix for path in file.parent.glob(f"{file.stem}*")} == {".yaml"}
 
 
@@ -166,7 +166,7 @@ def test_all_of_its_cells_agree_with_the_oracle(project: Path, pytestconfig: pyt
     supported = sum(cell.status == "supported" for cell in own)
     chosen = TESTED_IN_PART.get(project.name, ((), f"not ({left_out(project)})"))[1]
     # Each shape is one more compilation.
-    sample = ("--sample", "2") if project.name in COMPILES else ()
+    sample = ("--sample", "1") if project.name in COMPILES else ()
     passed = conform(project, CELLS, "-n", "auto", "-k", chosen, *sample)
     print(f"{project.name}: {supported} of {len(own)} cells are supported; {passed}")
 
