@@ -52,7 +52,7 @@ def average_gradients(
     if most < 1:
         raise InvalidArgument("average_gradients", f"bucket_bytes is {most}, and must be 1 or more")
     averages = _Averages(variables, most, group, is_recorded=create_graph)
-    backward(loss, gradient, keep or create_graph, create_graph, Watch(tuple(averages.bucket_of), averages.take))
+    backward(loss, gradient, keep or create_graph, create_graph, watch=Watch(tuple(averages.bucket_of), averages.take))
     return Gradients(dict(averages.finish()))
 
 

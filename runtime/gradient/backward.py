@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 from ..base.error import GradientError, ShapeMismatch
@@ -17,12 +18,17 @@ from .walk import NO_WATCH, Walk, Watch
 
 
 def backward(
-    tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: bool, watch: Watch = NO_WATCH
+    tensor: Tensor,
+    gradient: Tensor | None,
+    keep: bool,
+    create_graph: bool,
+    share: bool = False,
+    watch: Watch = NO_WATCH,
 ) -> Gradients:
     """Implement `Tensor.backward`."""
     if live_autocasts and extensions.is_cast():
         with extensions.without_autocast():
-            return backward(tensor, gradient, keep, create_graph, watch)
+            return backward(tensor, gradient, keep, create_graph, share, watch)
     op = "backward"
     if gradient is not None and not isinstance(gradient, Tensor):
         require_tensors(op, gradient=gradient)
@@ -58,7 +64,7 @@ def backward(
             gradient = Tensor._new(gradient._storage.value, gradient._layout)
     before = mode()
     try:
-        set_mode(_MODES[create_graph, keep])
+        set_mode(_MODES[create_graph, keep, share])
         with Walk(root, gradient, tensor._layout, keep, watch) as walk:
             return Gradients(walk.gradients())
     finally:
@@ -66,7 +72,6 @@ def backward(
 
 
 _MODES: Final = {
-    (records, keep): Mode(records=records, keeps_graph=records, frees=not keep)
-    for records in (False, True)
-    for keep in (False, True)
+    (records, keep, share): Mode(records=records, keeps_graph=records, frees=not keep, shares=share)
+    for records, keep, share in itertools.product((False, True), repeat=3)
 }

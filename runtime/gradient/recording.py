@@ -16,7 +16,7 @@ F = TypeVar("F")
 class Mode:
     """Whether calls are recorded, and how gradients are worked out: of each thread, and of each task of asyncio."""
 
-    __slots__ = ("frees", "is_inner", "keeps_graph", "outer", "records")
+    __slots__ = ("frees", "is_inner", "keeps_graph", "outer", "records", "shares")
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class Mode:
         frees: bool = False,
         keeps_graph: bool = False,
         is_inner: bool = False,
+        shares: bool = False,
         outer: Mode | None = None,
     ) -> None:
         self.records = records
@@ -34,6 +35,8 @@ class Mode:
         """Whether gradients are recorded as they are worked out, so that they have gradients themselves."""
         self.is_inner = is_inner
         """Whether `value_and_grad` runs its function, whose variables are arguments of others."""
+        self.shares = shares
+        """Whether gradients of variables may share memory."""
         self.outer = outer
         """That of the code around a block."""
 

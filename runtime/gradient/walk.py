@@ -11,6 +11,7 @@ from ..base.error import GradientError
 from ..core.layout import Layout
 from ..tensor import Tensor
 from .node import BORROWED, Node, Part, Parts, Use, note_write, unwrap
+from .recording import mode
 from .sums import Sum, alone, flat, placements, share_elements
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Walk:
         return True
 
     def _owned(self, gradient: Tensor) -> Tensor:
-        """Return a gradient in memory that is not shared and that can be written to: itself, or a copy of it.
+        """Return a gradient in memory that is not shared, unless it may be, and can be written to: itself or a copy.
 
         No rule gives memory that a call keeps for its gradients.
         """
@@ -168,6 +169,8 @@ class Walk:
         layout, key = gradient._layout, id(value.inner)
         if value.written is BORROWED:
             return gradient.copy()
+        if mode().shares and not layout.overlaps_itself:
+            return gradient
         if layout.is_contiguous and key not in self._exposed:
             self._exposed[key] = [layout]
             return gradient

@@ -92,10 +92,11 @@ def _gradients(node: Node, parts: Any) -> Contributions:
     wanted = tuple([position for position in range(len(call.function.tensors)) if node.takes(position)])
     layouts = tuple([None if gradient is None else gradient._layout for gradient in gradients])
     is_wrapped = any(gradient is not None and gradient._storage.is_wrapped for gradient in gradients)
-    variables = tuple([position for position in wanted if node.inputs[2 * position].rule is None])
-    owned = tuple(
-        [position for position, gradient in enumerate(gradients) if gradient is not None and is_seed(node, gradient)]
-    )
+    variables: tuple[int, ...] = ()
+    owned: tuple[int, ...] = ()
+    if not mode().shares:
+        variables = tuple([position for position in wanted if node.inputs[2 * position].rule is None])
+        owned = tuple([position for position, each in enumerate(gradients) if each is not None and is_seed(node, each)])
     fused = None if is_wrapped else gradient_of(call.function, wanted, variables, layouts, call.numbers, owned)
     if mode().keeps_graph or fused is None:
         yield from _by_ops(node, call, gradients)

@@ -68,13 +68,18 @@ class Tensor(
 
     __slots__ = ()
 
-    def backward(self, gradient: Self | None = None, *, keep: bool = False, create_graph: bool = False) -> Gradients:
+    def backward(
+        self, gradient: Self | None = None, *, keep: bool = False, create_graph: bool = False, share: bool = False
+    ) -> Gradients:
         """Work out the gradients of this tensor, of one element, for every `Var` that it depends on.
 
         `grads = loss.backward()` gives them: `grads[w]` is that of w. Of a tensor of more elements it gives the
         gradients of `(x * gradient).sum()`; the gradient has the shape of the tensor. Tensors that the gradients need
         are released as soon as they have been used; `keep` retains them for a second call. With `create_graph` the
         gradients are recorded too, so that they have gradients themselves; this retains the tensors too.
+
+        Each gradient has memory of its own. With `share` equal ones may share it, also with `gradient`, as those of
+        PyTorch's `autograd.grad` do: of `x + y` one is computed for both. They are for reading alone then.
 
         `GradientError` for a tensor that depends on no `Var`, the second time without `keep`, and where something that
         a gradient needs was overwritten. `ShapeMismatch` for more than one element without a gradient.
@@ -88,7 +93,9 @@ class Tensor(
             create_graph = argument.boolean("backward", "create_graph", create_graph)
         if type(keep) is not bool:
             keep = argument.boolean("backward", "keep", keep)
-        gradients: Gradients = extensions.backward(self, gradient, keep or create_graph, create_graph)
+        if type(share) is not bool:
+            share = argument.boolean("backward", "share", share)
+        gradients: Gradients = extensions.backward(self, gradient, keep or create_graph, create_graph, share)
         return gradients
 
     def __repr__(self) -> str:

@@ -133,6 +133,26 @@ def test_gradients_are_summed_up_in_place(device: Device) -> None:
             grads[wrong] = others[a]
 
 
+def test_gradients_share_memory_if_asked_to(device: Device) -> None:
+    def shares(one: Tensor, other: Tensor) -> bool:
+        return one._storage.inner is other._storage.inner
+
+    x, y = (Var(Tensor([[1.0, 2.0, 4.0], [5.0, 3.0, 1.0]], device=device)) for _ in range(2))
+    seed = Tensor([[1.0, -2.0, 0.5], [3.0, 0.0, 1.0]], device=device)
+    for function in (lambda x, y: (x + y).layer_norm(), lambda x, y: x.layer_norm().gelu() + y):
+        for each in (function, tl.fuse(function)):
+            own, shared = each(x, y).backward(seed), each(x, y).backward(seed, share=True)
+            for variable in (x, y):
+                np.testing.assert_array_equal(own[variable].numpy(), shared[variable].numpy())
+            assert not any([shares(own[x], own[y]), shares(own[x], seed), shares(own[y], seed)])
+            assert shares(shared[y], shared[x]) or shares(shared[y], seed)
+    # What repeats an element has memory of its own.
+    grads = x.sum().backward(share=True)
+    assert grads[x].tolist() == [[1.0] * 3] * 2
+    with pytest.raises(tl.InvalidArgument, match="share"):
+        x.sum().backward(share=1)
+
+
 def test_what_has_no_gradient_says_so(device: Device) -> None:
     w = Var(Tensor([1.0, 2.0], device=device))
     for plain in (w.argmax(), Tensor([1.0], device=device), w.detach()[0]):
