@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from opgen.formula.nodes import ADD, DIVIDE, MULTIPLY, NEGATE, SUBTRACT, WHERE, Call, Name, Node, Number, names
@@ -19,6 +19,8 @@ class Join:
     name: str
     kind: str
     contribution: Node
+    formula: Node
+    """All of it, of elements and other joins."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,19 @@ class Passes:
         own = [name for each in self.passes for name in (*(join.name for join in each.joins), *each.constants)]
         return (*self.begun, *own)
 
+    def joined(self, inputs: Mapping[str, str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """For each join its formula, as a template of `inputs` by name, and the numbers of the joins in it.
+
+        The formula is empty if it has other inputs: the same formula of the same inputs is the same number.
+        """
+        joins = [join for each in self.passes for join in each.joins]
+        numbers = {join.name: number for number, join in enumerate(joins)}
+        terms = {**inputs, **{name: f"{{j{number}}}" for name, number in numbers.items()}}
+        return tuple(
+            (_text(join.formula, terms), tuple(sorted(numbers[name] for name in {*names(join.formula)} & {*numbers})))
+            for join in joins
+        )
+
     def padding(self, operands: Sequence[str]) -> Mapping[str, float] | None:
         """Elements, 0 or -inf by operand, that contribute nothing to any reduction; None if there are no such."""
         joins = [join for each in self.passes for join in each.joins]
@@ -69,6 +84,22 @@ class Passes:
             and all(join.kind == SUM and _is_multiple(join.contribution, last.joins[0].name) for join in each.joins)
             for last, each in zip(before, self.passes, strict=False)
         )
+
+
+def _text(node: Node, terms: Mapping[str, str]) -> str:
+    """A formula as text; empty if it has a name that is none of the terms."""
+    match node:
+        case Number(value=value):
+            return repr(value)
+        case Name(text=text):
+            return terms.get(text, "")
+    arguments = [_text(argument, terms) for argument in node.arguments]
+    if not all(arguments):
+        return ""
+    match node.primitive.split():
+        case [_, operator, _]:
+            return f"({f' {operator} '.join(arguments)})"
+    return f"{node.primitive}({', '.join(arguments)})"
 
 
 _IDENTITIES: Final = {SUM: 0.0, MAX: -math.inf, MIN: math.inf}
@@ -146,7 +177,7 @@ def passes_of(nodes: Sequence[Node], elements: Collection[str], known: Collectio
         parts[node] = Name(name)
         (contribution,) = arguments
         depths[name] = 1 + max((depths[other] for other in names(contribution) if other in depths), default=0)
-        joins[name] = Join(name, node.primitive, contribution)
+        joins[name] = Join(name, node.primitive, contribution, Call(node.primitive, arguments))
         return parts[node]
 
     results = [named(node) for node in nodes]
@@ -180,7 +211,7 @@ def passes_of(nodes: Sequence[Node], elements: Collection[str], known: Collectio
             return Call(WHERE, (condition, *map(hoist, others)), node.offset)
         return Call(node.primitive, tuple(map(hoist, node.arguments)), node.offset)
 
-    by_pass = [[Join(join.name, join.kind, hoist(join.contribution)) for join in each] for each in by_pass]
+    by_pass = [[replace(join, contribution=hoist(join.contribution)) for join in each] for each in by_pass]
     results = [hoist(node) for node in results]
     constants: dict[int, dict[str, Node]] = {}
     for node, name in hoisted.items():

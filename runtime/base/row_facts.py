@@ -36,6 +36,11 @@ class RowFacts(NamedTuple):
     """A bit for each operand of which the element at the index of a row is read."""
     begun: int = 0
     """How many numbers are computed from a row's arguments before its first pass."""
+    joins: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """The formulas of the numbers that passes reduce a row to, and which of these numbers occur in each.
+
+    {0} and so on are the operands and then the parameters, {j0} and so on the numbers. An empty formula equals none.
+    """
     variant: str = ""
     """The variant without the optional operands, where it has kernels for calls that leave out all of them."""
 

@@ -56,10 +56,12 @@ TALLOW_INLINE float fast_logistic_product(float x, float u) {
     return x * (root * approx_reciprocal(fma(root, root, 1.0f))) * root;
 }
 
-// Where it is 1 in f32 it is so exactly: what is left of it decides the sign of an infinite gradient.
+// 1 / (1 + s * s) with s = e**(-|x| / 2), or s * s times that: so it is 1 exactly where f32 has it so, and what is left of
+// it, which decides the sign of an infinite gradient, takes the same functions.
 template <bool Bounded> TALLOW_INLINE float sigmoid(FastMath<Bounded> x) {
-    const float product = fast_logistic_product(1.0f, x.value);
-    return x.value > 17.5f ? 1.0f : product;
+    const float root = approx_exp2(fabs(x.value) * -0.72134752f);
+    const float larger = approx_reciprocal(fma(root, root, 1.0f));
+    return x.value < 0.0f ? root * (root * larger) : larger;
 }
 
 template <bool Bounded> TALLOW_INLINE float silu(FastMath<Bounded> x) {
@@ -91,9 +93,10 @@ template <bool Bounded> TALLOW_INLINE float reciprocal_root(FastMath<Bounded> x)
     return rsqrt(x.value);
 }
 
+// The sigmoid is the one that the gradient takes.
 template <bool Bounded> TALLOW_INLINE float gelu(FastMath<Bounded> x) {
-    const float u = x.value * fma(0.071354816f, x.value * x.value, 1.5957691f);
-    const float product = fast_logistic_product(x.value, u);
+    const float u = x.value * (1.59576912f + 0.071354816f * (x.value * x.value));
+    const float product = x.value * sigmoid(FastMath<Bounded>(u));
     return x.value < -25.0f ? -0.0f : product;
 }
 

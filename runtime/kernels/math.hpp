@@ -343,11 +343,11 @@ TALLOW_INLINE float raised_decay(float size) {
     const float steps = shifted - raised_shift;
     return raised_power(shifted, fma(size, -1.92596303e-8f, fma(size, -1.44269502f, -steps)));
 }
-// The same of floats, with few instructions.
+// The same of floats, with few instructions, which -x has too.
 TALLOW_INLINE float sigmoid(float x) {
     const float power = raised_decay(fabs(x) > 120.0f ? 120.0f : fabs(x));
-    const float quotient = divide_positive(x < 0 ? power : 1.0f, fma(power, 0x1p-64f, 1.0f));
-    return x < 0 ? quotient * 0x1p-64f : quotient;
+    const float larger = divide_positive(1.0f, fma(power, 0x1p-64f, 1.0f));
+    return x < 0 ? larger * power * 0x1p-64f : larger;
 }
 TALLOW_INLINE float silu(float x) {
     const float size = fabs(x) > 120.0f ? 120.0f : fabs(x);

@@ -7,16 +7,21 @@
 
 namespace tallow {
 
-// The joins of passes of several formulas, which run in one pass.
-template <uint32_t First, typename... Lists> struct JoinLists;
-template <uint32_t First, typename... Joins> struct JoinLists<First, Types<Joins...>> {
-    using type = RowJoins<First, Joins...>;
+// One of the joins of a pass.
+template <typename List, uint32_t Index> struct TypeAt;
+template <typename First, typename... Others> struct TypeAt<Types<First, Others...>, 0> {
+    using type = First;
 };
-template <uint32_t First, typename... Joins, typename... Others, typename... Lists>
-struct JoinLists<First, Types<Joins...>, Types<Others...>, Lists...>
-    : JoinLists<First, Types<Joins..., Others...>, Lists...> {};
-template <uint32_t First, typename... Passes>
-using CombinedPasses = typename JoinLists<First, typename Passes::List...>::type;
+template <typename First, typename... Others, uint32_t Index>
+struct TypeAt<Types<First, Others...>, Index> : TypeAt<Types<Others...>, Index - 1> {};
+template <typename Reduced, uint32_t Index> using JoinAt = typename TypeAt<typename Reduced::List, Index>::type;
+
+// Sets a number, if there is one at this position.
+template <uint32_t Target, typename Number, uint32_t Count>
+TALLOW_INLINE void put_number([[maybe_unused]] Number (&numbers)[Count], [[maybe_unused]] Number number) {
+    if constexpr (Target < Count)
+        numbers[Target] = number;
+}
 
 // The bits of a number of each call, which the row has as one of the compute type.
 template <typename Value> TALLOW_INLINE uint64_t bits_of(Value number) {
@@ -69,19 +74,18 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
         ((own.parameters[j++] = row.parameters[Parameter]), ...);
         return own;
     }
-    // Sets numbers from `First` on to what an element contributes to a pass.
-    template <uint32_t Pass, uint32_t First, typename T, typename Row, typename Position, typename Number,
+    // Sets numbers to what an element contributes to a pass: for each of its joins the one at its target, if any.
+    template <uint32_t Pass, typename T, uint32_t... Target, typename Row, typename Position, typename Number,
               uint32_t Count, typename... Elements>
-    static TALLOW_INLINE void contribute(const Row& row, Position position, Number (&numbers)[Count],
-                                         Elements... elements) {
+    static TALLOW_INLINE void contribute(Numbers<Target...>, const Row& row, Position position,
+                                         Number (&numbers)[Count], Elements... elements) {
         using Joins = typename Functor::template Reduced<Pass>;
         using Value = typename Row::Value;
         const Value own[] = {convert<Value>(to_compute(elements))...};
         Number contributions[Joins::count];
         Functor::template contribute<Pass, T>(row_of<T>(row), own, position, contributions);
-#pragma unroll
-        for (uint32_t i = 0; i < Joins::count; ++i)
-            numbers[First + i] = contributions[i];
+        uint32_t i = 0;
+        (put_number<Target>(numbers, contributions[i++]), ...);
     }
     template <uint32_t Pass, typename T, typename Row> static TALLOW_INLINE void finish(Row& row) {
         RowOf<T, Functor> own = row_of<T>(row);

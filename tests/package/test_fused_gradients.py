@@ -10,8 +10,10 @@ import pytest
 import tallow as tl
 from tallow import Tensor
 from tallow.backends import CpuDevice
+from tallow.runtime.backends.gpu_backend.ops.fused_passes import schedule
 from tallow.runtime.base.error import GradientError
 from tallow.runtime.graph.fused_gradient import gradient_of
+from tallow.runtime.program.fused_kernels import kernels_of
 
 from .test_fused_rows import ROW_METHODS, ROWS_OF_64, launched, traced
 
@@ -89,6 +91,29 @@ def test_a_gradient_that_the_caller_has_is_written_by_the_kernel(monkeypatch: py
     np.testing.assert_array_equal(found[y].numpy(), seed.numpy())
     found[y].zero_()
     assert seed.numpy().any()
+
+
+@pytest.mark.parametrize(
+    ("function", "passes"),
+    [
+        # Those of the norm itself, and then both sums that its gradient adds.
+        (lambda x, y: x.layer_norm().gelu() + y, [1, 1, 2]),
+        (lambda x, y: x.rms_norm().silu() * y, [1, 1]),
+        # The sum and the mean are one number; the sum of the squares is another one.
+        (lambda x, y: x / x.sum(-1, keepdim=True) + y / x.mean(-1, keepdim=True) * x.sqr().sum(-1, keepdim=True), None),
+    ],
+)
+def test_equal_sums_of_a_row_are_computed_once(function: Compute, passes: list[int] | None) -> None:
+    of = traced(function, ROWS_OF_64, ROWS_OF_64)
+    if passes is not None:
+        gradient = gradient_of(of, (0, 1), (), tuple(of.layouts), ())
+        assert gradient is not None
+        assert gradient.function is not None
+        of = gradient.function
+    (kernel,) = kernels_of(of)
+    scheduled, known = schedule(kernel.function.steps)
+    assert [len(each.joins) for each in scheduled] == (passes or [2])
+    assert all(each.join in scheduled[each.after].joins for own in known.values() for of in own for each in of)
 
 
 SUMS_OVER_ROWS: Final[list[tuple[Compute, int]]] = [

@@ -118,11 +118,13 @@ def row_facts(spec: Spec, functor: Functor) -> View:
     """Return the facts on which launches of a row op depend."""
     passes, totals = _passes(spec, functor), len(functor.totals)
     _, *variants = row_variants(spec, functor)
+    inputs = {name: f"{{{number}}}" for number, name in enumerate((*functor.operands, *functor.parameters))}
     return View(
         made_from=(functor.location,),
         variant=variants[0].name if variants else "",
         results=0 if functor.per_row else len(passes.results) - totals,
         passes=tuple((len(each.joins), len(each.constants)) for each in passes.passes),
+        joins=passes.joined(inputs | {COUNT: COUNT, POSITION: POSITION}),
         rescaled=_bits(passes.rescaled),
         absent=tuple(functor.absent.get(name) for name in functor.operands),
         last_dim=functor.last_dim,

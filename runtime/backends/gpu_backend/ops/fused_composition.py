@@ -14,7 +14,7 @@ from ....base.row_facts import RowFacts
 from ....program.fused_function import IndexOp
 from . import fused_source, row_formula, row_launches
 from .fused_passes import (
-    Pass,
+    Join,
     gathered_operands,
     given_operands,
     indexed_step,
@@ -59,13 +59,12 @@ class _Composition:
         self._sources = {name: source for name, source in kernel.sources.items() if name != self._index}
         self._statements = Statements(kernel, "bits_of(row.parameters[{}])".format)
         self._steps = {name: step for step in kernel.steps for name in step.names}
-        self._passes = schedule(kernel.steps)
-        # By op and pass, where its numbers are among those that the pass joins; by op, its known numbers.
-        self._first: dict[tuple[str, int], int] = {}
+        self._passes, self._numbers_of = schedule(kernel.steps)
+        # By op, its known numbers.
         self._known: dict[str, list[int]] = {}
         self._joined: list[int] = []
         """Where the known numbers of each pass begin."""
-        self._joins = [sum(step.facts.passes[number][0] for step, number in each.ops) for each in self._passes]
+        self._joins = [len(each.joins) for each in self._passes]
         divisors = {step.operands[1] for step in kernel.steps if step.op is BinaryOp.DIV and step.dtype in HALF}
         self._reciprocals: dict[str, int] = {}
         """By number that elements of 16 bits are divided by, the known number that is its reciprocal."""
@@ -90,20 +89,32 @@ class _Composition:
         self._known |= {name: [*inputs] for name, inputs in self._given.items()}
         self._given_after = {step.name: self._when_known(step) for step in kernel.steps if step.name in self._given}
         self._begin = known
-        for each, joins in zip(self._passes, self._joins, strict=True):
+        positions: dict[Join, int] = {}
+        for after, each in enumerate(self._passes):
             self._joined.append(known)
-            first, constants = 0, known + joins
-            for step, number in each.ops:
-                own, finished = step.facts.passes[number]
-                self._first[step.name, number] = first
-                positions = self._known.setdefault(step.name, [])
-                positions += range(known + first, known + first + own)
-                positions += range(constants, constants + finished)
-                first, constants = first + own, constants + finished
-            after = len(self._joined) - 1
-            constants = self._place_numbers(after, constants, divisors)
-            known = constants
+            positions |= {join: known + k for k, join in enumerate(each.joins)}
+            known += len(each.joins)
+            for step, number in self._finished(after):
+                own, (_, constants) = self._numbers_of[step.name][: number + 1], step.facts.passes[number]
+                if max(number.after for each in own for number in each) == after:
+                    own_positions = self._known.setdefault(step.name, [])
+                    own_positions += [positions[number.join] for number in own[-1]]
+                    own_positions += range(known, known + constants)
+                    known += constants
+            known = self._place_numbers(after, known, divisors)
         self._known_count = known
+
+    def _finished(self, after: int) -> list[tuple[Step, int]]:
+        """The ops and passes of them of which a number is known after a pass, or one of an earlier pass of the op.
+
+        What follows from numbers that are not yet known is computed again with these.
+        """
+        finished = []
+        for step in self._kernel.steps:
+            known = [[own.after for own in each] for each in self._numbers_of.get(step.name, ())]
+            first = next((number for number, each in enumerate(known) if after in each), len(known))
+            finished += [(step, number) for number in range(first, len(known)) if min(known[number]) <= after]
+        return finished
 
     def _place_numbers(self, after: int, known: int, divisors: Collection[str]) -> int:
         """Number the values that follow from a pass, or that precede the first one, after `known` known numbers."""
@@ -117,7 +128,10 @@ class _Composition:
 
     def _numbers_of_rows(self) -> dict[str, int]:
         """By reduction and map of what is known of rows, the pass after which it is."""
-        over = {step.name: number for number, each in enumerate(self._passes) for step, _ in each.ops}
+        over = {
+            name: max([known.after for each in passes for known in each], default=-1)
+            for name, passes in self._numbers_of.items()
+        }
         last_pass = dict.fromkeys(self._of_row, -1)
         for step in self._kernel.steps:
             operands = [name for name in step.operands if name not in self._kernel.numbers]
@@ -184,7 +198,7 @@ class _Composition:
                 f"using Operands = Types<{', '.join(source.dtype.cpp for source in sources)}>;",
                 f"using Results = Types<{', '.join(result.cpp for result in results)}>;",
             )
-        by_pass = [[step for step, _ in each.ops] for each in self._passes]
+        by_pass = [[join.step for join in each.joins] for each in self._passes]
         operands = [[name for step in steps for name in step.operands] for steps in by_pass]
         roots = [*operands, [name for name, *_ in kernel.results]]
         self._derived: dict[str, int] = {}
@@ -231,7 +245,7 @@ class _Composition:
             elements="operands + derived" if self._derived else "operands",
             contributions=_by_pass([self._contribution(number, stage) for number, stage in enumerate(stages[:-1])]),
             begin="\n        ".join(self._known_after(-1)),
-            finish=_by_pass([self._finish(each, number) for number, each in enumerate(self._passes)]),
+            finish=_by_pass([self._finish(number) for number in range(len(self._passes))]),
             compute="\n        ".join(self._computed(stages[-1])),
             joins="\n".join(self._joins_text()),
         )
@@ -376,8 +390,14 @@ class _Composition:
         return value if step.row_position is None else f"row.index == no_index ? convert<{cpp}>(0.0f) : {value}"
 
     def _elements(self, step: Step) -> list[str]:
-        """The operands of a row op that have elements along the row."""
-        return self._statements.operands(step)[: len(step.facts.absent)]
+        """The operands of a row op that have elements along the row; compilers omit what an absent one changes."""
+        operands = zip(step.operands, self._statements.operands(step), step.facts.absent, strict=False)
+        return [f"{absent}f" if self._is_number(name, absent) else term for name, term, absent in operands]
+
+    def _is_number(self, name: str, value: float | None) -> bool:
+        """Return True for an operand that is the same finite number in all calls, with its sign."""
+        number = self._kernel.numbers.get(name)
+        return value is not None and math.isfinite(value) and number is not None and repr(number.value) == repr(value)
 
     def _row_with_given(self, step: Step) -> tuple[str, list[str]]:
         """Return the row with the numbers that an op takes: a copy where they are elements, which statements set."""
@@ -451,16 +471,21 @@ class _Composition:
     def _contribution(self, number: int, needed: set[str]) -> list[str]:
         """The statements of a pass, which needs the operands of its ops."""
         lines = self._values(needed)
-        for step, own in self._passes[number].ops:
+        joins = self._passes[number].joins
+        for step, own in dict.fromkeys([(join.step, join.number) for join in joins]):
             row, definitions = self._row_with_given(step)
-            operands = ", ".join([row, "position", "numbers", *self._elements(step)])
+            # Those that are joined elsewhere are after the last one.
+            count, _ = step.facts.passes[own]
+            taken = {join.position: k for k, join in enumerate(joins) if (join.step, join.number) == (step, own)}
+            targets = ", ".join([str(taken.get(position, len(joins))) for position in range(count)])
+            operands = ", ".join([f"Numbers<{targets}>{{}}", row, "position", "numbers", *self._elements(step)])
             lines += definitions
-            call = f"{self._op(step)}::template contribute<{own}, {self._first[step.name, own]}, {step.dtype.cpp}>"
-            lines.append(f"{call}({operands});")
+            lines.append(f"{self._op(step)}::template contribute<{own}, {step.dtype.cpp}>({operands});")
         return lines
 
-    def _finish(self, each: Pass, after: int) -> list[str]:
-        calls = [f"{self._op(step)}::template finish<{number}, {step.dtype.cpp}>(row);" for step, number in each.ops]
+    def _finish(self, after: int) -> list[str]:
+        finished = self._finished(after)
+        calls = [f"{self._op(step)}::template finish<{number}, {step.dtype.cpp}>(row);" for step, number in finished]
         return [*calls, *self._known_after(after)]
 
     def _known_after(self, after: int) -> list[str]:
@@ -510,8 +535,10 @@ class _Composition:
 
     def _joins_text(self) -> Iterable[str]:
         for number, (first, each) in enumerate(zip(self._joined, self._passes, strict=True)):
-            ops = ", ".join(f"{STRUCTS[step.functor]}::Reduced<{own}>" for step, own in each.ops)
-            yield f"template <> struct Composition::Reduced<{number}> : CombinedPasses<{first}, {ops}> {{}};"
+            joins = ", ".join(
+                f"JoinAt<{STRUCTS[step.functor]}::Reduced<{own}>, {index}>" for step, own, index in each.joins
+            )
+            yield f"template <> struct Composition::Reduced<{number}> : RowJoins<{first}, {joins}> {{}};"
 
     def _kernels_text(self) -> Iterable[str]:
         for kernel in row_launches.row_kernels(self._dtype):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....program.fused_function import IndexOp
 
 if TYPE_CHECKING:
+    from .....dtype import DType
     from ....program.fused_function import FusedFunction, Result, Step
 
 
@@ -26,37 +27,81 @@ def totals_of(kernel: FusedFunction) -> list[Result]:
     return [result for result in kernel.results if result.along is not None]
 
 
-class Pass(NamedTuple):
-    """A pass over a row: passes of ops that are computed together."""
+class Join(NamedTuple):
+    """A number to which a pass of a row op reduces a row."""
 
-    ops: list[tuple[Step, int]]
+    step: Step
+    number: int
+    """That of the pass among those of the op."""
+    position: int
+    """That of the join in this pass."""
+
+
+class Pass(NamedTuple):
+    """A pass over a row: joins of ops that are computed together."""
+
+    joins: list[Join]
     is_rescaled: bool = False
     """Whether it is computed with the pass before in long rows."""
     is_shared: bool = True
     """Whether other ops may take part."""
 
 
-def schedule(steps: Iterable[Step]) -> list[Pass]:
-    """The fewest passes of row ops in which each finds what it depends on.
+class Known(NamedTuple):
+    """How a number to which an op reduces a row becomes known."""
 
-    What is rescaled shares no pass: so kernels of long rows rescale it too, and give the bits of the op alone.
+    join: Join
+    """The op's own, or the one of another op that computes the same."""
+    after: int
+    """The pass that computes it."""
+
+
+def schedule(steps: Iterable[Step]) -> tuple[list[Pass], dict[str, list[list[Known]]]]:
+    """Return the fewest passes of row ops, in order, and by op and pass of it the numbers that it has.
+
+    What several ops reduce a row to by the same formula is computed once. What is rescaled shares no pass: so kernels
+    of long rows rescale it too, and give the bits of the op alone.
     """
     passes: list[Pass] = []
     done: dict[str, int] = {}
+    numbers: dict[str, list[list[Known]]] = {}
+    equal: dict[tuple[str, DType], Known] = {}
     for step in steps:
-        first = max([done.get(name, 0) for name in step.operands], default=0)
+        first = max([done.get(name, -1) for name in step.operands], default=-1)
         if step.dim is not None:
-            own, rescaled = step.facts.passes, step.facts.rescaled
-            for number in range(len(own)):
-                is_last, is_first = rescaled >> number & 1, rescaled >> number + 1 & 1
-                free = (index for index in range(first, len(passes)) if passes[index].is_shared)
-                index = len(passes) if is_first or is_last else next(free, len(passes))
-                if index == len(passes):
-                    passes.append(Pass([], bool(is_last), not (is_first or is_last)))
-                passes[index].ops.append((step, number))
-                first = index + 1
+            rescaled, known, formulas = step.facts.rescaled, list[Known](), _formulas(step)
+            numbers[step.name] = []
+            for number, (count, _) in enumerate(step.facts.passes):
+                is_last, is_own, own = bool(rescaled >> number & 1), bool(rescaled >> number & 3), len(passes)
+                for position in range(count):
+                    formula, needed = formulas[len(known)], step.facts.joins[len(known)][1]
+                    if formula and (formula, step.dtype) in equal:
+                        known.append(equal[formula, step.dtype])
+                        continue
+                    after = max([first, *[known[other].after for other in needed]])
+                    free = (each for each in range(after + 1, len(passes)) if passes[each].is_shared)
+                    after = own if is_own else next(free, len(passes))
+                    if after == len(passes):
+                        passes.append(Pass([], is_last, not is_own))
+                    known.append(Known(Join(step, number, position), after))
+                    passes[after].joins.append(known[-1].join)
+                    if formula:
+                        equal[formula, step.dtype] = known[-1]
+                numbers[step.name].append(known[len(known) - count :])
+            first = max([first, *[each.after for each in known]])
         done |= dict.fromkeys(step.names, first)
-    return passes
+    return passes, numbers
+
+
+def _formulas(step: Step) -> list[str]:
+    """The formulas of the joins of a row op, of its operands as layouts show them; empty ones are like no others."""
+    operands = [f"{name}{layout.strides}" for name, layout in zip(step.operands, step.layouts, strict=True)]
+    inputs = *operands[: len(step.facts.absent)], *step.parameters
+    formulas: list[str] = []
+    for template, needed in step.facts.joins:
+        is_whole = not step.facts.rescaled and all(formulas[number] for number in needed)
+        formulas.append(template.format(*inputs, **{f"j{k}": f for k, f in enumerate(formulas)}) if is_whole else "")
+    return formulas
 
 
 def given_operands(step: Step) -> list[tuple[str, bool]]:
