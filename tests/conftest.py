@@ -70,9 +70,9 @@ def keep_few(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if not (item.get_closest_marker("slow") or item.get_closest_marker("full")):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = {id(alike[position]) for alike in cases.values() for position in (0, len(alike) // 2, -1)}
-    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
-    items[:] = [item for item in items if id(item) in kept]
+    saved = {id(alike[position]) for alike in cases.values() for position in (0, len(alike) // 2, -1)}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in saved])
+    items[:] = [item for item in items if id(item) in saved]
 
 
 def keep_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -124,8 +124,8 @@ def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
         id(item)
         for cases in tests.values()
         for number, alike in enumerate(cases.values())
-        for place, item in enumerate(alike)
-        if (number + place - part) % min(parts, len(alike))
+        for index, item in enumerate(alike)
+        if (number + index - part) % min(parts, len(alike))
     }
     deselect(config, items, others)
 
@@ -136,12 +136,12 @@ def case_without_dtype(item: pytest.Item) -> object:
 
     if not is_on_device(item):
         return None
-    given = dict(item.callspec.params)
-    cell = given.pop("cell", None)
+    inputs = dict(item.callspec.params)
+    cell = inputs.pop("cell", None)
     if isinstance(cell, SupportCell):
         return cell.method, cell.op, cell.via, cell.reason
-    names = [name for name, value in given.items() if str(value) in dtype_names()]
-    return str([value for name, value in given.items() if name != names[0]]) if names else None
+    names = [name for name, value in inputs.items() if str(value) in dtype_names()]
+    return str([value for name, value in inputs.items() if name != names[0]]) if names else None
 
 
 @cache

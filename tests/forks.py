@@ -44,9 +44,9 @@ class Forks:
     def __init__(self, imports: str, folder: Path, *options: str, **settings: str) -> None:
         self._outputs = [folder / name for name in ("stdout", "stderr")]
         command = [sys.executable, *options, "-c", f"{imports}\n{SERVER}"]
-        given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **settings}
+        inputs = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **settings}
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, env=given, stdin=pipe, stdout=pipe, text=True)
+        self._process = subprocess.Popen(command, env=inputs, stdin=pipe, stdout=pipe, text=True)
 
     def run(self, script: str, settings: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         """Run a script to its end."""

@@ -36,25 +36,25 @@ def wrong_texts(picture: str) -> list[str]:
 
 def crossing_texts(picture: str) -> list[tuple[str, str]]:
     """The pairs of texts that run into each other."""
-    found = [(str(element.text), box) for element, box in _texts(ET.fromstring(picture))]
+    results = [(str(element.text), box) for element, box in _texts(ET.fromstring(picture))]
     return [
         (text, other)
-        for index, (text, box) in enumerate(found)
-        for other, second in found[:index]
+        for index, (text, box) in enumerate(results)
+        for other, second in results[:index]
         if box[0] < second[2] and second[0] < box[2] and box[1] < second[3] and second[1] < box[3]
     ]
 
 
 def hidden_marks(picture: str) -> list[tuple[str, str]]:
     """The pairs of marks of one op that lie on each other."""
-    found = []
+    results = []
     for element in ET.fromstring(picture).iter():
         if element.get("class", "").startswith("mark") and len(element):
-            found.append((str(element[0].text), _mark(element)))
+            results.append((str(element[0].text), _mark(element)))
     return [
         (text, other)
-        for index, (text, box) in enumerate(found)
-        for other, second in found[:index]
+        for index, (text, box) in enumerate(results)
+        for other, second in results[:index]
         # Less than a pixel is their border.
         if box[0] < second[2] and second[0] < box[2] and box[1] + 1 < second[3] and second[1] + 1 < box[3]
     ]

@@ -16,8 +16,8 @@ for package in ("click", "jinja2", "ruff", "yaml"):
     sys.modules[package] = None
 sys.exit(pytest.main(["-p", "no:cacheprovider", "-q", "-rs", *sys.argv[1:]]))
 """
-    places = [TESTS / "backends/test_backends.py", TESTS / "conformance/test_edges.py"]
-    command = [sys.executable, "-c", program, *map(str, places)]
+    indices = [TESTS / "backends/test_backends.py", TESTS / "conformance/test_edges.py"]
+    command = [sys.executable, "-c", program, *map(str, indices)]
     result = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=False)
     assert result.returncode == 5, result.stdout + result.stderr  # no test is left
     assert "test_backends.py" in result.stdout and "could not import 'click'" in result.stdout

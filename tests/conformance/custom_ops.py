@@ -39,8 +39,8 @@ def write_back(storage: Any, layout: Layout, values: Array) -> None:
     """Write `values` to the places of `layout`."""
     elements = storage.to_numpy()
     _view(elements, layout)[...] = values
-    whole = Layout.contiguous(shape_of(len(elements)))
-    tallow.Storage(storage.device.storage(elements)).copy_strided_src(tallow.Storage(storage), 0, whole)
+    full = Layout.contiguous(shape_of(len(elements)))
+    tallow.Storage(storage.device.storage(elements)).copy_strided_src(tallow.Storage(storage), 0, full)
 
 
 def everywhere(op: type) -> type:
@@ -102,8 +102,8 @@ class Blend(InplaceOp3):
 
 def blend(even: Array, odd: Array) -> Array:
     """The elements at even places in row-major order from the one, at odd places from the other."""
-    places = np.arange(even.size).reshape(even.shape)
-    return np.where(places % 2 == 0, even, odd)
+    indices = np.arange(even.size).reshape(even.shape)
+    return np.where(indices % 2 == 0, even, odd)
 
 
 class Unwritten1(CustomOp1):

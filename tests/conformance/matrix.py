@@ -44,8 +44,8 @@ Key = tuple[str, str | None, str | None]
 
 def class_of(backend: str, kind: str) -> type:
     """The class of a backend's devices, or of its storages."""
-    found: type = getattr(tallow.backends, "".join(part.capitalize() for part in backend.split("_")) + kind)
-    return found
+    result: type = getattr(tallow.backends, "".join(part.capitalize() for part in backend.split("_")) + kind)
+    return result
 
 
 @cache

@@ -123,7 +123,7 @@ def _direction(array: Any, seed: int) -> Any:
 @cache
 def surface() -> dict[str, hostile.Call]:
     """Every public call, with those of the public modules that take tensors."""
-    found = dict(hostile.surface())
+    results = dict(hostile.surface())
     for prefix, module in _MODULES.items():
         names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
         for name in names:
@@ -131,8 +131,8 @@ def surface() -> dict[str, hostile.Call]:
             if inspect.isfunction(function):
                 parameters = tuple(inspect.signature(function).parameters.values())
                 label = f"{prefix}.{name}"
-                found[label] = hostile.Call(label, None, lambda _, function=function: function, parameters)
-    return found
+                results[label] = hostile.Call(label, None, lambda _, function=function: function, parameters)
+    return results
 
 
 class Given(NamedTuple):
@@ -179,9 +179,9 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def leaves(value: Any) -> list[Any]:
     """The tensors and the storages in a value."""
-    found: list[Any] = []
-    mapped(value, found.append)
-    return found
+    results: list[Any] = []
+    mapped(value, results.append)
+    return results
 
 
 def is_operand(leaf: Any) -> bool:
@@ -212,20 +212,20 @@ def storage_of(leaf: Tensor | Storage) -> Storage:
 class Trial:
     """A call with numbers for all its operands of floats."""
 
-    def __init__(self, call: hostile.Call, made: Given, device: tallow.Device, dtype: DType) -> None:
+    def __init__(self, call: hostile.Call, result: Given, device: tallow.Device, dtype: DType) -> None:
         self.call = call
-        self.made = made
+        self.made = result
         self.device = device
         self.dtype = dtype
         self.arrays: list[Any] = []
         self.directions: list[Any] = []
 
-    def given(self) -> Given:
+    def inputs(self) -> Given:
         """The object and the arguments, made anew."""
         of, arguments, keywords = self.made
         make = lambda value: value.make(self.device)  # noqa: E731
-        given = [make(value) for value in arguments]
-        return Given(None if of is None else make(of), given, {name: make(it) for name, it in keywords.items()})
+        inputs = [make(value) for value in arguments]
+        return Given(None if of is None else make(of), inputs, {name: make(it) for name, it in keywords.items()})
 
     def take(self, numbers: Callable[[int, int], Any]) -> None:
         """Take numbers for the operands, and the directions in which they change."""
@@ -234,24 +234,24 @@ class Trial:
         self.directions = [_direction(array, seed) for seed, array in enumerate(self.arrays)]
 
     def operands(
-        self, places: frozenset[int], step: float, record: Callable[[Var], Tensor] | None
+        self, indices: frozenset[int], step: float, record: Callable[[Var], Tensor] | None
     ) -> tuple[Given, dict[int, Var]]:
         """The arguments with the numbers, some moved by a step, or made of variables; and the variables."""
         variables: dict[int, Var] = {}
         moved = [
-            array + step * direction * (place in places)
-            for place, (array, direction) in enumerate(zip(self.arrays, self.directions, strict=True))
+            array + step * direction * (index in indices)
+            for index, (array, direction) in enumerate(zip(self.arrays, self.directions, strict=True))
         ]
         numbers = iter(enumerate(moved))
 
         def changed(leaf: Any) -> Any:
             if not is_operand(leaf):
                 return leaf
-            place, array = next(numbers)
+            index, array = next(numbers)
             flat = Tensor(array, dtype=self.dtype, device=self.device)
-            if record is not None and place in places:
-                variables[place] = Var(flat)
-                flat = record(variables[place])
+            if record is not None and index in indices:
+                variables[index] = Var(flat)
+                flat = record(variables[index])
             return Tensor.from_storage(flat.storage, leaf.layout) if isinstance(leaf, Tensor) else flat.storage
 
         return mapped(self.given(), changed), variables
@@ -262,73 +262,73 @@ class Trial:
         return list(filter(_is_result, every))
 
     def run(
-        self, places: frozenset[int] = frozenset(), step: float = 0.0, record: Callable[[Var], Tensor] | None = None
+        self, indices: frozenset[int] = frozenset(), step: float = 0.0, record: Callable[[Var], Tensor] | None = None
     ) -> tuple[list[Any], dict[int, Var]]:
         """Make the call with such operands: what it returns, besides what it writes to; and the variables."""
-        given, variables = self.operands(places, step, record)
-        before = [elements(leaf) for leaf in leaves(given)]
+        inputs, variables = self.operands(indices, step, record)
+        before = [elements(leaf) for leaf in leaves(inputs)]
         self.device.set_seed(0)
-        results = self.results(given)
-        for old, leaf in zip(before, leaves(given), strict=True):
+        results = self.results(inputs)
+        for old, leaf in zip(before, leaves(inputs), strict=True):
             is_new = _is_result(leaf) and not any(leaf is other for other in results)
             if is_new and not np.array_equal(old, elements(leaf), equal_nan=True):
                 results.append(leaf)
         return results, variables
 
-    def rate(self, places: frozenset[int], step: float) -> float:
+    def rate(self, indices: frozenset[int], step: float) -> float:
         """How the weighted sum of what the call gives, its real part, changes along the directions of some operands."""
         below, above = [
-            sum(np.dot(elements(leaf), factors) for leaf, factors in weighted(self.run(places, sign * step)[0]))
+            sum(np.dot(elements(leaf), factors) for leaf, factors in weighted(self.run(indices, sign * step)[0]))
             for sign in (-1, 1)
         ]
         return complex(above - below).real / (2 * step)
 
-    def recorded_rate(self, places: frozenset[int]) -> float:
+    def recorded_rate(self, indices: frozenset[int]) -> float:
         """The same by gradients: what is not recorded does not change."""
         # A variable itself is not written to.
-        results, variables = self.run(places, record=lambda variable: variable * 1.0)
+        results, variables = self.run(indices, record=lambda variable: variable * 1.0)
         rate = 0.0
         for leaf, factors in weighted(results):
             if not storage_of(leaf).is_recorded:
                 continue
             grads = shown(leaf).backward(Tensor(factors, dtype=leaf.dtype, device=leaf.device), keep=True)
-            for place, variable in variables.items():
+            for index, variable in variables.items():
                 if variable in grads:
-                    rate += float(np.dot(elements(grads[variable]), self.directions[place]).real)
+                    rate += float(np.dot(elements(grads[variable]), self.directions[index]).real)
         return rate
 
-    def fault(self, places: frozenset[int]) -> str:
+    def fault(self, indices: frozenset[int]) -> str:
         """What is wrong where some operands are recorded; nothing if it raises GradientError."""
         try:
-            found = self.recorded_rate(places)
+            result = self.recorded_rate(indices)
         except tallow.GradientError:
             return ""
         rates = []
         for step, tolerance in STEPS[self.dtype]:
-            rates.append(self.rate(places, step))
-            if abs(found - rates[-1]) <= tolerance * max(1, abs(rates[-1])):
+            rates.append(self.rate(indices, step))
+            if abs(result - rates[-1]) <= tolerance * max(1, abs(rates[-1])):
                 return ""
-        return f"{self.call.name}: operands {sorted(places)} have the rate {found}, and differences {rates}"
+        return f"{self.call.name}: operands {sorted(indices)} have the rate {result}, and differences {rates}"
 
     def fault_of_capture(self, device: tallow.Device) -> str:
         """What is wrong with gradients that a graph works out; nothing where it cannot make the call itself."""
         every = frozenset(range(len(self.arrays)))
         record = lambda variable: variable + 0.0  # noqa: E731
-        given, variables = self.operands(every, 0.0, record)
+        inputs, variables = self.operands(every, 0.0, record)
         device.set_seed(0)
         try:
-            results = self.results(given)
+            results = self.results(inputs)
             seeds = [Tensor(it, dtype=leaf.dtype, device=device) for leaf, it in weighted(results)]
             expected = [elements(it) for it in _found(results, seeds, variables)]
         except tallow.GradientError:
             return ""
         with tallow.Graph(device) as graph:
-            given, variables = self.operands(every, 0.0, record)
+            inputs, variables = self.operands(every, 0.0, record)
             device.set_seed(0)
             is_done = False
             try:
                 with graph.capture():
-                    results = self.results(given)
+                    results = self.results(inputs)
                     is_done = True
                     actual = _found(results, seeds, variables)
             except tallow.CaptureError as error:
@@ -357,26 +357,26 @@ class Trial:
         if self.device.is_cpu():
             self.device.inner.plans.clear()
         for _ in range(2 * (self.call.name not in STEPS_OF_OPTIMIZERS)):
-            given, _ = self.operands(frozenset(), 0.0, None)
-            found = [(leaf, tracked(unwrap(storage_of(leaf))[0]), elements(leaf)) for leaf in leaves(given)]
-            before = [storage.written for _, storage, _ in found]
-            self.results(given)
-            for place, (leaf, storage, old) in enumerate(found):
-                if storage.written is before[place] and not np.array_equal(old, elements(leaf), equal_nan=True):
-                    return f"{self.call.name}: operand {place} is written to"
+            inputs, _ = self.operands(frozenset(), 0.0, None)
+            matches = [(leaf, tracked(unwrap(storage_of(leaf))[0]), elements(leaf)) for leaf in leaves(inputs)]
+            before = [storage.written for _, storage, _ in matches]
+            self.results(inputs)
+            for index, (leaf, storage, old) in enumerate(matches):
+                if storage.written is before[index] and not np.array_equal(old, elements(leaf), equal_nan=True):
+                    return f"{self.call.name}: operand {index} is written to"
         return ""
 
     def fault_of_rewritten(self) -> str:
         """What differs where operands are in plain storages to which recorded elements were written."""
-        found: list[Any] = []
+        actual: list[Any] = []
         for record in (lambda it: it * 1.0, lambda it: it.detach().zeros_like().copy_(it)):
             try:
                 results, _ = self.run(frozenset(range(len(self.arrays))), record=record)
             except tallow.GradientError:
-                found.append(None)
+                actual.append(None)
             else:
-                found.append([(storage_of(leaf).is_recorded, elements(leaf).tolist()) for leaf in results])
-        return "" if found[0] == found[1] else f"{self.call.name}: {found[1]} instead of {found[0]}"
+                actual.append([(storage_of(leaf).is_recorded, elements(leaf).tolist()) for leaf in results])
+        return "" if actual[0] == actual[1] else f"{self.call.name}: {actual[1]} instead of {actual[0]}"
 
     def sharing(self, is_sum: bool, create_graph: bool) -> str:
         """What else changes when a gradient is written to, of operands that are variables or sums of two of them."""
@@ -404,45 +404,45 @@ class Trial:
 
 def _nodes(roots: Iterable[Node | None]) -> set[Node]:
     """The nodes of a graph."""
-    waiting, found = [*roots], set[Node]()
+    waiting, results = [*roots], set[Node]()
     while waiting:
         node = waiting.pop()
-        if node is not None and node not in found:
-            found.add(node)
+        if node is not None and node not in results:
+            results.add(node)
             waiting += node.inputs[::2]
-    return found
+    return results
 
 
 def _found(results: list[Any], seeds: list[Tensor], variables: dict[int, Var]) -> list[Tensor]:
     """The gradients of variables by each result that is recorded."""
-    found = []
+    matches = []
     for leaf, seed in zip(results, seeds, strict=True):
         if storage_of(leaf).is_recorded:
             grads = shown(leaf).backward(seed, keep=True)
-            found += [grads[variable] for variable in variables.values() if variable in grads]
-    return found
+            matches += [grads[variable] for variable in variables.values() if variable in grads]
+    return matches
 
 
 def _shared(result: Tensor, seed: Tensor, variables: list[Var], create_graph: bool) -> str:
     """What changes when gradients are written to, one after the other."""
     grads = result.backward(seed, keep=True, create_graph=create_graph)
-    found = {f"gradient {place}": grads[it] for place, it in enumerate(variables) if it in grads}
-    first = {name: elements(gradient) for name, gradient in found.items()}
-    shared = {"the seed": seed, "the result": result} | {f"variable {place}": it for place, it in enumerate(variables)}
-    known = {name: elements(leaf) for name, leaf in {**found, **shared}.items()}
-    for name, gradient in found.items():
+    results = {f"gradient {index}": grads[it] for index, it in enumerate(variables) if it in grads}
+    first = {name: elements(gradient) for name, gradient in results.items()}
+    shared = {"the seed": seed, "the result": result} | {f"variable {index}": it for index, it in enumerate(variables)}
+    known = {name: elements(leaf) for name, leaf in {**results, **shared}.items()}
+    for name, gradient in results.items():
         with tallow.no_grad():
             gradient.add_(1000)
         known[name] = elements(gradient)
-        for other, leaf in {**found, **shared}.items():
+        for other, leaf in {**results, **shared}.items():
             if not np.array_equal(elements(leaf), known[other], equal_nan=True):
                 return f"{other}, when {name} was written to,"
         if not np.allclose(elements(gradient), first[name] + 1000):
             return f"{name} once more, or not at all,"
     again = result.backward(seed, keep=True, create_graph=create_graph)
-    for place, variable in enumerate(variables):
-        if variable in again and not np.array_equal(elements(again[variable]), first[f"gradient {place}"]):
-            return f"gradient {place} of a second backward"
+    for index, variable in enumerate(variables):
+        if variable in again and not np.array_equal(elements(again[variable]), first[f"gradient {index}"]):
+            return f"gradient {index} of a second backward"
     return ""
 
 
@@ -452,28 +452,28 @@ def weighted(results: list[Any]) -> Iterator[tuple[Any, Any]]:
         yield leaf, 0.5 + _spread(shown(leaf).elem_count, seed)
 
 
-def is_accepted(call: hostile.Call, made: Given, device: tallow.Device) -> bool:
+def is_accepted(call: hostile.Call, result: Given, device: tallow.Device) -> bool:
     """Whether a call takes arguments."""
     try:
-        given = Trial(call, made, device, DType.F32).given()
-        call.find(given.of)(*given.arguments, **given.keywords)
+        inputs = Trial(call, result, device, DType.F32).given()
+        call.find(inputs.of)(*inputs.arguments, **inputs.keywords)
     except Exception:
         return False
     return True
 
 
-def trial(call: hostile.Call, made: Given, device: tallow.Device) -> Trial | Exception | None:
+def trial(call: hostile.Call, output: Given, device: tallow.Device) -> Trial | Exception | None:
     """The call with numbers with which it gives finite ones; why there are none; None without operands of floats."""
     reason: Exception | None = None
     for dtype in STEPS:
         for numbers in RANGES[-1:] if call.name in SYMMETRIC else RANGES:
-            found = Trial(call, made, device, dtype)
+            result = Trial(call, output, device, dtype)
             try:
-                found.take(numbers)
-                if not found.arrays:
+                result.take(numbers)
+                if not result.arrays:
                     return None
-                if all(np.isfinite(elements(leaf)).all() for leaf in found.run()[0]):
-                    return found
+                if all(np.isfinite(elements(leaf)).all() for leaf in result.run()[0]):
+                    return result
                 reason = ValueError(f"{call.name} gives no finite numbers")
             except Exception as error:
                 reason = error

@@ -144,15 +144,15 @@ def test_a_write_reads_operands_that_share_memory_as_copies_of_them(device: Devi
     generator = np.random.default_rng(len(name))
     for _ in range(300 if full else 20):
         elements = generator.integers(0, 3, ELEMENTS).astype(NUMPY[dtype])
-        layouts = [drawn(generator, shape, is_target=not place) for place, shape in enumerate(shapes)]
+        layouts = [drawn(generator, shape, is_target=not index) for index, shape in enumerate(shapes)]
         results = []
         for is_copied in (False, True):
-            whole = Tensor(elements, device=device)
-            first, *rest = [Tensor.from_storage(whole.storage, layout) for layout in layouts]
-            given = {one: view.copy() if is_copied else view for one, view in zip(names, rest, strict=True)}
+            complete = Tensor(elements, device=device)
+            first, *remaining = [Tensor.from_storage(complete.storage, layout) for layout in layouts]
+            inputs = {one: view.copy() if is_copied else view for one, view in zip(names, remaining, strict=True)}
             others = {one: value.make(device) for one, value in example.keywords.items() if one not in names}
-            call.find(first)(**others, **given)
-            results.append(whole.numpy())
+            call.find(first)(**others, **inputs)
+            results.append(complete.numpy())
         np.testing.assert_array_equal(*results, err_msg=f"{name} of {layouts}")
 
 

@@ -95,11 +95,11 @@ def test_copies_take_integers_of_numpy(integer, device, x):
 
 
 def test_what_is_kept_is_an_int_of_python():
-    found = Layout((np.int8(2), True), [np.uint16(3), np.int64(1)], np.int32(4))
+    actual = Layout((np.int8(2), True), [np.uint16(3), np.int64(1)], np.int32(4))
     params = ParamsConv1D(**{name: np.int16(size) for name, size in calls.LINE.items()})
-    kept = (*found.shape, *found.strides, found.start_offset, *Shape(np.array([2, 3])), *dataclasses.astuple(params))
+    kept = (*actual.shape, *actual.strides, actual.start_offset, *Shape(np.array([2, 3])), *dataclasses.astuple(params))
     assert {type(number) for number in kept} == {int}
-    assert found == Layout((2, 1), (3, 1), 4)
+    assert actual == Layout((2, 1), (3, 1), 4)
 
 
 # Each of these equals an integer, so that a cache would answer with one what the other is asked for.
@@ -126,9 +126,9 @@ def test_what_is_no_integer_is_refused_and_spoils_no_later_call(value, x):
 
 
 def test_a_bool_leaves_no_trace_in_later_layouts(x):
-    made = Layout.contiguous((41, True), False)
-    assert repr(made) == repr(Layout.contiguous((41, 1), 0))
-    assert "True" not in repr(made)
+    result = Layout.contiguous((41, True), False)
+    assert repr(result) == repr(Layout.contiguous((41, 1), 0))
+    assert "True" not in repr(result)
     assert repr(x.reduce_op(ReduceOp("sum"), layout(3, 4), (True,)).to_numpy()) == repr(
         np.array([6.0, 22.0, 38.0], np.float32)
     )

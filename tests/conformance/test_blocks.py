@@ -25,11 +25,11 @@ def test_many_rows_are_multiplied_by_a_part_of_the_weights_at_a_time(
     weights = generator.standard_normal((20, 64), np.float32)
     product = QMatMul(QTensor.quantize(Tensor(weights), "Q8_0").to(device))
     x = Tensor(generator.standard_normal((11, 64), np.float32), device=device)
-    whole = product.forward(x).numpy()
+    full = product.forward(x).numpy()
     monkeypatch.setattr(quantized, "_MAX_DECODED", 7 * 64 * 4)
     device.inner.plans.clear()
-    assert np.abs(product.forward(x).numpy() - whole).max() <= 1e-5 * whole.std()
-    assert np.abs(whole - x.numpy() @ weights.T).max() <= 0.02 * whole.std()
+    assert np.abs(product.forward(x).numpy() - full).max() <= 1e-5 * full.std()
+    assert np.abs(full - x.numpy() @ weights.T).max() <= 0.02 * full.std()
     device.inner.plans.clear()
 
 
@@ -84,8 +84,8 @@ FORMATS = [name for name, (size, _) in oracle.SIZES.items() if size > 1]
 def each_with(dtype: str, *others: str) -> list[Any]:
     """Each format with a dtype of x, and the first one with others: conversions of x do not depend on the format."""
     few = [*((format, dtype) for format in FORMATS), *((FORMATS[0], other) for other in others)]
-    rest = [(format, other) for format in FORMATS[1:] for other in others]
-    return few + [pytest.param(*each, marks=pytest.mark.full) for each in rest]
+    remaining = [(format, other) for format in FORMATS[1:] for other in others]
+    return few + [pytest.param(*each, marks=pytest.mark.full) for each in remaining]
 
 
 def of_random_blocks(format: str, device: Device) -> tuple[QTensor, np.ndarray]:
@@ -115,9 +115,9 @@ def test_a_row_of_x_has_the_same_product_alone_and_among_others(
     def bits(first: int, count: int) -> np.ndarray:
         return product.forward(x.narrow(0, first, count)).to_dtype("f32").numpy().view(np.uint32)
 
-    whole = bits(0, most)
+    full = bits(0, most)
     for first, count in (*((row, 1) for row in range(8)), (3, 2), (1, 4), (0, 7), (0, 8), (most - 1, 1), (2, most - 7)):
-        assert np.array_equal(bits(first, count), whole[first : first + count])
+        assert np.array_equal(bits(first, count), full[first : first + count])
 
 
 @pytest.mark.parametrize(("format", "dtype"), each_with("f16", "f32", "bf16"))

@@ -121,11 +121,11 @@ def case_of(function: Function) -> Case | None:
     else:
         return None
 
-    def stretches(place: int, shape: tuple[int, ...]) -> bool:
-        return is_accepted(case, (*together[:place], shape, *together[place + 1 :]))
+    def stretches(index: int, shape: tuple[int, ...]) -> bool:
+        return is_accepted(case, (*together[:index], shape, *together[index + 1 :]))
 
-    for place in range(1, function.arity):
-        if stretches(place, (2,)) or not all(stretches(place, shape) for shape in ((3,), (2, 1), ())):
+    for index in range(1, function.arity):
+        if stretches(index, (2,)) or not all(stretches(index, shape) for shape in ((3,), (2, 1), ())):
             return None
     return case._replace(is_anchored=not stretches(0, (3,)))
 
@@ -160,8 +160,8 @@ def test_operands_broadcast_as_in_numpy(device: Device, full: bool, name: str) -
         pytest.skip("the backend lacks the dtype")
     combinations = [*itertools.product(SHAPES, repeat=len(case.dtypes))]
     # Each call has other ones of them.
-    place = [*cases()].index(name)
-    few = combinations if full and len(case.dtypes) < 3 else combinations[place % 13 :: max(len(combinations) // 15, 1)]
+    first = [*cases()].index(name) % 13
+    few = combinations if full and len(case.dtypes) < 3 else combinations[first :: max(len(combinations) // 15, 1)]
     calls = [case.function, *fused(case, device)] if full else [case.function]
     for shapes in few:
         arrays = case.arrays(shapes)
@@ -173,12 +173,12 @@ def test_operands_broadcast_as_in_numpy(device: Device, full: bool, name: str) -
                 with pytest.raises(ShapeMismatch):
                     call(*operands)
             continue
-        whole = [np.broadcast_to(array, shape).copy() for array in arrays]
-        stretched = [Tensor(array, device=device) for array in whole]
+        complete = [np.broadcast_to(array, shape).copy() for array in arrays]
+        stretched = [Tensor(array, device=device) for array in complete]
         expected = elements(case.function(*stretched))
         for call in calls:
             same(elements(call(*operands)), expected, f"{name} of {shapes}")
-        gradients = gradients_of(case, whole, device)
+        gradients = gradients_of(case, complete, device)
         if gradients:
             actual = gradients_of(case, arrays, device)
             summed = [summed_to(gradient, array.shape) for gradient, array in zip(gradients, arrays, strict=True)]
@@ -201,10 +201,10 @@ def elements(result: Any) -> list[np.ndarray]:
     return [part.numpy() if isinstance(part, Tensor) else np.asarray(part) for part in results]
 
 
-def same(found: Sequence[np.ndarray], expected: Sequence[np.ndarray], what: str) -> None:
+def same(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray], what: str) -> None:
     """Compare arrays and their shapes."""
-    assert [part.shape for part in found] == [part.shape for part in expected], what
-    for one, other in zip(found, expected, strict=True):
+    assert [part.shape for part in actual] == [part.shape for part in expected], what
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, err_msg=what)
 
 
@@ -214,19 +214,19 @@ def gradients_of(case: Case, arrays: Sequence[np.ndarray], device: Device) -> li
         return []
     variables = [Var(Tensor(array, device=device)) for array in arrays]
     # A variable itself is not written to.
-    first, *rest = [variable * 1 for variable in variables] if case.is_anchored else variables
+    first, *remaining = [variable * 1 for variable in variables] if case.is_anchored else variables
     try:
-        result = case.function(first, *rest)
+        result = case.function(first, *remaining)
         if not isinstance(result, Tensor) or not result.dtype.is_float:
             return []
         weights = Tensor(np.resize(np.arange(7) - 2.0, result.shape), "f32", device)
         gradients = result.backward(weights)
     except GradientError:
         return []
-    found = [gradients.get(variable) for variable in variables]
+    results = [gradients.get(variable) for variable in variables]
     return [
         np.zeros_like(array) if gradient is None else gradient.numpy()
-        for gradient, array in zip(found, arrays, strict=True)
+        for gradient, array in zip(results, arrays, strict=True)
     ]
 
 
@@ -268,13 +268,13 @@ def test_the_mask_of_attention_stretches_to_the_scores(device: Device) -> None:
     for shape in sizes:
         mask = generator.normal(size=shape)
         try:
-            whole = np.broadcast_to(mask, scores)
+            full = np.broadcast_to(mask, scores)
         except ValueError:
             with pytest.raises(ShapeMismatch, match=r"^scaled_dot_product_attention"):
                 query.scaled_dot_product_attention(key, value, Tensor(mask, "f32", device))
             continue
         actual, expected = (
             query.scaled_dot_product_attention(key, value, Tensor(array, "f32", device)).numpy()
-            for array in (mask, whole.copy())
+            for array in (mask, full.copy())
         )
         np.testing.assert_allclose(actual, expected, rtol=1e-6)

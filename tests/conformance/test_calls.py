@@ -54,8 +54,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def ways_of(cell: SupportCell) -> dict[str, str]:
     """Return the functions of a cell in order of preference, each with its library and `nondeterministic`, if any."""
     assert cell.via is not None, f"{cell_label(cell)} is supported"
-    ways = (way.rpartition(": ") for way in cell.via.split(" or "))
-    return {function: library for library, _, function in ways}
+    variants = (variant.rpartition(": ") for variant in cell.via.split(" or "))
+    return {function: library for library, _, function in variants}
 
 
 def kernel_of(cell: SupportCell) -> str:
@@ -229,47 +229,51 @@ def test_a_cell_calls_what_it_says(
     cell: SupportCell,
     device: tallow.Device,
     call: Callable[[], None],
-    made: list[str],
+    result: list[str],
     ran: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ways = ways_of(cell)
+    variants = ways_of(cell)
     if cell.via is not None and cell.via.startswith("attribute "):
         call()
-        assert made == ran == []
+        assert result == ran == []
         return
     if cell.via is not None and cell.via.startswith("methods "):
         call()
-        assert made, "the methods that it is composed of call ops"
+        assert result, "the methods that it is composed of call ops"
         return
-    if "op.fwd" in ways:
+    if "op.fwd" in variants:
         call()
-        assert "op.fwd" in made, "the op uses other methods besides"
+        assert "op.fwd" in result, "the op uses other methods besides"
         return
-    nondeterministic = {name: library for name, library in ways.items() if library.endswith("nondeterministic")}
+    nondeterministic = {name: library for name, library in variants.items() if library.endswith("nondeterministic")}
     if nondeterministic:
         with tallow.deterministic(False):
             call()
-        assert made[0] in nondeterministic
+        assert result[0] in nondeterministic
         # A library may refuse.
-        assert len(made) == 1 or nondeterministic[made[0]] != "nondeterministic"
-        ways = {name: library for name, library in ways.items() if name not in nondeterministic}
-    left = [name for name, library in ways.items() if not library or getattr(device.inner, library) is not None]
+        assert len(result) == 1 or nondeterministic[result[0]] != "nondeterministic"
+        variants = {name: library for name, library in variants.items() if name not in nondeterministic}
+    left = [name for name, library in variants.items() if not library or getattr(device.inner, library) is not None]
     while left:
         call()
-        assert made
-        assert made == left[: len(made)]
+        assert result
+        assert result == left[: len(result)]
         # The last one took the work, so it alone used its library.
-        library = ways[made[-1]]
-        assert set(ways.values()) & set(ran) == {library} - {""}, f"{made[-1]} ran {ran}"
+        library = variants[result[-1]]
+        assert set(variants.values()) & set(ran) == {library} - {""}, f"{result[-1]} ran {ran}"
         if isinstance(device.inner, GpuDevice) and (cell.op is not None or cell.method in FUNCTORS):
-            assert ran, f"{made[-1]} launched nothing"
+            assert ran, f"{result[-1]} launched nothing"
             # One kernel joins the sums over rows of all ops.
             own = [name for name in ran if not name.startswith("totals_")]
-            assert all(name.startswith(kernel_of(cell)) for name in own), f"{made[-1]} ran {ran}"
+            assert all(name.startswith(kernel_of(cell)) for name in own), f"{result[-1]} ran {ran}"
         # Where a library is missing, what follows takes the work.
-        for name in made:
-            if ways[name]:
-                owner = device.inner if ways[name] in vars(device.inner) else type(device.inner)
-                monkeypatch.setattr(owner, ways[name], None)
-        left = [name for name in left[len(made) :] if not ways[name] or getattr(device.inner, ways[name]) is not None]
+        for name in result:
+            if variants[name]:
+                owner = device.inner if variants[name] in vars(device.inner) else type(device.inner)
+                monkeypatch.setattr(owner, variants[name], None)
+        left = [
+            name
+            for name in left[len(result) :]
+            if not variants[name] or getattr(device.inner, variants[name]) is not None
+        ]

@@ -139,10 +139,10 @@ def test_unsupported_cell_of_a_backend_that_is_not_here(cell: SupportCell) -> No
 
 def forged(its_class: type, **attributes: object) -> object:
     """An object of a class that makes none."""
-    found = object.__new__(its_class)
+    result = object.__new__(its_class)
     for name, value in attributes.items():
-        setattr(found, name, value)
-    return found
+        setattr(result, name, value)
+    return result
 
 
 def make_blocks(cell: SupportCell, device: tallow.Device) -> tallow.QStorage:

@@ -59,8 +59,8 @@ def test_a_default_is_what_a_call_does_without_it(device: Device, name: str) -> 
     example = base._replace(keywords={key: value for key, value in base.keywords.items() if key not in optional})
     expected = outcome(example, device)
     for parameter, default in optional.items() if expected is not None else ():
-        given = example.changed({parameter: hostile.Value(repr(default), lambda _, default=default: default)})
-        assert outcome(given, device) == expected, f"{given} is not {example}"
+        inputs = example.changed({parameter: hostile.Value(repr(default), lambda _, default=default: default)})
+        assert outcome(inputs, device) == expected, f"{inputs} is not {example}"
 
 
 def outcome(example: hostile.Example, device: Device) -> object:

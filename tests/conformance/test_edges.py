@@ -34,11 +34,11 @@ def has(name: str, number: float) -> bool:
     return same(float(decode(name, convert("f64", name, np.array([number])))[0]), number)
 
 
-def same(found: float, expected: float) -> bool:
+def same(actual: float, expected: float) -> bool:
     """Whether two numbers are equal to the sign of zero, or both NaN."""
     if math.isnan(expected):
-        return math.isnan(found)
-    return found == expected and math.copysign(1, found) == math.copysign(1, expected)
+        return math.isnan(actual)
+    return actual == expected and math.copysign(1, actual) == math.copysign(1, expected)
 
 
 def called(device: tallow.Device, functor: Functor, name: str, arguments: list[float]) -> tallow.Storage:
@@ -106,9 +106,9 @@ def test_a_functor_keeps_its_edges(functor: Functor, device: tallow.Device) -> N
         for shown, arguments, value in cases(functor):
             operands = arguments if functor.joins else arguments[: len(functor.operands)]
             if all(has(bench.name, number) for number in operands) and has(result, value):
-                made = called(device, functor, bench.name, arguments)
-                found = bench.read(made, result, (COUNT,), bench.where(shown))
-                assert all(same(float(each), value) for each in found), bench.where(shown, arguments, found)
+                output = called(device, functor, bench.name, arguments)
+                actual = bench.read(output, result, (COUNT,), bench.where(shown))
+                assert all(same(float(each), value) for each in actual), bench.where(shown, arguments, actual)
                 done.add(shown)
     # Numbers such as 0.1 are those of f64 alone, which not every backend has.
     if "f64" in supported_dtypes(device.backend):

@@ -58,8 +58,8 @@ def mutants(node: Node) -> Iterator[Node]:
     from opgen.formula.nodes import inlined
     from opgen.formula.simplification import shared
 
-    parts, whole = shared(node)
-    bodies = {**parts, "": whole}
+    parts, full = shared(node)
+    bodies = {**parts, "": full}
     for name, body in bodies.items():
         for mutant in changed(body):
             known: dict[str, Node] = {}
@@ -77,9 +77,9 @@ def changed(node: Node) -> Iterator[Node]:
         case Number(value=value) if value not in ANY_WOULD_DO:
             yield Number(value * 1.25 if value else 1)
         case Call(primitive=primitive, arguments=arguments):
-            for place, argument in enumerate(arguments):
+            for index, argument in enumerate(arguments):
                 for mutant in changed(argument):
-                    yield Call(primitive, (*arguments[:place], mutant, *arguments[place + 1 :]))
+                    yield Call(primitive, (*arguments[:index], mutant, *arguments[index + 1 :]))
             if primitive == "-x":
                 yield arguments[0]
             elif primitive in ("x * y", "x / y") and is_sign(arguments[1]):
@@ -108,8 +108,8 @@ def computed(functor: Functor, node: Node, operands: Sequence[Array], parameters
     known["dtype"] = DType.F64
     numbers = [np.float64(number) for number in parameters]
     with np.errstate(all="ignore"):
-        found = eval(text, known | dict(zip(names, (*operands, *numbers), strict=True)))
-    return np.asarray(np.broadcast_to(found, operands[0].shape))
+        result = eval(text, known | dict(zip(names, (*operands, *numbers), strict=True)))
+    return np.asarray(np.broadcast_to(result, operands[0].shape))
 
 
 def numbers_in(node: Node) -> set[float]:
@@ -150,14 +150,14 @@ class Expected(NamedTuple):
     """Where any number is right."""
 
 
-def expectations(functor: Functor, place: int) -> Iterator[Expected]:
+def expectations(functor: Functor, index: int) -> Iterator[Expected]:
     """The oracle's results of a functor that has several, for some parameters."""
     operands = operands_of(functor)
     name, swaps = functor.name, False
     if len(functor.results) > 1:
-        name, swaps = gradients.of_each(name)[place]
-    given = PARAMETERS.get(functor.name.partition("_gradient")[0], [(2.0, 0.5, -3.0), (-1.0, 1.5, 4.0)])
-    for parameters in (tuple(each[: len(functor.parameters)]) for each in given):
+        name, swaps = gradients.of_each(name)[index]
+    incoming = PARAMETERS.get(functor.name.partition("_gradient")[0], [(2.0, 0.5, -3.0), (-1.0, 1.5, 4.0)])
+    for parameters in (tuple(each[: len(functor.parameters)]) for each in incoming):
         slack: Array | float = 0.0
         is_open: Array | bool = False
         with np.errstate(all="ignore"):
@@ -197,12 +197,12 @@ def caught(change: Callable[[], None]) -> bool:
 
 def functors() -> list[Functor]:
     """Those of floats; what only integers have is one primitive."""
-    whole = own_spec.read()
+    full = own_spec.read()
     return [
         functor
-        for kind in whole.functors.values()
+        for kind in full.functors.values()
         for functor in kind.functors
-        if functor.formula is not None and not functor.name.startswith(MOVES) and "f64" in whole.resolve(functor.dtypes)
+        if functor.formula is not None and not functor.name.startswith(MOVES) and "f64" in full.resolve(functor.dtypes)
     ]
 
 
@@ -210,8 +210,8 @@ def functors() -> list[Functor]:
 def test_the_oracle_catches_each_mutation_of_a_formula(functor: Functor) -> None:
     from opgen.formula.printing import text_of
 
-    for place, node in enumerate(functor.results):
-        expected = [*expectations(functor, place)]
+    for index, node in enumerate(functor.results):
+        expected = [*expectations(functor, index)]
         check(functor, node, expected)
         every = list(mutants(node))
         kept = [text_of(it) for it in every if not caught(lambda it=it, known=expected: check(functor, it, known))]  # type: ignore[misc]
@@ -230,15 +230,15 @@ def step_gradients() -> list[tuple[Functor, str]]:
     from opgen.op_search import by_size, computing, is_step
     from opgen.scopes import derivatives, is_differentiable
 
-    whole = own_spec.read()
-    found = []
+    full = own_spec.read()
+    results = []
     for functor in functors():
-        if functor.kind in ("unary", "binary") and is_differentiable(whole, functor):
-            for operand, node in derivatives(whole, functor).items():
-                op = None if is_step(node) else computing(node, by_size(whole.every_functor), functor.parameters)
+        if functor.kind in ("unary", "binary") and is_differentiable(full, functor):
+            for operand, node in derivatives(full, functor).items():
+                op = None if is_step(node) else computing(node, by_size(full.every_functor), functor.parameters)
                 if isinstance(node, Call) and (op is None or not op[0].is_gradient):
-                    found.append((functor, operand))
-    return found
+                    results.append((functor, operand))
+    return results
 
 
 @pytest.mark.parametrize(("functor", "operand"), step_gradients(), ids=lambda it: getattr(it, "name", it))
@@ -321,7 +321,7 @@ def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
         case "sum" | "mean" | "centre":
             return JOINED[name](x), np.full(x.shape, 1.0 if name == "sum" else 1 / x.size)
         case "prod":
-            return np.prod(x), np.array([np.prod(np.delete(x, place)) for place in range(x.size)])
+            return np.prod(x), np.array([np.prod(np.delete(x, index)) for index in range(x.size)])
         case "prod_slope":
             slope = JOINED[name](x)
             return slope, np.where(x != 0, slope / x, 0) * (np.count_nonzero(x == 0) == 1)
@@ -349,7 +349,7 @@ def step(primitive: str, *kinds: str) -> CodeType:
     from opgen.formula.lowering import lowered
     from opgen.formula.nodes import Call, Name
 
-    of = {f"a{place}": kind for place, kind in enumerate(kinds)}
+    of = {f"a{index}": kind for index, kind in enumerate(kinds)}
     text = lowered(Call(primitive, tuple(map(Name, of))), "array", of, own_spec.read().primitives)
     return compile(text, primitive, "eval")
 
@@ -364,10 +364,10 @@ def evaluated(node: Node, known: dict[str, Any]) -> Any:
         case Name(text=text):
             return known[text]
         case Call(primitive=primitive, arguments=arguments):
-            given = [evaluated(argument, known) for argument in arguments]
+            inputs = [evaluated(argument, known) for argument in arguments]
             if primitive in JOINED:
-                return JOINED[primitive](given[0])
-            of = {f"a{place}": np.asarray(value) for place, value in enumerate(given)}
+                return JOINED[primitive](inputs[0])
+            of = {f"a{index}": np.asarray(value) for index, value in enumerate(inputs)}
             kinds = ["bool" if value.dtype == bool else "float" for value in of.values()]
             return eval(step(primitive, *kinds), {"np": library, "numerics": Numerics(library)} | of)  # type: ignore[arg-type]
 
@@ -393,8 +393,8 @@ def test_closed_forms_catch_each_mutation_of_a_gradient_of_a_reduction(name: str
             with np.errstate(all="ignore"):
                 result, slope = slopes(name, x, correction)
                 known = {"g": 3.0, "x": x, "result": result, "count": x.size, "correction": correction}
-                found = np.broadcast_to(evaluated(node, known), x.shape)
-            np.testing.assert_allclose(found, 3 * slope, rtol=1e-12)
+                actual = np.broadcast_to(evaluated(node, known), x.shape)
+            np.testing.assert_allclose(actual, 3 * slope, rtol=1e-12)
 
     assert_each_mutation_is_caught(derivatives(own_spec.read(), functor)["x"], check_gradient)
 
@@ -403,9 +403,9 @@ def test_every_reduction_with_a_gradient_is_mutated() -> None:
     from opgen.formula.nodes import Number
     from opgen.scopes import derivatives, is_differentiable
 
-    whole = own_spec.read()
-    reductions = [functor for functor in whole.functors["reduce"].functors if is_differentiable(whole, functor)]
-    changing = [it.name for it in reductions if derivatives(whole, it)["x"] != Number(0)]
+    full = own_spec.read()
+    reductions = [functor for functor in full.functors["reduce"].functors if is_differentiable(full, functor)]
+    changing = [it.name for it in reductions if derivatives(full, it)["x"] != Number(0)]
     assert changing == DIFFERENTIABLE
 
 
@@ -525,8 +525,8 @@ def test_a_sum_is_differentiated_through_a_reduction_that_its_elements_have(name
     from opgen.formula.parsing import parse
     from opgen.scopes import derivatives
 
-    whole = own_spec.read()
-    functor = next(it for it in whole.functors["reduce"].functors if it.name == ("mean" if name == "sum" else "sum"))
+    full = own_spec.read()
+    functor = next(it for it in full.functors["reduce"].functors if it.name == ("mean" if name == "sum" else "sum"))
     x, step = np.array([0.5, -1.25, 2.0, 3.5]), 1e-6
     for text in ELEMENTS:
         formula = Formula(parse(text.replace("R", f"{name}(x)")), functor.location)
@@ -538,13 +538,13 @@ def test_a_sum_is_differentiated_through_a_reduction_that_its_elements_have(name
             return total if end is None else evaluated(end.node, {"x": total, "count": x.size})
 
         try:
-            node = derivatives(whole, changed)["x"]
+            node = derivatives(full, changed)["x"]
         except FormulaError as error:
             # The slope of such an end needs the sum itself, which no gradient has.
             assert finish == "sqrt(x * x + count)", error
             continue
         known = {"g": 3.0, "x": x, "count": x.size, "result": value(x)}
-        found = np.broadcast_to(evaluated(node, known), x.shape)
+        actual = np.broadcast_to(evaluated(node, known), x.shape)
         moves = step * np.eye(x.size)
         slopes = [(value(x + move) - value(x - move)) / (2 * step) for move in moves]
-        np.testing.assert_allclose(found, 3 * np.array(slopes), rtol=1e-6, atol=1e-8, err_msg=text)
+        np.testing.assert_allclose(actual, 3 * np.array(slopes), rtol=1e-6, atol=1e-8, err_msg=text)

@@ -32,14 +32,14 @@ def operands_of(name: str, shape: tuple[int, int], dtype: str, device: tl.Device
     generator, method = np.random.default_rng(0), OPS[name]
     facts = ROWS[method]
     names = [name.removesuffix("_layout") for name in _parameters(method) if name.endswith("_layout")]
-    made = [Tensor(generator.normal(0, 2, shape)).to_dtype(dtype).to(device)]
+    result = [Tensor(generator.normal(0, 2, shape)).to_dtype(dtype).to(device)]
     for number, operand in enumerate(names, 1):
         if facts.has_index and operand == names[-1]:
-            made.append(Tensor(generator.integers(0, shape[1], shape[0]), device=device))
+            result.append(Tensor(generator.integers(0, shape[1], shape[0]), device=device))
         elif name == method or facts.absent[number] is None:
             own = shape[1:] if facts.vectors >> number & 1 else shape
-            made.append(Tensor(generator.uniform(0.5, 2, own)).to_dtype(dtype).to(device))
-    return made
+            result.append(Tensor(generator.uniform(0.5, 2, own)).to_dtype(dtype).to(device))
+    return result
 
 
 def _parameters(method: str) -> list[str]:
@@ -52,7 +52,7 @@ def row_op(name: str) -> Callable[..., tuple[Any, ...]]:
     left_out = [] if name == method else [k for k, absent in enumerate(ROWS[method].absent, -1) if absent is not None]
 
     def function(x: Any, *others: Any) -> tuple[Any, ...]:
-        wide, given = x * 0.5, iter(others)
+        wide, inputs = x * 0.5, iter(others)
         known: dict[str, Any] = {"dim": 1, "ignore_index": -100, "saves": False}
         arguments: list[Any] = []
         tensor: Any = wide
@@ -63,7 +63,7 @@ def row_op(name: str) -> Callable[..., tuple[Any, ...]]:
             elif name.endswith("_layout"):
                 arguments.append(None if tensor is None else tensor._layout)
             elif f"{name}_layout" in _parameters(method):
-                tensor = None if operands.index(name) in left_out else next(given)
+                tensor = None if operands.index(name) in left_out else next(inputs)
                 arguments.append(None if tensor is None else tensor._storage)
             else:
                 arguments.append(known.get(name, 0.25))
@@ -132,7 +132,7 @@ def test_a_fused_row_has_its_bits_in_any_batch(
     result, of_rows, of_weight = computed(rows, 0)
     # The gradient of a weight adds up the rows of its call, in the same order each time.
     np.testing.assert_array_equal(of_weight, computed(rows, 0)[2])
-    for place, offset in ((0, 0), (2, 1), (4, 3)):
-        alone, of_row, _ = computed(rows[place : place + 1], offset)
-        np.testing.assert_array_equal(alone[0], result[place])
-        np.testing.assert_array_equal(of_row[0], of_rows[place])
+    for index, offset in ((0, 0), (2, 1), (4, 3)):
+        alone, of_row, _ = computed(rows[index : index + 1], offset)
+        np.testing.assert_array_equal(alone[0], result[index])
+        np.testing.assert_array_equal(of_row[0], of_rows[index])

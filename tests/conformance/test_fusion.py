@@ -31,21 +31,21 @@ FEW_DTYPES = pytest.mark.parametrize("dtype", [DType.U8, DType.BF16, DType.F32, 
 
 def functions(dtype: DType, backend: str) -> dict[str, Function]:
     """A function of x and y for each functor that has the dtype, with a tensor, and with a number on either side."""
-    found: dict[str, Function] = {}
+    results: dict[str, Function] = {}
     for op in UnaryOp:
         if dtype in op.dtypes:
-            found[op.value] = lambda x, y, name=op.value: getattr(x, name)()
+            results[op.value] = lambda x, y, name=op.value: getattr(x, name)()
     for op in (*BinaryOp, *CmpOp):
         # A method with other operands, such as prelu's channels, is not the op alone.
         is_method = "other" in inspect.signature(getattr(Tensor, op.value, lambda: None)).parameters
         if dtype in op.dtypes and not is_method:
-            found[op.value] = lambda x, y, op=op: x._binary(op, y)
+            results[op.value] = lambda x, y, op=op: x._binary(op, y)
         elif dtype in op.dtypes:
-            found[op.value] = lambda x, y, name=op.value: getattr(x, name)(y)
-            found[f"{op.value} of a number"] = lambda x, y, name=op.value: getattr(x, name)(dtype is DType.BOOL or 3)
+            results[op.value] = lambda x, y, name=op.value: getattr(x, name)(y)
+            results[f"{op.value} of a number"] = lambda x, y, name=op.value: getattr(x, name)(dtype is DType.BOOL or 3)
     for op in (*UnaryGradientOp, *BinaryGradientOp):
         if dtype in op.dtypes:
-            found[op.value] = lambda x, y, op=op: x._gradient(op, *(y, x)[: 1 + isinstance(op, BinaryGradientOp)])
+            results[op.value] = lambda x, y, op=op: x._gradient(op, *(y, x)[: 1 + isinstance(op, BinaryGradientOp)])
     for op in MethodOp:
         is_elementwise = op.value in ELEMENTWISE_METHODS and op not in (MethodOp.TO_DTYPE, MethodOp.WHERE_COND)
         if dtype not in op.dtypes or not hasattr(Tensor, op.value) or not is_elementwise:
@@ -54,29 +54,29 @@ def functions(dtype: DType, backend: str) -> dict[str, Function]:
         count = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters) - 1
         for first in (0, 1):
             numbers = (2, 1, 0, 3)[first : first + count]
-            found[f"{op.value}{numbers}"] = lambda x, y, name=op.value, numbers=numbers: getattr(x, name)(*numbers)
+            results[f"{op.value}{numbers}"] = lambda x, y, name=op.value, numbers=numbers: getattr(x, name)(*numbers)
     is_complex = dtype.kind == "complex"
     for other in map(DType, matrix.dtypes_of(backend)):
         if is_complex and other.kind not in ("complex", "bool"):
             continue
-        found[f"to_dtype {other}"] = lambda x, y, other=other: x.to_dtype(other) if other is not x.dtype else x.copy()
+        results[f"to_dtype {other}"] = lambda x, y, other=other: x.to_dtype(other) if other is not x.dtype else x.copy()
     if is_complex:
-        found["where"] = lambda x, y: (x == y).where(x, 2 - 1j)
-        found["1 + 2j - x"] = lambda x, y: (1 + 2j) - x
-        return found
-    found["where"] = lambda x, y: (x > y).where(x, y)
-    found["1 < x"] = lambda x, y: 1 < x  # noqa: SIM300
+        results["where"] = lambda x, y: (x == y).where(x, 2 - 1j)
+        results["1 + 2j - x"] = lambda x, y: (1 + 2j) - x
+        return results
+    results["where"] = lambda x, y: (x > y).where(x, y)
+    results["1 < x"] = lambda x, y: 1 < x  # noqa: SIM300
     if not dtype.is_float:
-        found["where by elements"] = lambda x, y: x.where(y, x)
+        results["where by elements"] = lambda x, y: x.where(y, x)
     if dtype is DType.BOOL:
-        return found
-    found["where of a number"] = lambda x, y: (x > y).where(3, y) + (x < y).where(x, 1)
-    found["3 - x"] = lambda x, y: 3 - x
-    found["3 / x"] = lambda x, y: 3 / x
+        return results
+    results["where of a number"] = lambda x, y: (x > y).where(3, y) + (x < y).where(x, 1)
+    results["3 - x"] = lambda x, y: 3 - x
+    results["3 / x"] = lambda x, y: 3 / x
     if dtype.is_float:
-        found["3 ** x"] = lambda x, y: 3**x
-        found["x ** 2"] = lambda x, y: x**2 + x**0.5
-    return found
+        results["3 ** x"] = lambda x, y: 3**x
+        results["x ** 2"] = lambda x, y: x**2 + x**0.5
+    return results
 
 
 def chain(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,9 +88,11 @@ def chain(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def assert_same(got: Tensor, expected: Tensor, where: str) -> None:
     """The same bits; NaNs are alike, since compilers may swap the operands of a sum."""
     assert (got.shape, got.dtype, got.device) == (expected.shape, expected.dtype, expected.device), where
-    actual, wanted = got.numpy(), expected.numpy()
-    places = np.argwhere(is_different(actual, wanted))
-    assert not places.size, f"{where}: {actual[tuple(places[0])]}, not {wanted[tuple(places[0])]}, at {places[0]}"
+    actual, reference = got.numpy(), expected.numpy()
+    indices = np.argwhere(is_different(actual, reference))
+    assert not indices.size, (
+        f"{where}: {actual[tuple(indices[0])]}, not {reference[tuple(indices[0])]}, at {indices[0]}"
+    )
 
 
 def tensor(device: tl.Device, dtype: DType, array: Array, placement: str = "contiguous") -> Tensor:
@@ -101,14 +103,14 @@ def tensor(device: tl.Device, dtype: DType, array: Array, placement: str = "cont
 @DTYPES
 def test_each_functor_gives_the_bits_of_its_op(device: tl.Device, dtype: DType, full: bool) -> None:
     x, y = (tensor(device, dtype, array) for array in values.special_pairs(dtype.value))
-    found = functions(dtype, device.backend)
+    results = functions(dtype, device.backend)
     if device.backend != "cpu" and not full:
         # A compiler takes a second for twenty of them. Each dtype has a third, since they differ in the type alone.
-        place = [*DType].index(dtype) % 3
-        found = dict([*found.items()][place::3])
-    fused = tl.fuse(lambda x, y: [function(x, y) for function in found.values()])
+        position = [*DType].index(dtype) % 3
+        results = dict([*results.items()][position::3])
+    fused = tl.fuse(lambda x, y: [function(x, y) for function in results.values()])
     for time in ("first", "recorded", "planned"):
-        for name, got, function in zip(found, fused(x, y), found.values(), strict=True):
+        for name, got, function in zip(results, fused(x, y), results.values(), strict=True):
             assert_same(got, function(x, y), f"{name} {time}")
 
 
@@ -184,14 +186,14 @@ def test_traced_methods_have_the_dtypes_and_the_errors_of_calls(device: tl.Devic
         storage, method, arguments = calls.storage_call(cell, make)
         # What adds up rows is no fused function.
         arguments = {name: False if it is True else it for name, it in arguments.items()}
-        given = [storage, *arguments.values()]
-        places = [place for place, each in enumerate(given) if isinstance(each, tl.Storage)]
-        for other, name in [(None, ""), *itertools.product(places, {"i16", "f32", "complex64"} & {*dtypes})]:
-            changed = [make(name, each.length) if place == other else each for place, each in enumerate(given)]
+        inputs = [storage, *arguments.values()]
+        indices = [index for index, each in enumerate(inputs) if isinstance(each, tl.Storage)]
+        for other, name in [(None, ""), *itertools.product(indices, {"i16", "f32", "complex64"} & {*dtypes})]:
+            changed = [make(name, each.length) if index == other else each for index, each in enumerate(inputs)]
             trace = Trace("f", device, ())
             traced = [
-                TracedStorage.create(trace, each.dtype, position=place) if place in places else each
-                for place, each in enumerate(changed)
+                TracedStorage.create(trace, each.dtype, position=index) if index in indices else each
+                for index, each in enumerate(changed)
             ]
             expected, actual = (outcome(method, *every) for every in (changed, traced))
             assert actual == expected, f"{cell_label(cell)}, operand {other} of {name}"

@@ -218,9 +218,9 @@ def test_sizes_that_are_off_by_one_meet_errors_of_tallow(room: None, device: tal
             _, arguments, keywords = base.made(device)
         except TallowError:
             continue
-        for place, value in enumerate(arguments):
+        for index, value in enumerate(arguments):
             for other in off_by_one(device, value):
-                changed = (*base.arguments[:place], other, *base.arguments[place + 1 :])
+                changed = (*base.arguments[:index], other, *base.arguments[index + 1 :])
                 check(base._replace(arguments=changed), device)
         for name, value in keywords.items():
             for other in off_by_one(device, value):
@@ -259,8 +259,8 @@ def check(example: hostile.Example, device: tallow.Device) -> None:
         except PROTOCOL.get(example.call.name, ()):
             pass
     vector = Layout.contiguous((3,))
-    found = device.storage(np.array([1.0, -2.0, 3.0], np.float32)).unary_impl(UnaryOp.NEG, vector)
-    assert found.to_numpy().tolist() == [-1.0, 2.0, -3.0]
+    actual = device.storage(np.array([1.0, -2.0, 3.0], np.float32)).unary_impl(UnaryOp.NEG, vector)
+    assert actual.to_numpy().tolist() == [-1.0, 2.0, -3.0]
     assert tallow.Tensor.zeros(2, dtype=DType.U8, device=device).tolist() == [0, 0]
 
 

@@ -68,8 +68,8 @@ def check_apart(device, name, call):
     x = device.storage(numbers)
     result = call(x)
     # A library's powers may be off by a unit in the last place.
-    given = result.to_numpy().astype(np.complex128), numbers.astype(np.complex128)
-    assert np.allclose(*given, rtol=1e-15, atol=0), "the call gives what it was given"
+    inputs = result.to_numpy().astype(np.complex128), numbers.astype(np.complex128)
+    assert np.allclose(*inputs, rtol=1e-15, atol=0), "the call gives what it was given"
     result.const_set(0.0, VECTOR)
     assert x.to_numpy().tobytes() == numbers.tobytes(), "a write to the result reached the operand"
 
@@ -171,9 +171,9 @@ def test_many_elements_are_added_as_few_are(name, offset, strides, device):
     generator = np.random.default_rng(0)
     line, other = (values.modest(generator, name, (columns,)) for _ in range(2))
     few = device.storage(line).binary_impl(BinaryOp("add"), device.storage(other), layout(columns), layout(columns))
-    places = offset + np.add.outer(strides[0] * np.arange(rows), strides[1] * np.arange(columns))
-    buffer = np.zeros(places.max() + 1, NUMPY[name])
-    buffer[places] = other
+    indices = offset + np.add.outer(strides[0] * np.arange(rows), strides[1] * np.arange(columns))
+    buffer = np.zeros(indices.max() + 1, NUMPY[name])
+    buffer[indices] = other
     many = device.storage(np.tile(line, rows)).binary_impl(
         BinaryOp("add"), device.storage(buffer), layout(rows, columns), Layout(shape_of(rows, columns), strides, offset)
     )

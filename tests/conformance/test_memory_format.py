@@ -54,7 +54,7 @@ def called(function: Callable[..., Any], *operands: Tensor) -> Tensor | None:
 @cache
 def elementwise() -> dict[str, tuple[Function, str]]:
     """By name the calls with which moving the elements of all operands commutes, each with a dtype that it takes."""
-    found = {}
+    results = {}
     for function in functions():
         name = function.example.call.name
         if not function.arity or name.rpartition(".")[2] in ROW_MAJOR or re.search(r"_$|__i", name):
@@ -67,9 +67,9 @@ def elementwise() -> dict[str, tuple[Function, str]]:
             other = called(function, *map(shuffled, operands))
             is_new = result.storage is not operands[0].storage
             if is_new and other is not None and np.array_equal(shuffled(result).numpy(), other.numpy(), True):
-                found[name] = function, dtype
+                results[name] = function, dtype
             break
-    return found
+    return results
 
 
 def test_elementwise_calls_are_found() -> None:
@@ -93,20 +93,20 @@ def test_elementwise_calls_keep_the_order(device: Device, name: str) -> None:
 
 def networks() -> dict[str, tuple[tuple[int, ...], Callable[..., Tensor]]]:
     """By name the shape of an image, and what a network computes of it."""
-    made: dict[str, tuple[tuple[int, ...], Callable[..., Tensor]]] = {}
+    output: dict[str, tuple[tuple[int, ...], Callable[..., Tensor]]] = {}
     for name in sorted(dir(Tensor)):
-        if found := re.fullmatch(r"(adaptive_)?(avg|max)_pool([123])d", name):
-            shape = (2, 3, 6, 5, 4)[: int(found[3]) + 2]
-            made[name] = shape, partial(lambda name, x: getattr(x, name)(2), name)
-        elif found := re.fullmatch(r"conv(_transpose)?([123])d", name):
-            shape = (2, 4, 6, 5, 4)[: int(found[2]) + 2]
+        if result := re.fullmatch(r"(adaptive_)?(avg|max)_pool([123])d", name):
+            shape = (2, 3, 6, 5, 4)[: int(result[3]) + 2]
+            output[name] = shape, partial(lambda name, x: getattr(x, name)(2), name)
+        elif result := re.fullmatch(r"conv(_transpose)?([123])d", name):
+            shape = (2, 4, 6, 5, 4)[: int(result[2]) + 2]
             for groups in (1, 2, 4):
-                made[f"{name} of {groups} groups"] = shape, partial(_convolved, name, groups)
+                output[f"{name} of {groups} groups"] = shape, partial(_convolved, name, groups)
     shape = (2, 4, 3, 5)
-    made["batch_norm"] = shape, lambda x: x.batch_norm(training=True)
-    made["group_norm"] = shape, lambda x: x.group_norm(2)
-    made["batch_norm by running statistics"] = shape, _normed
-    return made
+    output["batch_norm"] = shape, lambda x: x.batch_norm(training=True)
+    output["group_norm"] = shape, lambda x: x.group_norm(2)
+    output["batch_norm by running statistics"] = shape, _normed
+    return output
 
 
 def _convolved(name: str, groups: int, x: Tensor) -> Tensor:
@@ -202,8 +202,8 @@ def test_fused_functions_keep_what_their_ops_keep(
         return function(*operands).sqr().sum()
 
     pairs = zip(*[value_and_grad(partial(loss, each))(*operands)[1] for each in (fused, function)], strict=True)
-    for gradient, wanted in pairs:
-        np.testing.assert_allclose(gradient.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)
+    for gradient, reference in pairs:
+        np.testing.assert_allclose(gradient.numpy(), reference.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_kernels_convolve_to_the_same_bits_in_either_order(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,13 +213,13 @@ def test_kernels_convolve_to_the_same_bits_in_either_order(device: Device, monke
     device.inner.plans.clear()
     draw = np.random.default_rng(0).standard_normal
     x, kernel = (Tensor(draw(shape).astype("f4"), device=device) for shape in ((2, 20, 7, 9), (24, 20, 3, 3)))
-    found = []
+    actual = []
     for order in (Tensor.contiguous, last):
         operands = Var(order(x)), Var(order(kernel))
         result = operands[0].conv2d(operands[1], padding=1, stride=2)
         grads = result.backward(
             order(Tensor(np.cos(np.arange(result.numel(), dtype="f4")).reshape(result.shape), device=device))
         )
-        found.append([array.numpy().tobytes() for array in (result, *(grads[operand] for operand in operands))])
+        actual.append([array.numpy().tobytes() for array in (result, *(grads[operand] for operand in operands))])
     device.inner.plans.clear()
-    assert found[0] == found[1]
+    assert actual[0] == actual[1]

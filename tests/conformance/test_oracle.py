@@ -500,9 +500,9 @@ def test_gradients_of_one_operand_are_slopes_of_the_oracle(op):
     x = np.abs(x) if functor in ("sqrt", "rsqrt", "log1p", "log2", "log10", "powf") else x
     x = x / 8 if functor in ("asin", "acos", "atanh") else x
     numbers = PARAMETERS.get(functor, ())
-    given = elementwise.unary(functor, "f64", x) if functor in ("sqrt", "tan", "exp2") else x
-    found = gradients.gradient(op, "f64", np.full_like(x, 3), given, parameters=numbers)
-    np.testing.assert_allclose(found.value / 3, gradients.slope(op, [x], numbers, STEP), rtol=1e-9, atol=1e-10)
+    inputs = elementwise.unary(functor, "f64", x) if functor in ("sqrt", "tan", "exp2") else x
+    actual = gradients.gradient(op, "f64", np.full_like(x, 3), inputs, parameters=numbers)
+    np.testing.assert_allclose(actual.value / 3, gradients.slope(op, [x], numbers, STEP), rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("op", [*gradients.OF_TWO, "huber_gradient_x"])
@@ -511,11 +511,11 @@ def test_gradients_of_two_operands_are_slopes_of_the_oracle(op):
     x, y = (np.array(numbers, EXTENDED) for numbers in np.meshgrid(NEAR, NEAR[1::2]))
     x, y = np.abs(x) if functor == "pow" else x, y + EXTENDED(0.3)  # no multiple
     x = np.abs(x) / 8 if functor in ("bernoulli_loss", "kl_divergence") else x
-    given, numbers = (x, y), PARAMETERS.get(functor, ())
+    inputs, numbers = (x, y), PARAMETERS.get(functor, ())
     if functor in ("div", "hypot"):
-        given = {"div": y, "hypot": x}[functor], elementwise.binary(functor, "f64", x, y)
-    found = gradients.gradient(op, "f64", np.full_like(x, 3), *given, parameters=numbers)
-    np.testing.assert_allclose(found.value / 3, gradients.slope(op, [x, y], numbers, STEP), rtol=1e-8, atol=1e-8)
+        inputs = {"div": y, "hypot": x}[functor], elementwise.binary(functor, "f64", x, y)
+    actual = gradients.gradient(op, "f64", np.full_like(x, 3), *inputs, parameters=numbers)
+    np.testing.assert_allclose(actual.value / 3, gradients.slope(op, [x, y], numbers, STEP), rtol=1e-8, atol=1e-8)
 
 
 def test_a_gradient_without_a_closed_form_is_a_difference():

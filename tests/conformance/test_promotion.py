@@ -46,8 +46,8 @@ def common(first: DType, second: DType) -> DType | None:
         return second
     kinds = {first.kind, second.kind}
     if kinds <= {"unsigned", "signed"}:
-        found = np.promote_types(first.numpy, second.numpy)
-        return DType.from_numpy(found) if found.kind in "iu" else None
+        actual = np.promote_types(first.numpy, second.numpy)
+        return DType.from_numpy(actual) if actual.kind in "iu" else None
     if "complex" in kinds:
         if not kinds <= {"float", "complex"}:
             return None
@@ -75,8 +75,8 @@ def test_the_table(device: tallow.Device) -> None:
 def operands_of(device: tallow.Device, example: hostile.Example) -> list[Any]:
     """The f32 tensors of a call's receiver and arguments, in their order."""
     function, arguments, keywords = example.made(device)
-    given = [getattr(function, "__self__", None), *arguments, *keywords.values()]
-    flat = itertools.chain(*map(parts, given))
+    inputs = [getattr(function, "__self__", None), *arguments, *keywords.values()]
+    flat = itertools.chain(*map(parts, inputs))
     return [value for value in flat if type(value) is Tensor and value.dtype is DType.F32]
 
 
@@ -102,8 +102,8 @@ def called(device: tallow.Device, example: hostile.Example, *dtypes: DType, then
             return type(value)([converted(part) for part in value])
         if not isinstance(value, Tensor) or value.dtype is not DType.F32:
             return value
-        made = value.to_dtype(next(left))
-        return made if then is None else made.to_dtype(then)
+        output = value.to_dtype(next(left))
+        return output if then is None else output.to_dtype(then)
 
     owner = getattr(function, "__self__", None)
     if type(owner) is Tensor:
@@ -137,17 +137,17 @@ def described(result: Any) -> Any:
 
 def calls() -> dict[str, hostile.Example]:
     """The calls with two operands or more."""
-    found = {}
+    results = {}
     for name, call in (hostile.surface() | hostile.array_api_surface()).items():
         if re.fullmatch(OWN_RULES, name):
             continue
         try:
             example = hostile.base_of(call)
             if len(operands_of(tallow.Device.cpu(), example)) > 1:
-                found[name] = example
+                results[name] = example
         except (tallow.TallowError, OSError):
             continue
-    return found
+    return results
 
 
 CALLS = calls()
@@ -155,12 +155,12 @@ CALLS = calls()
 FEW = ("bool", "u8", "u64", "i8", "i64", "bf16", "f16", "f32", "f64", "f8e4m3", "complex64")
 
 
-def pairs(device: tallow.Device, full: bool, place: int) -> Iterator[tuple[DType, DType]]:
+def pairs(device: tallow.Device, full: bool, index: int) -> Iterator[tuple[DType, DType]]:
     known = [DType(name) for name in NUMPY if name in matrix.dtypes_of(device.backend) and (full or name in FEW)]
     every = [pair for pair in itertools.product(known, repeat=2) if pair[0] is not pair[1]]
     # Each call has a share of them, so that all pairs are there; the rules are the same on each device.
     parts = 1 if full else 3 if device.is_cpu() else 12
-    return iter(every[place % parts :: parts])
+    return iter(every[index % parts :: parts])
 
 
 def test_calls_are_found() -> None:
@@ -185,31 +185,31 @@ def test_operands_are_promoted(device: tallow.Device, full: bool, place: int) ->
 def difference(device: tallow.Device, name: str, example: hostile.Example, first: DType, second: DType) -> str | None:
     """How the result of a call differs from that of operands that are converted first; None if it does not."""
     dtype = common(first, second)
-    found: Any = None
+    actual: Any = None
     try:
-        found = described(called(device, example, first, second))
+        actual = described(called(device, example, first, second))
     except (tallow.TallowError, InvalidOperand) as error:
-        found = type(error)
+        actual = type(error)
         message = str(error)
     if re.fullmatch(TRUTH, name) or (re.fullmatch(OF_ANY, name) and dtype is None):
-        return None if not isinstance(found, type) or found in (DTypeMismatch, UnsupportedDType) else f"{found}"
+        return None if not isinstance(actual, type) or actual in (DTypeMismatch, UnsupportedDType) else f"{actual}"
     if re.fullmatch(SET_IN_PLACE, name):
         if not fits(second, first):
-            return None if found is DTypeMismatch else f"{found} instead of a refusal"
-        wanted = outcome(lambda: called(device, example, first, second, then=first))
-        return None if found == wanted else f"{found}, not {wanted}"
+            return None if actual is DTypeMismatch else f"{actual} instead of a refusal"
+        expected = outcome(lambda: called(device, example, first, second, then=first))
+        return None if actual == expected else f"{actual}, not {expected}"
     if dtype is None:
-        if (found is InvalidArgument and name == "Tensor.__itruediv__") or name == "Tensor.div_":
+        if (actual is InvalidArgument and name == "Tensor.__itruediv__") or name == "Tensor.div_":
             return None  # integers have no room for quotients, whatever the divisor
-        return None if found is DTypeMismatch and SENTENCE.fullmatch(message) else f"{found} instead of the sentence"
-    wanted = outcome(lambda: called(device, example, first, second, then=dtype))
+        return None if actual is DTypeMismatch and SENTENCE.fullmatch(message) else f"{actual} instead of the sentence"
+    expected = outcome(lambda: called(device, example, first, second, then=dtype))
     if re.fullmatch(COMPUTED_IN_PLACE, name):
-        if isinstance(wanted, type):
-            return None if isinstance(found, type) else f"{found}, not {wanted}"
+        if isinstance(expected, type):
+            return None if isinstance(actual, type) else f"{actual}, not {expected}"
         if not fits(dtype, first):
-            return None if isinstance(found, type) else f"{found} instead of a refusal"
-        wanted = outcome(lambda: called(device, example, first, second, then=dtype).to_dtype(first))
-    return None if found == wanted else f"{found}, not {wanted}"
+            return None if isinstance(actual, type) else f"{actual} instead of a refusal"
+        expected = outcome(lambda: called(device, example, first, second, then=dtype).to_dtype(first))
+    return None if actual == expected else f"{actual}, not {expected}"
 
 
 def has(device: tallow.Device, *names: str) -> bool:
@@ -231,9 +231,9 @@ def test_the_order_of_several_operands_does_not_matter(device: tallow.Device) ->
         if not has(device, *dtypes):
             continue
         tensors = [Tensor([1, 0], dtype, device) for dtype in dtypes]
-        found = {tallow.cat(list(order)).dtype for order in itertools.permutations(tensors)}
-        assert len(found) == 1
-        assert found == {tallow.einsum("i,i,i->i", *tensors).dtype}
+        actual = {tallow.cat(list(order)).dtype for order in itertools.permutations(tensors)}
+        assert len(actual) == 1
+        assert actual == {tallow.einsum("i,i,i->i", *tensors).dtype}
     with pytest.raises(DTypeMismatch, match=SENTENCE):
         tallow.cat([Tensor([1], dtype, device) for dtype in ("u64", "bool", "i8")])
 
@@ -244,8 +244,8 @@ def test_integers_are_rounded_once_to_the_dtype_of_a_float(device: tallow.Device
         if not has(device, name):
             continue
         y = Tensor([1.0, 1.0, 1.0], name, device)
-        for found, wanted in ((x * y, x.to_dtype(name)), (y + x, x.to_dtype(name) + y), (x / y, x.to_dtype(name))):
-            assert described(found) == described(wanted)
+        for actual, expected in ((x * y, x.to_dtype(name)), (y + x, x.to_dtype(name) + y), (x / y, x.to_dtype(name))):
+            assert described(actual) == described(expected)
 
 
 @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm", "batch_norm", "group_norm"])
@@ -254,8 +254,8 @@ def test_norms_take_scales_of_f32_for_short_floats(device: tallow.Device, norm: 
 
     def normed(x: Tensor, weight: Tensor) -> Tensor:
         others = {"batch_norm": {"training": True}, "group_norm": {"groups": 2}}.get(norm, {})
-        found: Tensor = getattr(x, norm)(weight=weight, **others)
-        return found
+        result: Tensor = getattr(x, norm)(weight=weight, **others)
+        return result
 
     x = Tensor(np.arange(16.0).reshape(2, 4, 2) % 7, "bf16", device)
     x = x if "_norm" in norm and norm[:5] in ("batch", "group") else x.transpose(1, 2).contiguous()
@@ -272,8 +272,8 @@ def test_masks_of_attention_are_of_bool_or_floats(device: tallow.Device) -> None
     query, key = Tensor.ones((1, 2, 4), dtype="f16", device=device), Tensor.ones((1, 3, 4), device=device)
     added = Tensor.zeros((2, 3), dtype="f16", device=device)
     for mask in (None, added, added.to_dtype("bf16"), added.eq(0)):
-        found = query.scaled_dot_product_attention(key, key.to_dtype("i64"), mask)
-        assert (found.dtype, found.tolist()) == (DType.F32, [[[1.0] * 4] * 2])
+        actual = query.scaled_dot_product_attention(key, key.to_dtype("i64"), mask)
+        assert (actual.dtype, actual.tolist()) == (DType.F32, [[[1.0] * 4] * 2])
     with pytest.raises(DTypeMismatch, match=SENTENCE):
         query.scaled_dot_product_attention(key, key, added.to_dtype("i64"))
 
@@ -307,9 +307,9 @@ def test_a_choice_between_two_numbers_has_the_dtype_of_a_new_tensor(device: tall
     x = Tensor([2.0, -2.0], device=device)
     fused = tallow.fuse(lambda x, first, second: tallow.where(x > 0, first, second))
     for first, second in ((1, 0), (1.5, 0), (0, -0.5), (True, False), (1, 0)):
-        wanted = described(Tensor([first, second], device=device))
-        assert described(tallow.where(x > 0, first, second)) == wanted
+        expected = described(Tensor([first, second], device=device))
+        assert described(tallow.where(x > 0, first, second)) == expected
         # A fused function takes truth values for integers.
-        assert type(first) is bool or described(fused(x, first, second)) == wanted
+        assert type(first) is bool or described(fused(x, first, second)) == expected
     w = tallow.Var(x)
     assert (tallow.where(w > 0, 2, 1) * w).sum().backward()[w].tolist() == [2.0, 1.0]

@@ -23,88 +23,88 @@ def views(draw):
     """The elements of a storage, a view of them in NumPy, and the layout of the same view."""
     shape = tuple(draw(st.lists(st.integers(0, 5), max_size=4)))
     elements = np.arange(math.prod(shape), dtype=np.int32)
-    view, place = elements.reshape(shape), Layout.contiguous(shape_of(*shape))
+    view, index = elements.reshape(shape), Layout.contiguous(shape_of(*shape))
     for _ in range(draw(st.integers(0, 4))):
-        view, place = draw(st.sampled_from([permuted, narrowed, broadcast, unsqueezed, squeezed]))(draw, view, place)
-    return elements, view, place
+        view, index = draw(st.sampled_from([permuted, narrowed, broadcast, unsqueezed, squeezed]))(draw, view, index)
+    return elements, view, index
 
 
-def permuted(draw, view, place):
+def permuted(draw, view, index):
     order = draw(st.permutations(range(view.ndim)))
-    return view.transpose(order), place.permute(order)
+    return view.transpose(order), index.permute(order)
 
 
-def narrowed(draw, view, place):
+def narrowed(draw, view, index):
     if view.ndim == 0:
-        return view, place
+        return view, index
     dim = draw(st.integers(0, view.ndim - 1))
     start = draw(st.integers(0, view.shape[dim]))
     step = draw(st.integers(1, 3))
     length = draw(st.integers(0, -(-(view.shape[dim] - start) // step)))
-    places = (slice(None),) * dim + (slice(start, start + length * step, step),)
-    return view[places], place.narrow(dim, start, length, step)
+    indices = (slice(None),) * dim + (slice(start, start + length * step, step),)
+    return view[indices], index.narrow(dim, start, length, step)
 
 
-def broadcast(draw, view, place):
+def broadcast(draw, view, index):
     sizes = tuple(draw(st.integers(0, 3)) if size == 1 else size for size in view.shape)
     shape = (draw(st.integers(1, 3)), *sizes) if view.ndim < 5 else sizes
-    return np.broadcast_to(view, shape), place.broadcast_as(shape_of(*shape))
+    return np.broadcast_to(view, shape), index.broadcast_as(shape_of(*shape))
 
 
-def unsqueezed(draw, view, place):
+def unsqueezed(draw, view, index):
     if view.ndim == 6:
-        return view, place
+        return view, index
     dim = draw(st.integers(0, view.ndim))
-    return np.expand_dims(view, dim), place.unsqueeze(dim)
+    return np.expand_dims(view, dim), index.unsqueeze(dim)
 
 
-def squeezed(draw, view, place):
+def squeezed(draw, view, index):
     ones = [dim for dim, size in enumerate(view.shape) if size == 1]
     if not ones:
-        return view, place
+        return view, index
     dim = draw(st.sampled_from(ones))
-    return view.squeeze(dim), place.squeeze(dim)
+    return view.squeeze(dim), index.squeeze(dim)
 
 
 @each_example
 @given(views())
 def test_a_view_is_copied_in_its_order(device, example):
-    elements, view, place = example
-    assert tuple(place.shape) == view.shape
+    elements, view, index = example
+    assert tuple(index.shape) == view.shape
     destination = device.storage(np.full(view.size + 2, -1, np.int32))
-    device.storage(elements).copy_strided_src(destination, 1, place)
+    device.storage(elements).copy_strided_src(destination, 1, index)
     assert destination.to_numpy().tolist() == [-1, *view.ravel().tolist(), -1]
 
 
 @each_example
 @given(views(), st.data())
 def test_a_view_is_summed_along_any_dims(device, example, data):
-    elements, view, place = example
+    elements, view, index = example
     dims = data.draw(st.lists(st.sampled_from(range(view.ndim)), unique=True) if view.ndim else st.just([]))
     total = view.sum(axis=tuple(dims), keepdims=True, dtype=np.int64)
-    result = device.storage(elements).reduce_op(ReduceOp("sum"), place, tuple(dims))
+    result = device.storage(elements).reduce_op(ReduceOp("sum"), index, tuple(dims))
     assert read(result, "i32", total.shape, f"dims {dims}").tolist() == total.tolist()
 
 
 @each_example
 @given(views())
 def test_a_view_is_negated(device, example):
-    elements, view, place = example
-    result = device.storage(elements).unary_impl(UnaryOp("neg"), place)
+    elements, view, index = example
+    result = device.storage(elements).unary_impl(UnaryOp("neg"), index)
     assert read(result, "i32", view.shape, "neg").tolist() == (-view).tolist()
 
 
 @each_example
 @given(views(), st.data())
 def test_rows_of_a_view_are_selected(device, example, data):
-    elements, view, place = example
+    elements, view, index = example
     dims = [dim for dim, size in enumerate(view.shape) if size]
     if not dims:
         return
     dim = data.draw(st.sampled_from(dims))
     rows = data.draw(st.lists(st.integers(0, view.shape[dim] - 1), max_size=6))
     indexes = device.storage(np.array(rows, np.int16))
-    result = device.storage(elements).index_select(indexes, place, layout(len(rows)), dim)
+    result = device.storage(elements).index_select(indexes, index, layout(len(rows)), dim)
     expected = view.take(np.array(rows, np.int64), axis=dim)
     assert read(result, "i32", expected.shape, f"rows {rows} of dim {dim}").tolist() == expected.tolist()
 

@@ -41,8 +41,8 @@ def test_operands_of_every_call(device: tallow.Device, full: bool) -> None:
             continue
         count += 1
         every = range(len(trial.arrays))
-        for places in {frozenset(every), *(frozenset([place]) for place in every)}:
-            faults.append(trial.fault(places))
+        for indices in {frozenset(every), *(frozenset([index]) for index in every)}:
+            faults.append(trial.fault(indices))
     assert not [*filter(None, faults)]
     assert count > len(calls) / 3
 
@@ -52,10 +52,10 @@ def test_tensors_as_any_argument(part: int, device: tallow.Device) -> None:
     """Also where a number, a list or something else is expected."""
     every = [(call, *variant) for call in recorded.surface().values() for variant in recorded.variants(call)]
     faults, count = [], 0
-    for call, label, made in every[part::PARTS]:
-        if not recorded.is_accepted(call, made, device):
+    for call, label, result in every[part::PARTS]:
+        if not recorded.is_accepted(call, result, device):
             continue
-        trial = recorded.trial(call, made, device)
+        trial = recorded.trial(call, result, device)
         if isinstance(trial, recorded.Trial):
             count += 1
             fault = trial.fault(frozenset(range(len(trial.arrays))))

@@ -41,16 +41,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def accepted() -> dict[str, list[str]]:
     """The changes that are listed, by the label of a call."""
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     label = ""
     for line in ACCEPTED.read_text(encoding="utf-8").splitlines():
         if line.startswith("    "):
             argument, _, whats = line.strip().partition(": ")
-            found[label] += [f"{argument} {what}" for what in whats.split(", ")]
+            results[label] += [f"{argument} {what}" for what in whats.split(", ")]
         else:
             label = line.removesuffix(":")
-            found[label] = []
-    return found
+            results[label] = []
+    return results
 
 
 def written(lists: Mapping[str, list[str]]) -> str:
@@ -60,9 +60,9 @@ def written(lists: Mapping[str, list[str]]) -> str:
         lines.append(f"{label}:")
         by_argument: dict[str, list[str]] = {}
         for what in whats:
-            argument, _, rest = what.partition(" ")
-            by_argument.setdefault(argument, []).append(rest)
-        lines += [f"    {argument}: {', '.join(rest)}" for argument, rest in by_argument.items()]
+            argument, _, remaining = what.partition(" ")
+            by_argument.setdefault(argument, []).append(remaining)
+        lines += [f"    {argument}: {', '.join(remaining)}" for argument, remaining in by_argument.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -82,10 +82,10 @@ def served_dtypes(method: str) -> set[str]:
 
     Those of several operands have to fit each other, which the lists say: that they need not any more shows there.
     """
-    found = method_of(method)
-    if len(found.operands) != 1:
+    actual = method_of(method)
+    if len(actual.operands) != 1:
         return set()
-    return {f"self of {dtype}" for dtype in matrix.dtypes_of_operand(found)}
+    return {f"self of {dtype}" for dtype in matrix.dtypes_of_operand(actual)}
 
 
 def is_of_dtype(what: str) -> bool:
@@ -141,14 +141,14 @@ def test_a_method_refuses_what_does_not_fit(method: str, device: tallow.Device, 
     if pytestconfig.getoption("--update-golden"):
         ACCEPTED.write_text(written(known), encoding="utf-8")
     # Several storages have several layouts, which no entry of the spec asks for.
-    found = sorted(function for function, _ in made_checks if function != "several_layouts")
+    actual = sorted(function for function, _ in made_checks if function != "several_layouts")
     if {*matrix.dtypes_of(device.backend)} < {*matrix.DTYPES}:
         # What is refused for a dtype that the backend lacks cannot be asked for.
-        assert {*found} <= {*checks_of(method)}
+        assert {*actual} <= {*checks_of(method)}
         return
     elsewhere = ELSEWHERE | ({"InvalidArgument"} if method in SEARCHING else set())
     assert raised - elsewhere == refusals.promised(method) - elsewhere, "the docs list what is raised, and no more"
-    assert found == sorted(checks_of(method)), "each check refuses something by itself"
+    assert actual == sorted(checks_of(method)), "each check refuses something by itself"
 
 
 def test_a_storage_with_an_element_less_than_is_needed_is_refused(method: str, device: tallow.Device) -> None:

@@ -99,9 +99,9 @@ def check(base: hostile.Example, device: Device, dtype: DType, kinds: Iterable[s
             of, arguments, *values = drawn([of, arguments, *keywords.values()], draw, generator, dtype)
             results = []
             for computed in (dtype, DType.F32):
-                own, given, *rest = converted([of, arguments, *values], computed)
+                own, inputs, *remaining = converted([of, arguments, *values], computed)
                 try:
-                    result = call.find(own)(*given, **dict(zip(keywords, rest, strict=True)))
+                    result = call.find(own)(*inputs, **dict(zip(keywords, remaining, strict=True)))
                     device.synchronize()
                 except Exception as error:  # what other tests say of arguments that do not fit
                     results.append(type(error))
@@ -122,10 +122,10 @@ def made(base: hostile.Example, device: Device) -> tuple[Any, list[Any], dict[st
     return of, arguments, {name: value.make(device) for name, value in base.keywords.items()}
 
 
-def assert_rounded(found: Tensor, expected: Tensor, where: str, slack: float = 0.0) -> None:
+def assert_rounded(actual: Tensor, expected: Tensor, where: str, slack: float = 0.0) -> None:
     """Two roundings of f32 results that differ in their last bits may be neighbours."""
-    got, right = (tensor.to("cpu").to_dtype(DType.F64).numpy() for tensor in (found, expected))
-    info = ml_dtypes.finfo(found.dtype.numpy)
+    got, right = (tensor.to("cpu").to_dtype(DType.F64).numpy() for tensor in (actual, expected))
+    info = ml_dtypes.finfo(actual.dtype.numpy)
     eps, least = float(info.eps), float(info.smallest_subnormal)
     with np.errstate(invalid="ignore"):
         ulp = np.maximum(eps * np.exp2(np.floor(np.log2(np.maximum(np.abs(right), 1e-300)))), least)
@@ -153,9 +153,9 @@ def test_convolutions_round_once_with_their_bias(
         results, gradients = [], []
         for x, kernel, bias in (short, wide):
             result = getattr(x, op)(kernel, groups=groups, bias=bias, **steps)
-            found = result.sqr().sum().backward() if dtype is DType.BF16 else result.sum().backward()
+            actual = result.sqr().sum().backward() if dtype is DType.BF16 else result.sum().backward()
             results.append(result.detach())
-            gradients.append([found[each] for each in (x, kernel, bias)])
+            gradients.append([actual[each] for each in (x, kernel, bias)])
         assert results[0].dtype is dtype
         # Matrix cores add in another order, which shows where terms cancel.
         x, kernel, _ = (each.detach().abs() for each in wide)

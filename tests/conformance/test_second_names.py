@@ -20,11 +20,11 @@ SECOND_NAMES = {first: second for second, firsts in hostile.SECOND_NAMES.items()
 
 def functions() -> dict[str, hostile.Call]:
     """The public calls, and the optimisers'."""
-    found = {name: call for name, call in hostile.surface().items() if not name.startswith(_OF_CANDLE)}
+    results = {name: call for name, call in hostile.surface().items() if not name.startswith(_OF_CANDLE)}
     for name in tl.optim.__all__:
         function = getattr(tl.optim, name)
-        found[f"optim.{name}"] = hostile.Call(name, None, lambda _, it=function: it, hostile._parameters(function))
-    return found
+        results[f"optim.{name}"] = hostile.Call(name, None, lambda _, it=function: it, hostile._parameters(function))
+    return results
 
 
 def signature(call: hostile.Call) -> inspect.Signature:
@@ -54,8 +54,8 @@ def example(name: str) -> hostile.Example:
     return hostile.base_of(call)
 
 
-def outcome(made: hostile.Example, device: Device) -> object:
-    result = made.run(device)
+def outcome(output: hostile.Example, device: Device) -> object:
+    result = output.run(device)
     return repr(result) if isinstance(result, tl.optim.Optimizer) else comparable(result)
 
 
@@ -71,8 +71,8 @@ def test_the_second_name_means_the_first(device: Device, name: str, first: str) 
     assert outcome(renamed, device) == outcome(named, device)
     # The number that is the default as well.
     texts = {repr(value), repr(signature(functions()[name]).parameters[first].default)} & {"0", "-1", "0.01", "0.001"}
-    for given in [value, *hostile.values(";".join(texts))]:
-        both = named._replace(keywords={**named.keywords, first: given, second: value})
+    for inputs in [value, *hostile.values(";".join(texts))]:
+        both = named._replace(keywords={**named.keywords, first: inputs, second: value})
         with pytest.raises(InvalidArgument, match=f"{first} and {second} are two names of one argument; give one of"):
             both.run(device)
 

@@ -26,14 +26,14 @@ def test_elements_are_exported_without_a_copy(device: Device) -> None:
 
 
 def test_elements_are_imported_without_a_copy_where_the_library_does_so(device: Device) -> None:
-    given = X.copy()
-    taken = np.from_dlpack(Tensor.from_dlpack(given, device=device))
+    inputs = X.copy()
+    taken = np.from_dlpack(Tensor.from_dlpack(inputs, device=device))
     assert taken.tolist() == X.tolist()
     is_shared = True
     if isinstance(device.inner, ArrayDevice):
-        array = device.inner.library.from_dlpack(given, device.inner.handle)
-        is_shared = np.from_dlpack(array).ctypes.data == given.ctypes.data
-    assert (taken.ctypes.data == given.ctypes.data) == is_shared
+        array = device.inner.library.from_dlpack(inputs, device.inner.handle)
+        is_shared = np.from_dlpack(array).ctypes.data == inputs.ctypes.data
+    assert (taken.ctypes.data == inputs.ctypes.data) == is_shared
 
 
 def test_a_device_without_the_memory_is_refused(device: Device) -> None:

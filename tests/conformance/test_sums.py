@@ -66,9 +66,9 @@ def test_sums_of_views_of_f32_are_as_exact_as_those_of_dense_tensors(name: str, 
         actual = getattr(x, name)(dims).numpy().astype(np.float64)
         kept = [dim for dim in range(3) if dim not in dims]
         rows = np.ascontiguousarray(expected.transpose([*kept, *dims])).reshape(max(actual.size, 1), -1)
-        places = np.random.default_rng(1).permutation(len(rows))[:40]
-        right = np.array([exact(name, rows[place]) for place in places])
-        off = np.abs(actual.reshape(-1)[places] - right) / np.spacing(right.astype(np.float32))
+        indices = np.random.default_rng(1).permutation(len(rows))[:40]
+        right = np.array([exact(name, rows[index]) for index in indices])
+        off = np.abs(actual.reshape(-1)[indices] - right) / np.spacing(right.astype(np.float32))
         assert off.max() <= units, (dims, off.max())
 
 

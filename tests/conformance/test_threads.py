@@ -75,12 +75,12 @@ def test_threads_share_a_device(device: tl.Device, switching: None) -> None:
     def operands() -> tuple[Array, Array, Array]:
         return *generator.standard_normal((2, 96, 80), np.float32), generator.integers(0, 80, (96, 80))
 
-    given = [operands() for _ in range(THREADS)]
+    inputs = [operands() for _ in range(THREADS)]
     run = {
         (thread, name): lambda program=program, arrays=arrays: program(
             *(tl.Tensor(array, device=device) for array in arrays)
         ).numpy()
-        for thread, arrays in enumerate(given)
+        for thread, arrays in enumerate(inputs)
         for name, program in PROGRAMS.items()
     }
     alone = {key: program().tobytes() for key, program in run.items()}

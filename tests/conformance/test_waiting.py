@@ -175,12 +175,12 @@ def watched(device: Device, monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 @pytest.fixture
 def host() -> Iterator[Host | None]:
-    found = Host.found()
-    if found is not None:
-        found.keep_log(True)
-    yield found
-    if found is not None:
-        found.keep_log(False)
+    result = Host.found()
+    if result is not None:
+        result.keep_log(True)
+    yield result
+    if result is not None:
+        result.keep_log(False)
 
 
 def waits_in(log: list[dict[str, Any]]) -> list[str]:
@@ -196,12 +196,12 @@ def test_what_is_left_out_is_there() -> None:
 @cache
 def libraries_of(backend: str) -> dict[str, set[str]]:
     """Those of `LIBRARIES` that a backend's methods use."""
-    found: dict[str, set[str]] = {}
+    results: dict[str, set[str]] = {}
     for cell in tallow.support():
         library = (cell.via or "").partition(":")[0]
         if cell.backend == backend and library in LIBRARIES:
-            found.setdefault(cell.method, set()).add(library)
-    return found
+            results.setdefault(cell.method, set()).add(library)
+    return results
 
 
 def require_library(device: Device, method: str) -> None:

@@ -102,8 +102,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_calls_take_turns_and_the_first_of_a_turn_does_not_count(clock: Clock) -> None:
     # The first call is long, as that which makes a plan may be.
-    found = measure.time_in_turns({"tallow": clock.call("tallow", 1.0, 0.01), "torch": clock.call("torch", 0.1)})
-    assert found == pytest.approx({"tallow": 0.01, "torch": 0.1})
+    actual = measure.time_in_turns({"tallow": clock.call("tallow", 1.0, 0.01), "torch": clock.call("torch", 0.1)})
+    assert actual == pytest.approx({"tallow": 0.01, "torch": 0.1})
     assert clock.calls == [*["tallow"] * 3, *["torch"] * 2] * 4
 
 
@@ -111,12 +111,12 @@ def test_short_calls_are_measured_together(clock: Clock, monkeypatch: pytest.Mon
     times = iter(range(1 << 20))
     monkeypatch.setattr(measure, "process_time", lambda: next(times) * 7e-6)
     # Each measurement is one step of the processor's clock, and has seven calls.
-    found = measure.time_in_turns({"tallow": clock.call("tallow", 0.001)}, of_processor=True)
-    assert found == pytest.approx({"tallow": 1e-6})
+    actual = measure.time_in_turns({"tallow": clock.call("tallow", 0.001)}, of_processor=True)
+    assert actual == pytest.approx({"tallow": 1e-6})
     assert len(clock.calls) == 4 * (1 + 3 * 7)
 
 
 def test_long_calls_take_fewer_turns(clock: Clock) -> None:
-    found = measure.time_in_turns({"tallow": clock.call("tallow", 0.01), "torch": clock.call("torch", 0.3, 0.3, 0.5)})
-    assert found == pytest.approx({"tallow": 0.01, "torch": 0.4})
+    actual = measure.time_in_turns({"tallow": clock.call("tallow", 0.01), "torch": clock.call("torch", 0.3, 0.3, 0.5)})
+    assert actual == pytest.approx({"tallow": 0.01, "torch": 0.4})
     assert clock.calls == [*["tallow"] * 3, *["torch"] * 2, *["tallow"] * 3, "torch"]

@@ -125,9 +125,9 @@ def test_plot_has_a_panel_for_each_number_of_threads_and_a_mark_for_each_ratio(r
     # The axis is the same in both panels, and its numbers stand above and below.
     assert texts.count("8") == texts.count("0.5") == 4
     assert "matmul" not in texts
-    places = {mark.find(f"{space}title").text: mark.get("cx") for mark in root.iter(f"{space}circle") if len(mark)}  # type: ignore[union-attr]
+    indices = {mark.find(f"{space}title").text: mark.get("cx") for mark in root.iter(f"{space}circle") if len(mark)}  # type: ignore[union-attr]
     # From 0.5 to 8 there are four powers of two: 2 is in the middle of the first panel, 4 behind it in the second.
-    assert places == {"add f32: 2.00": "294.5", "gelu f32: 0.50": "126.0", "add f32: 4.00": "759.8"}
+    assert indices == {"add f32: 2.00": "294.5", "gelu f32: 0.50": "126.0", "add f32: 4.00": "759.8"}
 
 
 def test_the_plot_of_families_has_their_means(results: Results) -> None:
@@ -176,12 +176,12 @@ def test_render_replaces_the_section_of_its_machine_and_keeps_others(results: Re
     done = render(results, tmp_path)
     assert done.exit_code == 0, done.output
     text = page.read_text(encoding="utf-8")
-    head, _, rest = text.partition("\n## ")
+    head, _, remaining = text.partition("\n## ")
     assert head.startswith("# Ops on the CPU\n")
     assert "An old head" not in text
     assert "old figures" not in text
     assert (
-        rest
+        remaining
         == f"{results.title}\n\n{report.section(results, 'cpu-4-cores-families.svg', 'cpu-4-cores.svg')}\n\n{OTHER}"
     )
     for name, drawing in plot.draw_all(results).items():

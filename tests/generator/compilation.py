@@ -102,8 +102,8 @@ class Compilation:
 
     def code(self) -> dict[str, bytes]:
         """Every file beside the sources that was made, with its content."""
-        found = sorted(path for path in (self.kernels / "code").rglob("*") if path.is_file())
-        return {path.relative_to(self.kernels / "code").as_posix(): path.read_bytes() for path in found}
+        results = sorted(path for path in (self.kernels / "code").rglob("*") if path.is_file())
+        return {path.relative_to(self.kernels / "code").as_posix(): path.read_bytes() for path in results}
 
     def record(self, name: str) -> dict[str, Any]:
         """What is recorded beside a code object."""
@@ -149,13 +149,13 @@ def compilation(small: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delenv(name, raising=False)
     (tools / "version").write_text("1.0", encoding="utf-8")
     (tools / "report").touch()
-    made = Compilation(small, tools)
-    made.install("first", "one", "two", "three")
+    result = Compilation(small, tools)
+    result.install("first", "one", "two", "three")
     path = small.root / "spec/backends/accelerator.yaml"
     spec = {**yaml.safe_load(path.read_text(encoding="utf-8")), "code_objects": SETTINGS}
     path.write_text(yaml.safe_dump(spec, sort_keys=False), encoding="utf-8")
     (small.root / "spec/kernels").mkdir()
-    made.kernels.mkdir(parents=True, exist_ok=True)
+    result.kernels.mkdir(parents=True, exist_ok=True)
     # Names are looked up in the headers; sources are compiled from what was generated.
     (small.root / "templates/tallow/kernels/{family}.hip.j2").write_text("// apply\n", encoding="utf-8")
     headers = small.root / "runtime/kernels"
@@ -164,8 +164,8 @@ def compilation(small: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (headers / header).write_text(f"// {name}: kernels that nothing launches.\n{HEADER}", encoding="utf-8")
         text = KERNELS.format(name=name, header=header)
         (small.root / f"spec/kernels/{name.lower()}.yaml").write_text(text, encoding="utf-8")
-        (made.kernels / f"{name.lower()}.hip").write_text(f'#include "{header}"\n', encoding="utf-8")
+        (result.kernels / f"{name.lower()}.hip").write_text(f'#include "{header}"\n', encoding="utf-8")
     with (headers / "common.hpp").open("a", encoding="utf-8") as stream:
         stream.write('#include "nested.hpp"\n')
     (headers / "nested.hpp").touch()
-    return made
+    return result

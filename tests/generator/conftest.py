@@ -54,14 +54,14 @@ def generated_from_repository(tmp_path_factory: pytest.TempPathFactory) -> Proje
 def generated_from_few_ops(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The repository's spec with those ops alone that its templates use and golden cases change; not to be changed."""
     project = copy_project(REPOSITORY, tmp_path_factory.mktemp("few_ops"), ("spec", "starter", "templates", "runtime"))
-    for kind, kept in FEW_OPS.items():
+    for kind, saved in FEW_OPS.items():
         file = project.root / "spec" / "functors" / f"{kind}.yaml"
         # An op is its name two spaces in, and all that is further in.
         entries = re.split(r"^(?=  \w|\w)", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
         chosen = [
             entry
             for entry in entries
-            if entry.strip().split(":")[0] in kept.split() or not entry.startswith(("  ", "states:"))
+            if entry.strip().split(":")[0] in saved.split() or not entry.startswith(("  ", "states:"))
         ]
         file.write_text("".join(chosen), encoding="utf-8")
     # With each primitive that is in no formula any more goes what only its gradient has, and then words.
@@ -69,8 +69,8 @@ def generated_from_few_ops(tmp_path_factory: pytest.TempPathFactory) -> Project:
     while lines := re.findall(r"primitives\.yaml:(\d+):.* is in no formula", (errors := project.run("check").stderr)):
         entries = re.split(r"^(?=  \S)", primitives.read_text(encoding="utf-8"), flags=re.MULTILINE)
         starts = list(itertools.accumulate((entry.count("\n") for entry in entries), initial=1))
-        kept = [entry for entry, start in zip(entries, starts, strict=False) if str(start) not in lines]
-        primitives.write_text("".join(kept), encoding="utf-8")
+        saved = [entry for entry, start in zip(entries, starts, strict=False) if str(start) not in lines]
+        primitives.write_text("".join(saved), encoding="utf-8")
     while words := re.findall(r"(?:word|of word) '(\w+)'(?: of family .* is used by no op|; known are)", errors):
         entry = re.compile(rf"^ +(?:{'|'.join(words)})(?:\(.*\))?: .*\n(?:      .*\n)*", re.MULTILINE)
         for file in (project.root / "spec/families/array.yaml", *(project.root / "spec/backends").iterdir()):

@@ -101,29 +101,29 @@ class Editor:
         document = {"uri": self.uri(file), "version": self.versions[file]}
         self.tell("textDocument/didChange", {"textDocument": document, "contentChanges": [edit]})
 
-    def wait(self, file: str, wanted: str | None = None) -> float:
+    def wait(self, file: str, expected: str | None = None) -> float:
         """Wait for diagnostics of a file: with a message that contains a text, or none; how long it took."""
         begun = time.perf_counter()
         while True:
             messages = [each["message"] for each in self.diagnostics.get(self.uri(file), [])]
-            if any(wanted in message for message in messages) if wanted is not None else not messages:
+            if any(expected in message for message in messages) if expected is not None else not messages:
                 return time.perf_counter() - begun
             self._receive()
 
     def at(self, file: str, text: str, offset: int = 0) -> dict[str, Any]:
         """The parameters of a request about the one place where a text stands."""
-        whole = self.texts[file]
-        assert whole.count(text) == 1, text
-        return {"textDocument": {"uri": self.uri(file)}, "position": place(whole, whole.index(text) + offset)}
+        full = self.texts[file]
+        assert full.count(text) == 1, text
+        return {"textDocument": {"uri": self.uri(file)}, "position": place(full, full.index(text) + offset)}
 
     def lines(self, locations: Sequence[dict[str, Any]]) -> list[str]:
         """What stands at each location, below the project: `file: line`."""
-        found = []
+        results = []
         for location in locations:
             path = Path(unquote(location["uri"].removeprefix("file://"))).relative_to(self.root)
             text = self.texts.get(path.as_posix()) or (self.root / path).read_text(encoding="utf-8")
-            found.append(f"{path.as_posix()}: {text.splitlines()[location['range']['start']['line']].strip()}")
-        return found
+            results.append(f"{path.as_posix()}: {text.splitlines()[location['range']['start']['line']].strip()}")
+        return results
 
 
 def place(text: str, offset: int) -> dict[str, int]:

@@ -55,14 +55,14 @@ IMPORTERS = {"import_module", "_import_module", "Imported"}
 @cache
 def modules(folders: Folders = TALLOW) -> dict[str, tuple[ast.Module, bool]]:
     """The modules of a package by their names, and whether they are packages."""
-    found = {}
+    results = {}
     for folder, prefix in folders:
         for path in folder.rglob("*.py"):
             parts = (*prefix, *path.relative_to(folder).with_suffix("").parts)
             is_package = parts[-1] == "__init__"
             name = ".".join(parts[:-1] if is_package else parts)
-            found[name] = (ast.parse(path.read_text(encoding="utf-8")), is_package)
-    return found
+            results[name] = (ast.parse(path.read_text(encoding="utf-8")), is_package)
+    return results
 
 
 class Import(NamedTuple):
@@ -79,13 +79,13 @@ def all_imports(folders: Folders = TALLOW) -> frozenset[Import]:
     """All imports within a package: at module level, in functions and for types, absolute, relative and by name."""
     every = modules(folders)
     own = folders[0][0].name
-    found = set()
+    actual = set()
     for importer, (tree, is_package) in every.items():
         package = importer if is_package else importer.rpartition(".")[0]
         for module, name, is_for_types in imported(tree.body, package.split(".") if package else [], own):
             inner = f"{module}.{name}".strip(".")
-            found.add(Import(importer, inner if inner in every else module, is_for_types))
-    return frozenset(each for each in found if each.needed in every and each.needed != each.importer)
+            actual.add(Import(importer, inner if inner in every else module, is_for_types))
+    return frozenset(each for each in actual if each.needed in every and each.needed != each.importer)
 
 
 def imported(
@@ -130,11 +130,11 @@ def _within(module: str) -> str:
 @cache
 def imports(folders: Folders = TALLOW, *, with_types: bool = True) -> dict[str, set[str]]:
     """The modules that each module of a package imports, those for types alone where wanted."""
-    found: dict[str, set[str]] = {name: set() for name in modules(folders)}
+    actual: dict[str, set[str]] = {name: set() for name in modules(folders)}
     for importer, needed, is_for_types in all_imports(folders):
         if with_types or not is_for_types:
-            found[importer].add(needed)
-    return found
+            actual[importer].add(needed)
+    return actual
 
 
 def circles(graph: Mapping[str, set[str]], prefix: str = "") -> list[str]:
@@ -207,12 +207,12 @@ def public() -> set[str]:
 
 def arrows(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """The subpackages that each subpackage imports, where modules import those of `graph`."""
-    found: dict[str, set[str]] = defaultdict(set)
+    result: dict[str, set[str]] = defaultdict(set)
     for name, every in graph.items():
         for needed in every:
             if "runtime" not in (name, needed) and subpackage(name) != subpackage(needed):
-                found[subpackage(name)].add(subpackage(needed))
-    return dict(found)
+                result[subpackage(name)].add(subpackage(needed))
+    return dict(result)
 
 
 def drawing(graph: Mapping[str, set[str]]) -> str:

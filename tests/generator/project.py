@@ -49,8 +49,8 @@ class Project:
 
     def files(self) -> dict[str, bytes]:
         """Every file below generated/ with its content."""
-        found = sorted(path for path in self.output.rglob("*") if path.is_file())
-        return {path.relative_to(self.output).as_posix(): path.read_bytes() for path in found}
+        results = sorted(path for path in self.output.rglob("*") if path.is_file())
+        return {path.relative_to(self.output).as_posix(): path.read_bytes() for path in results}
 
     def times(self) -> dict[str, int]:
         """When each file below generated/ was last written, in nanoseconds."""

@@ -23,9 +23,9 @@ def flaws(block: Format) -> list[str]:
 
 
 def unrounded(block: Format, *others: Format) -> list[str]:
-    found = Problems()
-    check_rounding(replace(SPEC, formats=(block, *others)), Sources(REPOSITORY), found)
-    return [problem.message for problem in found]
+    result = Problems()
+    check_rounding(replace(SPEC, formats=(block, *others)), Sources(REPOSITORY), result)
+    return [problem.message for problem in result]
 
 
 def test_formats_of_the_spec_are_right() -> None:

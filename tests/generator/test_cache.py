@@ -159,18 +159,18 @@ def test_edits_that_equality_does_not_see_are_seen(tmp_path: Path, full: bool) -
 )
 def test_views_are_made_again_of_what_equality_does_not_tell_apart(one: object, other: object) -> None:
     """Of a member, of what a spec answers, and of what it answers to a call."""
-    views, made = ViewCache(), []
+    views, result = ViewCache(), []
 
     def view(member: object, answer: object) -> None:
         spec: Any = SimpleNamespace(package=answer, resolve=lambda _: answer)
         views.begin(spec)
         for key, make in {"attribute": lambda spec: spec.package, "method": lambda spec: spec.resolve(1)}.items():
-            views.view(key, member, lambda spec, key=key, make=make: made.append(key) or repr(make(spec)))
+            views.view(key, member, lambda spec, key=key, make=make: result.append(key) or repr(make(spec)))
 
     assert one == other
     for number, (member, answer) in enumerate([(one, one), (one, one), (other, one), (other, other), (other, other)]):
         view(member, answer)
-        assert len(made) == (2, 2, 4, 6, 6)[number]
+        assert len(result) == (2, 2, 4, 6, 6)[number]
 
 
 def test_imports_are_sorted_by_the_packages_of_the_project(small: Project) -> None:

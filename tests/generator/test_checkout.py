@@ -85,8 +85,8 @@ def test_links_to_folders_that_cannot_be_read_are_errors(small: Project, top: st
         for command in ("check", "generate"):
             result = small.run(command)
             assert result.exit_code == 1
-            place = link.relative_to(small.root).as_posix()
-            assert f"{place}" in result.stderr and "it leads to " in result.stderr, result.stderr
+            index = link.relative_to(small.root).as_posix()
+            assert f"{index}" in result.stderr and "it leads to " in result.stderr, result.stderr
         assert small.files() == before
         link.unlink()
 

@@ -221,11 +221,11 @@ def called(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
 def test_a_gradient_that_is_derived_is_accepted(node: Node) -> None:
     """So that no right one is refused: where functions are steep, jump or end, differences say nothing."""
     functor = next(functor for functor in SPEC.every_functor if functor.name == "add")
-    place = functor.location
-    gradients = {name: Formula(found, place) for name, found in SPEC.primitives.gradients(node, ["x", "y"]).items()}
+    index = functor.location
+    gradients = {name: Formula(actual, index) for name, actual in SPEC.primitives.gradients(node, ["x", "y"]).items()}
     # Longer formulas are refused.
     assume(all(gradient.with_parts({}) == gradient for gradient in gradients.values()))
-    of = replace(functor, written=Formula(node, place), gradients=gradients)
+    of = replace(functor, written=Formula(node, index), gradients=gradients)
     messages = [problem.message for problem in gradient_problems(Context(SPEC, SPEC.primitives), of)]
     # Infinity times 0: the chain rule has no better answer at the root of a square, and who writes a gradient does.
     assert not [message for message in messages if not re.search(r"is -?(nan|inf) ", message)]

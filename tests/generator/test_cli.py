@@ -69,15 +69,15 @@ def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
         if kind in ("row", "scan") or {"parameters", "operands"} & set(functor) or functor.get("result") == "any"
     }
     methods = {
-        name: method for found in in_spec("storage/*.yaml", "methods").values() for name, method in found.items()
+        name: method for actual in in_spec("storage/*.yaml", "methods").values() for name, method in actual.items()
     }
     device = in_spec("device.yaml", "methods")["device"]
     dtypes = in_spec("dtypes.yaml", "dtypes")["dtypes"]
     formats = [name.upper() for name in in_spec("formats.yaml", "formats")["formats"]]
-    wanted: set[tuple[str | None, ...]] = set()
+    expected: set[tuple[str | None, ...]] = set()
     for name, method in {**methods, **{key: {} for key in own}, **device}.items():
         ops = set(functors[method["ops"]]) - own if "ops" in method else [None]
-        wanted |= set(
+        expected |= set(
             product(
                 [name],
                 ops,
@@ -87,7 +87,7 @@ def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
         )
     keys = [tuple(cell[name] for name in ("method", "op", "backend", "dtype")) for cell in cells]
     assert len(keys) == len(set(keys))
-    assert set(keys) == wanted
+    assert set(keys) == expected
     assert {method for method, *_ in keys} >= set(METHODS.split())
 
 
@@ -146,11 +146,11 @@ def test_the_matrix_counts_dtypes(small: Project) -> None:
 
 
 def test_the_matrix_says_what_has_gradients(cells: list[Row]) -> None:
-    found = {(cell["method"], cell["op"], cell["dtype"]) for cell in cells if cell["gradient"]}
-    assert {("matmul", None, "bf16"), ("unary_impl", "exp", "f32"), ("reduce_op", "max", "f64")} <= found
-    assert {("where_cond", None, "f16"), ("fwd", None, "Q4_0")} <= found
+    results = {(cell["method"], cell["op"], cell["dtype"]) for cell in cells if cell["gradient"]}
+    assert {("matmul", None, "bf16"), ("unary_impl", "exp", "f32"), ("reduce_op", "max", "f64")} <= results
+    assert {("where_cond", None, "f16"), ("fwd", None, "Q4_0")} <= results
     without = {("matmul", None, "i32"), ("cmp", "lt", "f32"), ("reduce_op", "argmax", "f32"), ("argsort", None, "f32")}
-    assert not found & without
+    assert not results & without
     assert all(cell["status"] == "supported" for cell in cells if cell["gradient"])
 
 
@@ -165,11 +165,11 @@ def test_the_matrix_of_an_op_says_how_each_backend_does_it(small: Project) -> No
 
 
 def test_the_matrix_may_be_of_some_backends_and_dtypes(small: Project) -> None:
-    given = ("--backend", "host", "--backend", "accelerator", "--dtype", "f16", "--dtype", "f32")
-    rows = json.loads(small.run("matrix", "neg", "--format", "json", *given).stdout)
-    wanted = list(product(["accelerator", "host"], ["f16", "f32"]))
-    assert [(row["backend"], row["dtype"]) for row in rows] == wanted
-    assert small.run("matrix", *given).stdout.splitlines()[0].split() == ["op", "accelerator", "host", "gradient"]
+    inputs = ("--backend", "host", "--backend", "accelerator", "--dtype", "f16", "--dtype", "f32")
+    rows = json.loads(small.run("matrix", "neg", "--format", "json", *inputs).stdout)
+    expected = list(product(["accelerator", "host"], ["f16", "f32"]))
+    assert [(row["backend"], row["dtype"]) for row in rows] == expected
+    assert small.run("matrix", *inputs).stdout.splitlines()[0].split() == ["op", "accelerator", "host", "gradient"]
 
 
 @pytest.mark.parametrize(
@@ -374,9 +374,9 @@ def test_help_of_a_command_shows_how_it_is_called(command: str) -> None:
     result = CliRunner().invoke(main, [command, "--help"])
     assert result.exit_code == 0
     assert "--root" in result.stdout
-    usage, *rest = result.stdout.splitlines()
+    usage, *remaining = result.stdout.splitlines()
     assert usage.startswith(f"Usage: main {command}")
-    assert any(line.startswith(f"  opgen {command}") for line in rest), result.stdout
+    assert any(line.startswith(f"  opgen {command}") for line in remaining), result.stdout
 
 
 def test_version() -> None:
@@ -410,9 +410,9 @@ def test_colours_on_a_terminal_alone(small: Project) -> None:
 @pytest.mark.parametrize("command", [("check",), ("matrix",), ("matrix", "neg")], ids=str)
 def test_no_colours_where_they_are_not_wanted(small: Project, command: tuple[str, ...]) -> None:
     disturb(small)
-    given = [str(OPGEN), "--root", str(small.root), *command]
-    assert "\x1b" in on_a_terminal(given, {})
-    assert "\x1b" not in on_a_terminal(given, {"NO_COLOR": "1"})
+    inputs = [str(OPGEN), "--root", str(small.root), *command]
+    assert "\x1b" in on_a_terminal(inputs, {})
+    assert "\x1b" not in on_a_terminal(inputs, {"NO_COLOR": "1"})
 
 
 def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:

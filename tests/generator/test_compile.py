@@ -196,13 +196,13 @@ def test_a_damaged_record_is_none(compilation: Compilation, full: bool) -> None:
     arguments = ("--target", "one", "--family", "scale", "--stats")
     compilation.succeed(*arguments)
     file = compilation.kernels / "code/one/scale.json"
-    whole = file.read_bytes()
-    for content in itertools.islice(damaged(whole), 0, None, 1 if full else 9):
+    complete = file.read_bytes()
+    for content in itertools.islice(damaged(complete), 0, None, 1 if full else 9):
         file.write_bytes(content)
         assert isinstance(compilation.project.run("check").exception, SystemExit)
         result = compilation.succeed(*arguments)
-        assert content == whole or "1 compiled" in result.output, content[:200]
-        assert file.read_bytes() == whole
+        assert content == complete or "1 compiled" in result.output, content[:200]
+        assert file.read_bytes() == complete
 
 
 def test_a_folder_that_cannot_be_written_to(compilation: Compilation) -> None:
@@ -413,8 +413,8 @@ def test_the_host_gets_the_kernels_of_the_first_target_that_it_is(compilation: C
     assert "6 code objects" in compilation.succeed("--host", "--all").stdout
     compilation.source("scale.cpp", "changed")
     compilation.succeed("--host")
-    kept = ["one/shift.co", "three/shift.co", "two/scale.co", "two/shift.co"]
-    assert sorted(name for name in compilation.code() if name.endswith(".co")) == kept
+    saved = ["one/shift.co", "three/shift.co", "two/scale.co", "two/shift.co"]
+    assert sorted(name for name in compilation.code() if name.endswith(".co")) == saved
     compilation.settings(targets=["one"], toolchains={"any": {**toolchain, "targets": {"one": ["-DTARGET=1"]}}})
     assert compilation.succeed("--host").stderr.endswith("this machine is none of one; NumPy does the work\n")
     result = compilation.run("--all")
@@ -449,13 +449,13 @@ def libraries(compilation: Compilation, tmp_path: Path, monkeypatch: pytest.Monk
 def test_constants_that_the_libraries_lack_are_made(compilation: Compilation, libraries: Path) -> None:
     compilation.succeed("--target", "two")
     assert compilation.log() == ["constant first", "scale two first unset exact", "shift two first unset exact"]
-    (made,) = (compilation.project.root / "build/device_libraries").iterdir()
-    assert {file.name: file.read_text(encoding="utf-8") for file in made.iterdir()} == {
+    (result,) = (compilation.project.root / "build/device_libraries").iterdir()
+    assert {file.name: file.read_text(encoding="utf-8") for file in result.iterdir()} == {
         "math.bc": "math.bc",
         "version_one.bc": "version_one.bc",
         "version_two.bc": "the constant 2\n",
     }
-    assert (made / "math.bc").readlink() == libraries / "math.bc"
+    assert (result / "math.bc").readlink() == libraries / "math.bc"
     compilation.succeed()
     assert "constant first" not in compilation.log()
 

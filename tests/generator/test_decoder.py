@@ -94,20 +94,20 @@ def read(folder: Path, text: str, variant: str = "long") -> tuple[Whole, list[st
     (folder / "spec").mkdir()
     (folder / FILE).write_text(text, encoding="utf-8")
     problems: list[Problem] = []
-    whole = decode(Whole, load(folder, problems)[FILE], problems, variant=variant)
-    return whole, [str(problem).removeprefix(f"{FILE}:") for problem in sorted(problems)]
+    full = decode(Whole, load(folder, problems)[FILE], problems, variant=variant)
+    return full, [str(problem).removeprefix(f"{FILE}:") for problem in sorted(problems)]
 
 
 def test_a_key_that_is_not_written_has_nothing(tmp_path: Path) -> None:
-    whole, errors = read(tmp_path, LEAST)
+    full, errors = read(tmp_path, LEAST)
     assert errors == []
-    assert (whole.name, whole.variant, whole.path) == ("file", "long", FILE)
-    assert (whole.lines, whole.flag, whole.note, whole.has_note, whole.call) == ("", False, None, False, None)
-    assert (whole.words, whole.places, whole.later, whole.either) == ((), {}, (), 0)
-    assert whole.note_place == Location(FILE)
-    assert whole.parts == (Part("one", 1, Location(FILE, 4, 9)),)
-    assert whole.shape == Square(3)
-    assert whole.keys["width"] == Location(FILE, 5, 1)
+    assert (full.name, full.variant, full.path) == ("file", "long", FILE)
+    assert (full.lines, full.flag, full.note, full.has_note, full.call) == ("", False, None, False, None)
+    assert (full.words, full.places, full.later, full.either) == ((), {}, (), 0)
+    assert full.note_place == Location(FILE)
+    assert full.parts == (Part("one", 1, Location(FILE, 4, 9)),)
+    assert full.shape == Square(3)
+    assert full.keys["width"] == Location(FILE, 5, 1)
 
 
 def test_each_type_of_a_key(tmp_path: Path) -> None:
@@ -117,17 +117,17 @@ def test_each_type_of_a_key(tmp_path: Path) -> None:
         "words: one\nplaces: [here,\n  there]\n"
         "sizes: {one: 1}\neither: {one: 1}\nelements: [{text: 'a_{dtype}'}]\ndouble: 4\nof_short: only here\n"
     )
-    whole, errors = read(tmp_path, text, "short")
+    full, errors = read(tmp_path, text, "short")
     assert errors == []
-    assert (whole.doc, whole.lines) == ("two lines", "two\nlines")
-    assert (whole.ratio, whole.flag, whole.version, whole.double) == (None, True, "1.5", 8)
-    assert whole.call == Call("same", ("x",))
-    assert whole.words == ("one",)
-    assert whole.places == {"here": Location(FILE, 16, 10), "there": Location(FILE, 17, 3)}
-    assert whole.sizes == {"one": (1, Location(FILE, 18, 14))}
-    assert (whole.either, whole.elements, whole.shape) == ({"one": 1}, (Element("a_{dtype}"),), Circle(2))
-    assert (whole.has_note, whole.note_place) == (True, Location(FILE, 12, 7))
-    assert (whole.of_long, whole.of_short) == (None, "only here")
+    assert (full.doc, full.lines) == ("two lines", "two\nlines")
+    assert (full.ratio, full.flag, full.version, full.double) == (None, True, "1.5", 8)
+    assert full.call == Call("same", ("x",))
+    assert full.words == ("one",)
+    assert full.places == {"here": Location(FILE, 16, 10), "there": Location(FILE, 17, 3)}
+    assert full.sizes == {"one": (1, Location(FILE, 18, 14))}
+    assert (full.either, full.elements, full.shape) == ({"one": 1}, (Element("a_{dtype}"),), Circle(2))
+    assert (full.has_note, full.note_place) == (True, Location(FILE, 12, 7))
+    assert (full.of_long, full.of_short) == (None, "only here")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_an_error_in_what_must_be_written(tmp_path: Path, find: str, replace: st
 
 
 def test_all_errors_are_noted_and_something_empty_takes_their_place(tmp_path: Path) -> None:
-    whole, errors = read(tmp_path, "doc: [x]\nkind: wide\nparts: {one: {size: two}, two: 2}\nflag: maybe\nadd: 1\n")
+    full, errors = read(tmp_path, "doc: [x]\nkind: wide\nparts: {one: {size: two}, two: 2}\nflag: maybe\nadd: 1\n")
     assert errors == [
         "1:1: the whole file lacks the key 'ratio'; add it",
         "1:1: the whole file lacks the key 'width'; add it",
@@ -212,8 +212,8 @@ def test_all_errors_are_noted_and_something_empty_takes_their_place(tmp_path: Pa
         "5:1: unknown key 'add' in the whole file; known are doc, lines, flag, note, ratio, kind, version, calls, "
         "parts, words, places, sizes, either, elements, radius, width, double, of_long",
     ]
-    assert (whole.doc, whole.kind, whole.flag, whole.shape) == ("", "", False, Square(0))
-    assert [(part.name, part.size) for part in whole.parts] == [("one", 0), ("two", 0)]
+    assert (full.doc, full.kind, full.flag, full.shape) == ("", "", False, Square(0))
+    assert [(part.name, part.size) for part in full.parts] == [("one", 0), ("two", 0)]
 
 
 def test_a_key_of_another_variant_is_unknown(tmp_path: Path) -> None:

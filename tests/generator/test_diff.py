@@ -58,9 +58,9 @@ def test_what_differs_is_printed_with_its_place(committed: Project, pytestconfig
     result = committed.run("diff")
     assert result.exit_code == 0, result.output
     compare_golden(pytestconfig, GOLDEN, result.stdout)
-    found = json.loads(committed.run("diff", "--format", "json").stdout)
-    assert {each["kind"] for each in found["changes"]} == {"added", "changed"}
-    assert [(each["rule"], each["what"], each["location_is_of"]) for each in found["breaks"]] == [
+    actual = json.loads(committed.run("diff", "--format", "json").stdout)
+    assert {each["kind"] for each in actual["changes"]} == {"added", "changed"}
+    assert [(each["rule"], each["what"], each["location_is_of"]) for each in actual["breaks"]] == [
         ("OP_DTYPE_REMOVED", "unary.exp.f16", "old"),
         ("ARGUMENT_REMOVED", "gather.dim", "old"),
     ]
@@ -79,8 +79,8 @@ def test_what_breaks_callers_needs_an_exception(committed: Project) -> None:
         f"spec/functors/unary.yaml:4:3: PARAMETER_DEFAULT_CHANGED: {message}; {mend} of spec/package.yaml\n"
         "1 error in the spec; nothing was written\n"
     )
-    (found,) = json.loads(committed.run("check", "--against", "v1", "--format", "json").stdout)
-    assert (found["rule"], found["path"], found["line"]) == ("breaking-change", UNARY, 4)
+    (actual,) = json.loads(committed.run("check", "--against", "v1", "--format", "json").stdout)
+    assert (actual["rule"], actual["path"], actual["line"]) == ("breaking-change", UNARY, 4)
     exception = "breaking: {PARAMETER_DEFAULT_CHANGED: {unary.elu.alpha: the paper has 2}}"
     committed.edit("spec/package.yaml", "max_rank: 8\n", f"max_rank: 8\n{exception}\n")
     committed.generate()
@@ -170,8 +170,8 @@ def test_changes_of_different_kinds_are_seen(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_patterns_of_one_name_are_told_apart() -> None:
     path = Path("spec/kernels/row.yaml")
-    found = [each for each in mutations({path: documents()[path]}) if each.path == ("kernels", 0, "over", "dtype")]
-    assert unseen(REPOSITORY, sources(), documents(), found) == []
+    actual = [each for each in mutations({path: documents()[path]}) if each.path == ("kernels", 0, "over", "dtype")]
+    assert unseen(REPOSITORY, sources(), documents(), actual) == []
 
 
 @pytest.mark.full

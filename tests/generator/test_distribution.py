@@ -117,8 +117,8 @@ def build(name: str, copy: Path, tools: Path, *targets: str) -> Path:
     environment = {**os.environ, "PATH": str(tools)}
     built = subprocess.run(pip, env=environment, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    (found,) = (copy / "out").glob(f"{name}-*.whl")
-    return found
+    (result,) = (copy / "out").glob(f"{name}-*.whl")
+    return result
 
 
 @pytest.mark.full

@@ -51,12 +51,12 @@ def facts(fact: Fact) -> Iterator[Fact]:
         yield from facts(part)
 
 
-def told(found: list[Fact], label: str) -> list[str]:
-    return [each.text for fact in found for each in facts(fact) if each.label == label]
+def told(actual: list[Fact], label: str) -> list[str]:
+    return [each.text for fact in actual for each in facts(fact) if each.label == label]
 
 
-def line_at(place: Location) -> str:
-    return (REPOSITORY / place.path).read_text(encoding="utf-8").splitlines()[place.line - 1]
+def line_at(index: Location) -> str:
+    return (REPOSITORY / index.path).read_text(encoding="utf-8").splitlines()[index.line - 1]
 
 
 def words(text: str) -> set[str]:
@@ -87,12 +87,12 @@ def candidates(file: Path, entry: Path_) -> list[dict[Path, Document]]:
     """Changes of the spec that take an entry away, rename it, or change something in it."""
     *above, key = entry
     away = {f"'{key}' is removed", f"'{key}' is renamed", f"[{key}] is removed"}
-    found = [*mutations({file: documents()[file]})]
-    whole = [each for each in found if each.path == (*above,) and each.what in away]
-    inside = [each for each in found if each.path[: len(entry)] == entry]
-    roots = [root for each in (*whole, *inside) for root in each.roots[:1]]
+    actual = [*mutations({file: documents()[file]})]
+    full = [each for each in actual if each.path == (*above,) and each.what in away]
+    inside = [each for each in actual if each.path[: len(entry)] == entry]
+    roots = [root for each in (*full, *inside) for root in each.roots[:1]]
     # The edges of an op call it by its name.
-    bare = [without_edges(each.roots[0]) for each in whole if above == ["ops"]]
+    bare = [without_edges(each.roots[0]) for each in full if above == ["ops"]]
     return [{file: Document(file, root)} for root in (*bare, *roots)]
 
 
@@ -136,35 +136,35 @@ def test_what_the_spec_says_there_changes_the_line(
     for number in random.Random(path).sample(range(1, len(lines)), len(lines) - 1):
         if lines.count(lines[number - 1]) > 1:
             continue  # others are the same, and stay
-        (found,) = explain(checked, f"generated/{path}:{number}", Scope())
-        place = next((each.location for each in found.parts if each.label == "from"), None)
-        if place is None or place not in entries:
+        (actual,) = explain(checked, f"generated/{path}:{number}", Scope())
+        index = next((each.location for each in actual.parts if each.label == "from"), None)
+        if index is None or index not in entries:
             continue
-        answers = (changes(checked, file, lines[number - 1], each) for each in candidates(place.path, entries[place]))
+        answers = (changes(checked, file, lines[number - 1], each) for each in candidates(index.path, entries[index]))
         accepted = [*itertools.islice((answer for answer in itertools.islice(answers, 30) if answer is not None), 6)]
         # What nobody may change has no answer.
-        assert True in accepted or not accepted, (lines[number - 1], place)
+        assert True in accepted or not accepted, (lines[number - 1], index)
         left -= bool(accepted)
         if not left:
             return
 
 
 def test_which_kernel_computes_an_op_in_what_and_what_to_edit(checked: Checked) -> None:
-    found = explain(checked, "gelu", Scope("rocm", "bf16"))
-    assert (found[0].label, found[0].text) == ("op", "unary.gelu")
-    assert told(found, "formula")[0] == "gelu(x)"
-    assert told(found, "on rocm") == ["elementwise.unary of bf16"]
-    assert told(found, "function") == ["gpu_backend.ops.elementwise.unary"]
-    assert told(found, "kernel") == ["gelu_bf16_contiguous", "gelu_bf16_strided"]
-    assert {*told(found, "accumulates")} == {"in f32, rounded once"}
-    lines = {each.label: line_at(each.location) for fact in found for each in facts(fact) if each.location is not None}
+    actual = explain(checked, "gelu", Scope("rocm", "bf16"))
+    assert (actual[0].label, actual[0].text) == ("op", "unary.gelu")
+    assert told(actual, "formula")[0] == "gelu(x)"
+    assert told(actual, "on rocm") == ["elementwise.unary of bf16"]
+    assert told(actual, "function") == ["gpu_backend.ops.elementwise.unary"]
+    assert told(actual, "kernel") == ["gelu_bf16_contiguous", "gelu_bf16_strided"]
+    assert {*told(actual, "accumulates")} == {"in f32, rounded once"}
+    lines = {each.label: line_at(each.location) for fact in actual for each in facts(fact) if each.location is not None}
     assert lines["branch"].strip() == "case RocmStorage() as inner:"
     assert lines["emitted"].startswith("TALLOW_KERNEL(gelu_bf16_")
     assert lines["function"].startswith("def unary(")
     assert lines["what it computes"].strip() == "formula: gelu(x)"
     assert "gelu(double x)" in lines["how kernels compute it"]
     assert "elementwise_strided(" in lines["body"]
-    assert not told(found, "on cpu")
+    assert not told(actual, "on cpu")
 
 
 @pytest.mark.parametrize(
@@ -180,17 +180,17 @@ def test_which_kernels_compute_a_method(checked: Checked, name: str, backend: st
 
 
 def test_launches_are_told(checked: Checked) -> None:
-    found = explain(checked, "rope", Scope("cpu"))
-    assert told(found, "launch") == ["RopeRows of host_rows"]
-    assert "host_launches.rope" in told(found, "emitted")
+    result = explain(checked, "rope", Scope("cpu"))
+    assert told(result, "launch") == ["RopeRows of host_rows"]
+    assert "host_launches.rope" in told(result, "emitted")
     kernel = explain(checked, "rope_{dtype}", Scope())
     assert told(kernel, "launched by") == ["host_launches.rope"]
 
 
 def test_launches_on_devices_are_told(checked: Checked) -> None:
-    found = explain(checked, "normalize_groups", Scope("rocm"))
-    assert told(found, "launch") == ["ChannelSums, ChannelStatistics, ChannelWrite of normalization"]
-    assert "launches.normalize_groups" in told(found, "emitted")
+    result = explain(checked, "normalize_groups", Scope("rocm"))
+    assert told(result, "launch") == ["ChannelSums, ChannelStatistics, ChannelWrite of normalization"]
+    assert "launches.normalize_groups" in told(result, "emitted")
     kernel = explain(checked, "channel_scale_{dtype}_rows", Scope())
     assert told(kernel, "launched by") == ["launches.normalize_groups", "launches.normalize_channels"]
 
@@ -225,9 +225,9 @@ def test_launches_on_devices_are_told(checked: Checked) -> None:
     ],
 )
 def test_facts_of_a_name_stand_where_they_say(checked: Checked, name: str, scope: Scope, label: str, text: str) -> None:
-    found = explain(checked, name, scope)
-    assert [each for each in told(found, label) if each.startswith(text)], told(found, label)
-    for each in itertools.chain(*map(facts, found)):
+    result = explain(checked, name, scope)
+    assert [each for each in told(result, label) if each.startswith(text)], told(result, label)
+    for each in itertools.chain(*map(facts, result)):
         if each.location is not None:
             assert line_at(each.location).strip(), each
 
@@ -235,10 +235,10 @@ def test_facts_of_a_name_stand_where_they_say(checked: Checked, name: str, scope
 def test_emitted_line_is_of_its_template_and_its_entries(checked: Checked) -> None:
     lines = (REPOSITORY / "generated/tallow/kernels/unary.hip").read_text(encoding="utf-8").splitlines()
     number = next(number for number, line in enumerate(lines, 1) if "(gelu_bf16_contiguous," in line)
-    (found,) = explain(checked, f"generated/tallow/kernels/unary.hip:{number}", Scope())
-    assert told([found], "template") == ["TALLOW_KERNEL({{ kernel.name }}, {{ kernel.arguments }}, {{ kernel.call }})"]
-    assert told([found], "called by") == ["{{ kernels.source(view) }}"]
-    assert told([found], "from") == [
+    (actual,) = explain(checked, f"generated/tallow/kernels/unary.hip:{number}", Scope())
+    assert told([actual], "template") == ["TALLOW_KERNEL({{ kernel.name }}, {{ kernel.arguments }}, {{ kernel.call }})"]
+    assert told([actual], "called by") == ["{{ kernels.source(view) }}"]
+    assert told([actual], "from") == [
         '- name: "{op}_{dtype}_contiguous"',
         "gelu:",
         "arguments: UnaryContiguous",
@@ -286,10 +286,10 @@ def test_a_file_that_is_out_of_date_is_refused(small: Project) -> None:
 
 def test_answers_for_machines_and_for_people_say_the_same(small: Project) -> None:
     arguments = ["explain", "generated/tallow/limits.py:4"]
-    (found,) = json.loads(small.run(*arguments, "--format", "json").stdout)
-    assert (found["label"], found["text"]) == ("line", "MAX_RANK = 8")
-    assert found["location"] == {"path": "generated/tallow/limits.py", "line": 4, "column": 1}
-    assert [part["label"] for part in found["parts"]] == ["template", "from", "for"]
+    (result,) = json.loads(small.run(*arguments, "--format", "json").stdout)
+    assert (result["label"], result["text"]) == ("line", "MAX_RANK = 8")
+    assert result["location"] == {"path": "generated/tallow/limits.py", "line": 4, "column": 1}
+    assert [part["label"] for part in result["parts"]] == ["template", "from", "for"]
     lines = small.run(*arguments).stdout.splitlines()
     assert lines[0] == "line: MAX_RANK = 8  generated/tallow/limits.py:4:1"
     assert lines[1] == "  template: MAX_RANK = {{ view.package.max_rank }}  templates/tallow/limits.py.j2:3:1"

@@ -107,12 +107,12 @@ def matrix(project: Project) -> list[dict[str, str | None]]:
 
 def test_every_method_of_a_device_has_its_branch(project: Project) -> None:
     methods = {cell["method"] for cell in matrix(project)}
-    found = functions(project.output / "tallow")
-    device = {name: cases(found[name]) for name in methods if name in found and cases(found[name])}
+    actual = functions(project.output / "tallow")
+    device = {name: cases(actual[name]) for name in methods if name in actual and cases(actual[name])}
     assert len(device) == 16
     for name, patterns in device.items():
         assert sum("VulkanDevice(" in pattern for pattern in patterns) == 1, name
-    assert "vulkan" in found
+    assert "vulkan" in actual
 
 
 def test_every_custom_op_has_its_method(project: Project) -> None:

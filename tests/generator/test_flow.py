@@ -17,13 +17,13 @@ def drawn(project: Project) -> dict[str, tuple[str, str]]:
     """By the name of each backend's storage its words, and how its box looks."""
     elements = list(ET.parse(project.output / "docs/flow.svg").getroot())
     names = [element for element in elements if element.get("class") == "code left"]
-    found = {}
+    results = {}
     for name in names:
         box, words = elements[elements.index(name) - 1], elements[elements.index(name) + 1]
         assert box.tag == f"{SVG}rect"
         assert words.get("y") == name.get("y")
-        found[str(name.text)] = str(words.text), str(box.get("class"))
-    return found
+        results[str(name.text)] = str(words.text), str(box.get("class"))
+    return results
 
 
 def storage_of(backend: str) -> str:
@@ -37,8 +37,8 @@ def test_each_backend_has_a_row() -> None:
 
 @pytest.fixture(scope="module")
 def cells() -> list[dict[str, str | None]]:
-    found: list[dict[str, str | None]] = json.loads(Project(REPOSITORY).run("matrix", "--format", "json").stdout)
-    return found
+    result: list[dict[str, str | None]] = json.loads(Project(REPOSITORY).run("matrix", "--format", "json").stdout)
+    return result
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -94,10 +94,10 @@ def test_what_is_simplified_or_named_comes_to_the_same(node: Node, x: float, y: 
     expected = value(node, x=x, y=y)
     assume(math.isfinite(expected))
     assert value(simplified(node), x=x, y=y) == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    parts, whole = shared(node)
+    parts, full = shared(node)
     for name, part in reversed(parts.items()):
-        whole = inlined_name(whole, name, part)
-    assert whole == node
+        full = inlined_name(full, name, part)
+    assert full == node
 
 
 def inlined_name(node: Node, name: str, part: Node) -> Node:
@@ -110,8 +110,8 @@ def inlined_name(node: Node, name: str, part: Node) -> Node:
 
 @given(formulas, st.floats(0.2, 2), st.floats(0.2, 2))
 def test_gradients_of_random_formulas_are_their_differences(node: Node, x: float, y: float) -> None:
-    found = gradients(node, ["x", "y"], primitives())
-    for name, gradient in found.items():
+    result = gradients(node, ["x", "y"], primitives())
+    for name, gradient in result.items():
         at = {"x": x, "y": y}
         above, below = (value(node, **{**at, name: at[name] + step}) for step in (STEP, -STEP))
         middle = value(node, **at)
@@ -190,8 +190,8 @@ def test_gradients_at_the_edges(name: str, at: float, expected: float) -> None:
     ],
 )
 def test_derived_gradients_are_short(text: str, derived: Mapping[str, str]) -> None:
-    found = gradients(parse(text), derived, primitives())
-    assert {name: text_of(node) for name, node in found.items()} == derived
+    result = gradients(parse(text), derived, primitives())
+    assert {name: text_of(node) for name, node in result.items()} == derived
 
 
 @pytest.mark.parametrize(

@@ -245,11 +245,11 @@ def test_help_cites_no_page_that_is_not_installed() -> None:
 def test_names_of_the_project_complete_in_the_shell(small: Project) -> None:
     """Each parameter that takes a name of the spec offers all of them, and the rest of one that is begun."""
     offered: dict[str, set[str]] = {}
-    for (command, *_), found in commands(main):
-        for parameter in found.params:
+    for (command, *_), actual in commands(main):
+        for parameter in actual.params:
             own = getattr(parameter, "_custom_shell_complete", None)
             if own is not None:
-                context = click.Context(found, obj=small.root)
+                context = click.Context(actual, obj=small.root)
                 words = {item.value for item in parameter.shell_complete(context, "")}
                 offered[f"{command} {parameter.name}"] = words
                 start = min(words)[:1] if words else ""
@@ -292,12 +292,12 @@ def test_a_text_that_is_no_plain_one_is_to_be_quoted(sign: str) -> None:
             (f"ops:\n  a:\n    doc: {value}\n    dtypes: all\n", 3),
             (f"ops:\n  a: {{doc: {value}, dtypes: all}}\n", 2),
         ):
-            document, found = parsed(text, PATH)
+            document, actual = parsed(text, PATH)
             if document is not None or (line == 2 and sign in "{}[],"):
                 continue
             fixes = ("put it in quotes", "in quotes", "write a space", "close it")
-            assert found[0].location.line == line, (text, found)
-            assert any(fix in found[0].message for fix in fixes), (text, found)
+            assert actual[0].location.line == line, (text, actual)
+            assert any(fix in actual[0].message for fix in fixes), (text, actual)
 
 
 @pytest.mark.parametrize(
@@ -348,5 +348,5 @@ def test_a_parameter_that_no_formula_names_is_refused() -> None:
             if not functor.is_gradient and functor.name != "to_dtype":
                 assert not [each for each in _functor_problems(spec, functor) if "of 'parameters'" in each.message]
                 more = replace(functor, parameters={**functor.parameters, "unnamed": 1.0})
-                (found,) = [each for each in _functor_problems(spec, more) if "of 'parameters'" in each.message]
-                assert "names 'unnamed' of 'parameters'; remove it, or use it" in found.message
+                (result,) = [each for each in _functor_problems(spec, more) if "of 'parameters'" in each.message]
+                assert "names 'unnamed' of 'parameters'; remove it, or use it" in result.message

@@ -34,11 +34,11 @@ HOSTILE = (
 @cache
 def places() -> Sequence[tuple[Path, int, int]]:
     """Where each key and each value of the small project's spec stands, by the offsets in its file."""
-    found = []
+    results = []
     for file in sorted((SMALL / "spec").rglob("*.yaml")):
         for node in scalars(yaml.compose(file.read_text(encoding="utf-8"), yaml.SafeLoader)):
-            found.append((file.relative_to(SMALL), node.start_mark.index, node.end_mark.index))
-    return found
+            results.append((file.relative_to(SMALL), node.start_mark.index, node.end_mark.index))
+    return results
 
 
 def scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
@@ -64,20 +64,22 @@ def errors(file: Path, text: str) -> Sequence[Problem]:
 def mutations(part: int | None) -> list[tuple[Path, str, str]]:
     every = [*itertools.product(places(), HOSTILE)]
     random.Random(0).shuffle(every)
-    found = []
+    results = []
     for (file, start, end), value in every[:SAMPLE] if part is None else every[part::16]:
         text = (SMALL / file).read_text(encoding="utf-8")
         line = text.count("\n", 0, start) + 1
-        found.append((file, f"{text[:start]}{value}{text[end:]}", f"{file}:{line}: {text[start:end]} is {value[:40]}"))
-    return found
+        results.append(
+            (file, f"{text[:start]}{value}{text[end:]}", f"{file}:{line}: {text[start:end]} is {value[:40]}")
+        )
+    return results
 
 
 def require_places(part: int | None) -> None:
     for file, text, what in mutations(part):
         for problem in errors(file, text):
-            place = problem.location
-            lines = lines_of(text if place.path == file else (SMALL / place.path).read_text(encoding="utf-8"))
-            assert place.line <= len(lines), f"{what}: {problem}"
+            index = problem.location
+            lines = lines_of(text if index.path == file else (SMALL / index.path).read_text(encoding="utf-8"))
+            assert index.line <= len(lines), f"{what}: {problem}"
             assert len(problem.message) < 20_000, what
 
 

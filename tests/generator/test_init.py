@@ -210,8 +210,8 @@ def run(project: Project, code: str, **environment: str) -> str:
     """What a program that uses the project's package prints."""
     path = os.pathsep.join(map(str, (project.output, REPOSITORY / "generated")))
     command = [sys.executable, "-c", f"from mylib import Tensor\n{code}"]
-    given = {**os.environ, "PYTHONPATH": path, **environment}
-    return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout
+    inputs = {**os.environ, "PYTHONPATH": path, **environment}
+    return subprocess.run(command, env=inputs, capture_output=True, text=True, check=True).stdout
 
 
 OPS = {

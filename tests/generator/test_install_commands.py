@@ -47,8 +47,8 @@ def test_no_text_installs_our_packages_by_name() -> None:
             text = file.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
-        if found := found_in(text):
-            wrong[str(file.relative_to(REPOSITORY))] = found
+        if result := found_in(text):
+            wrong[str(file.relative_to(REPOSITORY))] = result
     assert wrong == {}
 
 

@@ -45,9 +45,9 @@ def kill(project: Project, wait: Wait) -> dict[str, bytes]:
     return {name: content for name, content in project.files().items() if not Path(name).name.startswith(".opgen-")}
 
 
-def assert_whole(project: Project, found: dict[str, bytes], old: dict[str, bytes], new: dict[str, bytes]) -> None:
-    assert found.keys() == old.keys() == new.keys()
-    invalid_files = [name for name, content in found.items() if content not in (old[name], new[name])]
+def assert_whole(project: Project, actual: dict[str, bytes], old: dict[str, bytes], new: dict[str, bytes]) -> None:
+    assert actual.keys() == old.keys() == new.keys()
+    invalid_files = [name for name, content in actual.items() if content not in (old[name], new[name])]
     assert not invalid_files
     result = project.run("generate")
     assert result.exit_code == 0, result.output

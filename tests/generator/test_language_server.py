@@ -88,9 +88,9 @@ def test_latency(editor: Editor, capsys: pytest.CaptureFixture[str]) -> None:
     times = []
     for _ in range(2):
         for file, find, replace, message in EDITS:
-            for before, after, wanted in ((find, replace, message), (replace, find, None)):
+            for before, after, expected in ((find, replace, message), (replace, find, None)):
                 editor.type(file, before, after)
-                times.append(1000 * editor.wait(file, wanted))
+                times.append(1000 * editor.wait(file, expected))
     with capsys.disabled():
         centiles = statistics.quantiles(times, n=20)
         print(f"\ndiagnostics after {statistics.median(times):.0f} ms in the middle, {centiles[-1]:.0f} ms at 95 %")
@@ -173,10 +173,10 @@ def test_definitions(editor: Editor) -> None:
 
 
 def test_references_and_rename(editor: Editor) -> None:
-    place = editor.at(UNARY, "  leaky_relu:\n", 4)
-    uses = editor.lines(editor.ask("textDocument/references", {**place, "context": {"includeDeclaration": True}}))
+    index = editor.at(UNARY, "  leaky_relu:\n", 4)
+    uses = editor.lines(editor.ask("textDocument/references", {**index, "context": {"includeDeclaration": True}}))
     assert f"{UNARY}: leaky_relu:" in uses
-    changes = editor.ask("textDocument/rename", {**place, "newName": "leaky"})["changes"]
+    changes = editor.ask("textDocument/rename", {**index, "newName": "leaky"})["changes"]
     assert sum(map(len, changes.values())) == len(uses)
     parameter = editor.ask("textDocument/rename", {**editor.at(UNARY, "slope * x)", 2), "newName": "steepness"})
     (edits,) = parameter["changes"].values()
@@ -220,9 +220,9 @@ def test_places_behind_the_end(editor: Editor, method: str) -> None:
     """Editors ask of places in a text that they have not sent yet."""
     lines = editor.texts[UNARY].split("\n")
     for line, character in ((len(lines) - 1, 9), (len(lines), 0), (len(lines) + 7, 3), (3, 10_000), (10**6, 10**6)):
-        place = {"textDocument": {"uri": editor.uri(UNARY)}, "position": {"line": line, "character": character}}
+        index = {"textDocument": {"uri": editor.uri(UNARY)}, "position": {"line": line, "character": character}}
         more = {"newName": "other", "context": {"includeDeclaration": True, "triggerKind": 1}}
-        answer = editor.ask(f"textDocument/{method}", {**place, **more})
+        answer = editor.ask(f"textDocument/{method}", {**index, **more})
         assert not isinstance(answer, str) or "no name that the spec defines" in answer
 
 
@@ -264,7 +264,7 @@ def test_a_project_behind_a_link(small: Project, tmp_path: Path) -> None:
         editor.open(file)
         editor.type(file, "formula: -x", "formula: -z")
         editor.wait(file, "unknown name 'z'")
-        assert [uri for uri, found in editor.diagnostics.items() if found] == [editor.uri(file)]
+        assert [uri for uri, actual in editor.diagnostics.items() if actual] == [editor.uri(file)]
         assert editor.ask("textDocument/definition", editor.at(file, "exp(x)"))[0]["uri"].startswith("file://")
         editor.close()
 
@@ -275,8 +275,8 @@ def test_a_rename_leaves_a_spec_that_works(few_ops: Project) -> None:
     editor = Editor.start(few_ops.root)
     editor.open("spec/primitives.yaml")
     editor.wait("spec/primitives.yaml")
-    place = editor.at("spec/primitives.yaml", "\n  sigmoid(x):\n", 4)
-    for uri, edits in editor.ask("textDocument/rename", {**place, "newName": "logistic"})["changes"].items():
+    index = editor.at("spec/primitives.yaml", "\n  sigmoid(x):\n", 4)
+    for uri, edits in editor.ask("textDocument/rename", {**index, "newName": "logistic"})["changes"].items():
         path = Path(unquote(uri.removeprefix("file://")))
         lines = path.read_text(encoding="utf-8").split("\n")
         for edit in sorted(edits, key=lambda edit: -edit["range"]["start"]["character"]):

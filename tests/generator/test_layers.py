@@ -30,16 +30,16 @@ def test_no_module_of_opgen_imports_itself_by_way_of_others() -> None:
 
 
 def test_what_is_below_the_dispatch_imports_facts_alone() -> None:
-    found = imports()
-    below = {name for name in found if name.startswith("runtime") and not name.startswith(FRONT)}
-    assert not sorted((name, needed) for name in below for needed in found[name] - below - FACTS - {"runtime"})
+    result = imports()
+    below = {name for name in result if name.startswith("runtime") and not name.startswith(FRONT)}
+    assert not sorted((name, needed) for name in below for needed in result[name] - below - FACTS - {"runtime"})
 
 
 def test_no_subpackage_imports_itself_through_others() -> None:
     """So the drawing has a top and a bottom."""
-    found = arrows(imports())
-    assert {"dispatch", "tensor", "backends"} <= found.keys()
-    assert circles(found) == []
+    actual = arrows(imports())
+    assert {"dispatch", "tensor", "backends"} <= actual.keys()
+    assert circles(actual) == []
 
 
 @pytest.mark.parametrize(

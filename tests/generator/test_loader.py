@@ -139,8 +139,8 @@ def test_a_number_of_json_is_that_number(text: str) -> None:
 
 @given(text=st.from_regex(r"[-+]?[0-9]{1,6}", fullmatch=True))
 def test_an_integer_is_decimal_whatever_it_begins_with(text: str) -> None:
-    found = scalar(text)
-    assert (type(found), found) == (int, int(text, 10))
+    actual = scalar(text)
+    assert (type(actual), actual) == (int, int(text, 10))
 
 
 @pytest.mark.parametrize(

@@ -98,11 +98,11 @@ def changed(value: Value, path: Path_, content: object) -> Value:
     """`value` with another content at `path`."""
     if not path:
         return replace(value, content=content)
-    key, *rest = path
+    key, *remaining = path
     inner = value.content
     assert isinstance(inner, dict | list)
     copy = inner.copy()
-    copy[key] = changed(copy[key], tuple(rest), content)  # type: ignore[index, call-overload]
+    copy[key] = changed(copy[key], tuple(remaining), content)  # type: ignore[index, call-overload]
     return replace(value, content=copy)
 
 
@@ -113,12 +113,12 @@ def key_of(path: Path_) -> str:
 @cache
 def texts_by_key() -> Mapping[str, list[str]]:
     """The texts that stand in the spec below a key of the same name: each is a plausible one for the others."""
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+    result: dict[str, dict[str, None]] = defaultdict(dict)
     for document in documents().values():
         for path, value in walk(document.root):
             if isinstance(value.content, str):
-                found[key_of(path)][value.content] = None
-    return {key: list(texts) for key, texts in found.items()}
+                result[key_of(path)][value.content] = None
+    return {key: list(texts) for key, texts in result.items()}
 
 
 def contents(path: Path_, value: Value) -> Iterator[tuple[str, list[object]]]:
@@ -229,9 +229,9 @@ def asked_of_compilers(spec: Spec) -> list[str]:
 def _asked(spec: Spec, folder: str) -> list[str]:
     log: list[str] = []
 
-    def which(wanted: str, path: str) -> str:
-        log.append(f"which {wanted}")
-        return f"/tools/{wanted}"
+    def which(expected: str, path: str) -> str:
+        log.append(f"which {expected}")
+        return f"/tools/{expected}"
 
     def is_dir(path: Path) -> bool:
         log.append(f"folder {path}")
@@ -285,8 +285,8 @@ def sample(count: int | None, of: Mapping[Path, Document] | None = None) -> list
     for mutation in mutations(of):
         kinds[mutation.kind].append(mutation)
     generator = random.Random(0)
-    found = [generator.choice(alike) for alike in kinds.values()]
-    return found if count is None else generator.sample(found, min(count, len(found)))
+    results = [generator.choice(alike) for alike in kinds.values()]
+    return results if count is None else generator.sample(results, min(count, len(results)))
 
 
 def test_a_spec_that_is_written_anew_makes_no_difference() -> None:

@@ -127,9 +127,9 @@ def new(project: Project, *arguments: str) -> list[str]:
 
 def added(before: str, after: str) -> str:
     """What was put into a text, which otherwise is as it was."""
-    old, rest = before.splitlines(), after.splitlines()
+    old, remaining = before.splitlines(), after.splitlines()
     own = []
-    for line in rest:
+    for line in remaining:
         if old and line == old[0]:
             old.pop(0)
         else:
@@ -197,8 +197,8 @@ def test_a_file_that_is_missing_is_written(small: Project) -> None:
 
 def test_a_new_dtype_is_whole(small: Project) -> None:
     assert new(small, "dtype", "i8") == ["spec/dtypes.yaml"]
-    found = yaml.safe_load((small.root / "spec/dtypes.yaml").read_text(encoding="utf-8"))["dtypes"]["i8"]
-    assert found == {"doc": "signed 8-bit integer", "kind": "signed", "bytes": 1, "compute": "i8", "safetensors": "I8"}
+    actual = yaml.safe_load((small.root / "spec/dtypes.yaml").read_text(encoding="utf-8"))["dtypes"]["i8"]
+    assert actual == {"doc": "signed 8-bit integer", "kind": "signed", "bytes": 1, "compute": "i8", "safetensors": "I8"}
 
 
 @pytest.mark.parametrize(
@@ -206,17 +206,17 @@ def test_a_new_dtype_is_whole(small: Project) -> None:
 )
 def test_the_name_of_a_new_float_says_its_bits(small: Project, name: str, bits: tuple[int, int, str | None]) -> None:
     assert new(small, "dtype", name) == ["spec/dtypes.yaml"]
-    found = yaml.safe_load((small.root / "spec/dtypes.yaml").read_text(encoding="utf-8"))["dtypes"][name]
-    assert (found["exponent"], found["fraction"], found.get("specials")) == bits
+    result = yaml.safe_load((small.root / "spec/dtypes.yaml").read_text(encoding="utf-8"))["dtypes"][name]
+    assert (result["exponent"], result["fraction"], result.get("specials")) == bits
     small.generate()
 
 
 @pytest.mark.parametrize("arguments", [("complex64",), ("pair", "--kind", "complex", "--bytes", "8")])
 def test_a_new_complex_dtype_names_the_dtype_of_its_parts(small: Project, arguments: tuple[str, ...]) -> None:
     assert new(small, "dtype", *arguments) == ["spec/dtypes.yaml"]
-    found = yaml.safe_load((small.root / "spec/dtypes.yaml").read_text(encoding="utf-8"))["dtypes"][arguments[0]]
-    assert (found["kind"], found["bytes"], found["real"]) == ("complex", 8, "f32")
-    assert (found["compute"], "index_mark" in found) == (arguments[0], False)
+    actual = yaml.safe_load((small.root / "spec/dtypes.yaml").read_text(encoding="utf-8"))["dtypes"][arguments[0]]
+    assert (actual["kind"], actual["bytes"], actual["real"]) == ("complex", 8, "f32")
+    assert (actual["compute"], "index_mark" in actual) == (arguments[0], False)
 
 
 def test_backends_that_list_dtypes_say_that_they_lack_a_new_one(arrays: Project) -> None:

@@ -383,8 +383,8 @@ def lay(project: Project, *recipes: Recipe) -> None:
     for recipe in recipes:
         with (project.root / f"spec/functors/{recipe.kind}.yaml").open("a", encoding="utf-8") as file:
             file.write(f"  {recipe.name}:\n    {{{recipe.entry}}}\n")
-        for (file, place), text in recipe.oracle.items():
-            project.edit(file, place, text + place)
+        for (file, index), text in recipe.oracle.items():
+            project.edit(file, index, text + index)
     project.generate()
 
 
@@ -406,7 +406,7 @@ def add_tests(project: Project) -> None:
 
 def edited(project: Project) -> list[str]:
     """The files of spec/, templates/ and runtime/ that differ from the repository's, or are new, but for schemas."""
-    found = []
+    results = []
     for folder in ("spec", "starter", "templates", "runtime"):
         for path in sorted((project.root / folder).rglob("*")):
             name = path.relative_to(project.root)
@@ -414,14 +414,14 @@ def edited(project: Project) -> list[str]:
             # opgen writes the schemas of a spec, and the page of their texts.
             is_written = path.is_file() and path.suffix not in (".json", ".pyc") and name.as_posix() != "spec/README.md"
             if is_written and not (original.is_file() and original.read_bytes() == path.read_bytes()):
-                found.append(name.as_posix())
-    return found
+                results.append(name.as_posix())
+    return results
 
 
 def run(project: Project, *arguments: str, **environment: str) -> str:
-    given = {**os.environ, "PYTHONPATH": str(project.output), **environment}
+    inputs = {**os.environ, "PYTHONPATH": str(project.output), **environment}
     command = [sys.executable, *arguments]
-    result = subprocess.run(command, env=given, cwd=project.root, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, env=inputs, cwd=project.root, capture_output=True, text=True, check=False)
     assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
     return result.stdout
 
@@ -518,8 +518,8 @@ def test_a_dtype_is_one_entry_of_the_spec(repository: Project) -> None:
     for file, lines in (("spec/dtypes.yaml", r"  {}:\n    .*\n"), ("spec/backends/metal.yaml", r"    {}: xp\.\w+\n")):
         for name in ("i16", "u16", "u64"):
             text = (repository.root / file).read_text(encoding="utf-8")
-            (found,) = re.findall(rf"^{lines.format(name)}", text, re.MULTILINE)
-            repository.edit(file, found, "")
+            (result,) = re.findall(rf"^{lines.format(name)}", text, re.MULTILINE)
+            repository.edit(file, result, "")
     dtypes = repository.root / "spec/dtypes.yaml"
     without = re.sub(r"\b(u16|u64), ", "", dtypes.read_text(encoding="utf-8"))
     # What was promoted to 16 bits still has to be promoted to more.
@@ -560,11 +560,11 @@ def test_a_float_has_kernels_without_more(repository: Project, device: str) -> N
     add_floats(repository)
     if device == "metal":
         pytest.importorskip("mlx.core")
-    given = on_hip_host(repository) if device == "rocm" else {**kernel_cache(repository), "TALLOW_METAL_CPU": "1"}
+    inputs = on_hip_host(repository) if device == "rocm" else {**kernel_cache(repository), "TALLOW_METAL_CPU": "1"}
     if device == "cpu":
-        run(repository, "-m", "tallow.runtime.compilation", **given)
+        run(repository, "-m", "tallow.runtime.compilation", **inputs)
     some = f"({' or '.join(FLOATS)}) and (add or exp or argsort or sum or matmul or gather or where)"
-    conform(repository, "-k", f"test_cell and (to_dtype or {some})", "--device", device, **given)
+    conform(repository, "-k", f"test_cell and (to_dtype or {some})", "--device", device, **inputs)
 
 
 # Quants in an order that kernels read one by one, and what the oracle makes of them.
@@ -615,8 +615,8 @@ def test_a_format_has_kernels_for_the_cpu_and_for_gpus(formats: Project) -> None
         run(formats, "-m", "tallow.runtime.compilation", **cache)
         conform(formats, "-k", "test_cell and Q4OWN", tests=("test_cells",), **cache)
     for wave in ("32", "64"):
-        given = {**on_hip_host(formats), "HIP_HOST_WAVE": wave}
-        conform(formats, "-k", "test_cell and Q4OWN", "--device", "rocm", tests=("test_cells",), **given)
+        inputs = {**on_hip_host(formats), "HIP_HOST_WAVE": wave}
+        conform(formats, "-k", "test_cell and Q4OWN", "--device", "rocm", tests=("test_cells",), **inputs)
 
 
 # A method that is composed of others, and its oracle.
@@ -664,9 +664,9 @@ def test_a_composed_method_is_one_entry(repository: Project, device: str) -> Non
     repository.generate()
     assert edited(repository) == ["spec/storage/composed.yaml"]
     assert len(COMPOSED.splitlines()) <= 22
-    given = {"TALLOW_THREADS": "0"} if device == "cpu" else on_hip_host(repository)
+    inputs = {"TALLOW_THREADS": "0"} if device == "cpu" else on_hip_host(repository)
     some = f"covariance and {device} and (f32 or bf16 or gradients)"
-    conform(repository, "-k", some, "--device", device, tests=("test_cells", "test_composed"), **given)
+    conform(repository, "-k", some, "--device", device, tests=("test_cells", "test_composed"), **inputs)
 
 
 DECODERS, LOGITS = "tests/package/decoders.py", "tests/package/test_logits.py"
@@ -695,8 +695,8 @@ def test_an_architecture_is_one_module(repository: Project) -> None:
     repository.generate()
     assert edited(repository) == [f"{modules}/__init__.py", f"{modules}/parallel.py"]
     with_kernels(repository)
-    given = "-n", "0", "-p", "no:cacheprovider", LOGITS, "-k", "definition and (parallel or llama)"
-    assert "3 passed" in run(repository, "-m", "pytest", "-v", *given)
+    inputs = "-n", "0", "-p", "no:cacheprovider", LOGITS, "-k", "definition and (parallel or llama)"
+    assert "3 passed" in run(repository, "-m", "pytest", "-v", *inputs)
 
 
 @pytest.fixture

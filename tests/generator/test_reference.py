@@ -42,8 +42,8 @@ def test_a_page_has_formula_gradient_edges_and_support(small: Project, pages: Pa
 def test_pages_include_the_emitted_lines() -> None:
     """Of a functor its struct, of a reduction its formulas and its type, of a method its branches."""
     folder = REPOSITORY / "build/pages"
-    found = Reference(read_project(REPOSITORY), {})
-    pages = {it.name: found.page(it, folder) for it in found.subjects if it.name in ("gelu", "mean", "conv2d")}
+    actual = Reference(read_project(REPOSITORY), {})
+    pages = {it.name: actual.page(it, folder) for it in actual.subjects if it.name in ("gelu", "mean", "conv2d")}
     firsts = {}
     for name, text in pages.items():
         for path, first, last in re.findall(r"{literalinclude} (\S+)\n:language: \w+\n:lines: (\d+)-(\d+)", text):
@@ -66,10 +66,10 @@ def test_the_matrix_has_every_cell_once(small: Project, pages: Path) -> None:
     actual = {
         (op["method"], op["name"], data["backends"][backend], data["dtypes"][dtype] if dtype >= 0 else None): (
             bool(supported),
-            data["texts"][way],
+            data["texts"][variant],
         )
         for op in data["ops"]
-        for backend, supported, way, dtypes in op["cells"]
+        for backend, supported, variant, dtypes in op["cells"]
         for dtype in dtypes
     }
     expected = {

@@ -69,45 +69,45 @@ def mutants_of_methods() -> Iterator[Mutant]:
 
 def changed(line: str) -> Iterator[tuple[str, str]]:
     """What is done to a line of a method, and the other line."""
-    key, _, rest = line.strip().partition(": ")
+    key, _, remaining = line.strip().partition(": ")
     if key == "checks":
-        checks = yaml.safe_load(rest)
+        checks = yaml.safe_load(remaining)
         for check in checks:
-            kept = [other for other in checks if other != check]
-            yield f"{check} is deleted", f"    checks: {json.dumps(kept)}" if kept else ""
+            saved = [other for other in checks if other != check]
+            yield f"{check} is deleted", f"    checks: {json.dumps(saved)}" if saved else ""
     elif key == "errors":
-        names = yaml.safe_load(rest)
+        names = yaml.safe_load(remaining)
         for name in names:
             others = ["EmptyTensor" if other == name else other for other in names]
             yield f"{name} is another error", f"    errors: {json.dumps(others)}"
     elif key == "signature":
         yield from (("two parameters change their names", swapped) for swapped in swaps(line))
         # What is true or false in an example cannot be of another type.
-        for found in re.finditer(r"(\w+): int(?=[,)])", line):
-            yield f"'{found[1]}' is of type float", f"{line[: found.end() - len('int')]}float{line[found.end() :]}"
+        for actual in re.finditer(r"(\w+): int(?=[,)])", line):
+            yield f"'{actual[1]}' is of type float", f"{line[: actual.end() - len('int')]}float{line[actual.end() :]}"
     elif re.match(r'- "\w+\(', line.strip()):
         yield f"{line.strip()} is deleted", ""
-        for found in re.finditer(r"(?<=, )\d+(?=[,)])", line):
-            yield f"{found[0]} is one less", f"{line[: found.start()]}{int(found[0]) - 1}{line[found.end() :]}"
-    elif "dtypes: same" in rest:
+        for actual in re.finditer(r"(?<=, )\d+(?=[,)])", line):
+            yield f"{actual[0]} is one less", f"{line[: actual.start()]}{int(actual[0]) - 1}{line[actual.end() :]}"
+    elif "dtypes: same" in remaining:
         yield f"'{key}' may have any dtype", line.replace("dtypes: same", "dtypes: all")
 
 
 def swaps(line: str) -> Iterator[str]:
     """A signature with the names of two parameters of one type that follow each other swapped."""
-    for found in re.finditer(r"(\w+): ([^,()]+(?:\[[^\]]*\])?), (\w+): \2(?=[,)])", line):
-        yield line[: found.start()] + f"{found[3]}: {found[2]}, {found[1]}: {found[2]}" + line[found.end() :]
+    for actual in re.finditer(r"(\w+): ([^,()]+(?:\[[^\]]*\])?), (\w+): \2(?=[,)])", line):
+        yield line[: actual.start()] + f"{actual[3]}: {actual[2]}, {actual[1]}: {actual[2]}" + line[actual.end() :]
 
 
 def mutants_of_edges() -> Iterator[Mutant]:
     """Edges that are not so."""
     for file in files("functors/*.yaml"):
         for subject, number, line in entries(file):
-            if (found := re.search(r"edges: \{(.*?)\}(?=[,}]|$)", line)) is None:
+            if (result := re.search(r"edges: \{(.*?)\}(?=[,}]|$)", line)) is None:
                 continue
-            for edge in re.finditer(r"""("?)(\w+\([^"]*?\))\1: ([^,}]+)""", found[1]):
-                start = found.start(1) + edge.start(3)
-                text = line[:start] + negated(edge[3]) + line[found.start(1) + edge.end(3) :]
+            for edge in re.finditer(r"""("?)(\w+\([^"]*?\))\1: ([^,}]+)""", result[1]):
+                start = result.start(1) + edge.start(3)
+                text = line[:start] + negated(edge[3]) + line[result.start(1) + edge.end(3) :]
                 yield Mutant(file, number, text, subject, f"{edge[2]} is not {edge[3]}")
 
 
@@ -129,7 +129,7 @@ def rounds(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
     for mutant in mutants:
         by_subject[mutant.subject].append(mutant)
     most = max(map(len, by_subject.values()))
-    return [[alike[place] for alike in by_subject.values() if place < len(alike)] for place in range(most)]
+    return [[alike[index] for alike in by_subject.values() if index < len(alike)] for index in range(most)]
 
 
 def survivors(root: Path, mutants: list[Mutant], test: str, *, is_generated: bool) -> list[str]:

@@ -103,10 +103,10 @@ def findings(style: str, output: str) -> list[tuple[str, str, int]]:
             (run,) = log["runs"]
             rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
             assert [rules[each["ruleIndex"]] for each in run["results"]] == [each["ruleId"] for each in run["results"]]
-            places = [each["locations"][0]["physicalLocation"] for each in run["results"]]
+            indices = [each["locations"][0]["physicalLocation"] for each in run["results"]]
             return [
-                (each["ruleId"], place["artifactLocation"]["uri"], place["region"]["startLine"])
-                for each, place in zip(run["results"], places, strict=True)
+                (each["ruleId"], index["artifactLocation"]["uri"], index["region"]["startLine"])
+                for each, index in zip(run["results"], indices, strict=True)
             ]
     lines = [line.removeprefix("::error ").split("::")[0].split(",") for line in output.splitlines() if line]
     parts = [dict(part.split("=", 1) for part in line) for line in lines]
@@ -137,11 +137,11 @@ def test_diff_is_for_people(small: Project) -> None:
 
 
 def test_texts_are_escaped() -> None:
-    found = [(ERROR, PROBLEM)]
-    assert FORMATS["github"](found) == (
+    actual = [(ERROR, PROBLEM)]
+    assert FORMATS["github"](actual) == (
         "::error file=spec/functors/a b.yaml,line=3,col=11,title=opgen error::100%25 wrong, 'x': no; fix it"
     )
-    log: dict[str, Any] = json.loads(FORMATS["sarif"](found))
+    log: dict[str, Any] = json.loads(FORMATS["sarif"](actual))
     assert findings("sarif", json.dumps(log)) == [("error", "spec/functors/a%20b.yaml", 3)]
 
 

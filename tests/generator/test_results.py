@@ -28,17 +28,17 @@ def spec() -> Spec:
 def test_each_method_that_gives_storages_has_a_function(spec: Spec) -> None:
     functions = {name for name, it in vars(emitted).items() if getattr(it, "__module__", "") == emitted.__name__}
     returns = ("Storage", "tuple[Storage, ...]")
-    given = {each.name for each in spec.storage_methods() if each.signature.returns in returns}
-    assert functions == given
+    inputs = {each.name for each in spec.storage_methods() if each.signature.returns in returns}
+    assert functions == inputs
     for method in spec.storage_methods():
-        if method.name in given:
+        if method.name in inputs:
             assert len(inspect.signature(getattr(emitted, method.name)).parameters) == len(arguments_of(spec, method))
 
 
 def test_what_is_emitted_follows_from_each_result(spec: Spec) -> None:
     """Another dtype and another size change the function, and another shape of the first result the gradient."""
     for method in spec.storage_methods():
-        for place, result in enumerate(results_of(method)):
+        for index, result in enumerate(results_of(method)):
             before = _emitted(spec, method)
             for text in (
                 "u8[7]",
@@ -48,10 +48,10 @@ def test_what_is_emitted_follows_from_each_result(spec: Spec) -> None:
                 if ast.unparse(ast.parse(text)) == ast.unparse(result.node):
                     continue
                 changed = [*results_of(method)]
-                changed[place] = replace(result, text=text)
+                changed[index] = replace(result, text=text)
                 after = _emitted(spec, replace(method, results=tuple(changed)))
                 assert after[0] != before[0], f"{method.name}: {text}"
-                if place == 0 and text.endswith("[7]") and before[1]:
+                if index == 0 and text.endswith("[7]") and before[1]:
                     assert after[1] != before[1], f"{method.name}: {text}"
 
 

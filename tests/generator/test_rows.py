@@ -39,8 +39,8 @@ def row(text: str, **let: str) -> Node:
 
 def gradient(text: str, *operands: str, **let: str) -> dict[str, str]:
     names = operands or ("x",)
-    found = row_gradients(row(text, **let), names, primitives_of_rows(SPEC), (*names, "position", "g"))
-    return {name: text_of(readable(node)) for name, node in found.items()}
+    result = row_gradients(row(text, **let), names, primitives_of_rows(SPEC), (*names, "position", "g"))
+    return {name: text_of(readable(node)) for name, node in result.items()}
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_a_gradient_follows_from_a_row_formula(text: str, let: dict[str, str], e
 
 
 def test_each_operand_has_its_gradient() -> None:
-    found = gradient("x / sqrt(mean(x * x) + 1) * weight + bias", "x", "weight", "bias")
-    assert found["bias"] == "g"
-    assert found["weight"] == "g * (x / sqrt(sum(x * x) / count + 1))"
-    assert "sum(g * weight" in found["x"]
+    result = gradient("x / sqrt(mean(x * x) + 1) * weight + bias", "x", "weight", "bias")
+    assert result["bias"] == "g"
+    assert result["weight"] == "g * (x / sqrt(sum(x * x) / count + 1))"
+    assert "sum(g * weight" in result["x"]
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_rows_are_padded_with_what_contributes_nothing(
 
 def test_reductions_that_do_not_depend_on_each_other_share_a_pass() -> None:
     node = row("(x - m) / sqrt(mean(square(x - m)) + sum(x) + max(x))", **CENTRED)
-    found = passes_of([node], ("x", "position"))
-    assert [[join.kind for join in each.joins] for each in found.passes] == [["row_sum", "row_max"], ["row_sum"]]
+    actual = passes_of([node], ("x", "position"))
+    assert [[join.kind for join in each.joins] for each in actual.passes] == [["row_sum", "row_max"], ["row_sum"]]
     # What all elements share is computed once a row.
-    assert [len(each.constants) for each in found.passes] == [1, 1]
-    assert found.known == ("join_1", "join_3", "constant_1", "join_2", "constant_2")
+    assert [len(each.constants) for each in actual.passes] == [1, 1]
+    assert actual.known == ("join_1", "join_3", "constant_1", "join_2", "constant_2")
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,14 @@ def test_slow_values_of_elements_that_several_stages_need_are_named(text: str, v
     elements = ("x", "position")
     passes = passes_of([row(text, **SOFTMAX)], elements)
     stages = share_values(passes, elements, primitives_of_rows(SPEC))
-    found: dict[int, list[str]] = {}
+    actual: dict[int, list[str]] = {}
     for value in stages.values:
-        found.setdefault(value.stage, []).append(text_of(value.node))
-    assert found == values
+        actual.setdefault(value.stage, []).append(text_of(value.node))
+    assert actual == values
     # With the values instead of their names the formulas are what they were.
     back = {value.name: value.node for value in stages.values}
-    whole = [[_with(node, back) for node in nodes] for nodes in stages.nodes]
-    assert whole == [[*nodes] for nodes in stages_of(passes).nodes]
+    full = [[_with(node, back) for node in nodes] for nodes in stages.nodes]
+    assert full == [[*nodes] for nodes in stages_of(passes).nodes]
 
 
 def _with(node: Node, values: dict[str, Node]) -> Node:
@@ -175,8 +175,8 @@ def test_the_gradient_of_a_number_is_shared_by_its_row(text: str, expected: str)
 
 def test_a_gradient_reads_the_largest_numbers_of_the_row() -> None:
     node = row("g / sum(e) * e + log(sum(x)) * sum(g * x)", **SOFTMAX)
-    found = [text_of(readable(each)) for each in row_constants(node, ("x", "position"), ("g",))]
-    assert found == ["sum(exp(x - detach(max(x))))", "detach(max(x))", "log(sum(x))"]
+    actual = [text_of(readable(each)) for each in row_constants(node, ("x", "position"), ("g",))]
+    assert actual == ["sum(exp(x - detach(max(x))))", "detach(max(x))", "log(sum(x))"]
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,11 @@ def plain(value: Value) -> Any:
     return value.content
 
 
-def valued(data: Any, place: Location) -> Value:
+def valued(data: Any, index: Location) -> Value:
     """The value of a file that has some data."""
     if isinstance(data, dict):
-        return Value(place, {key: valued(entry, place) for key, entry in data.items()}, place)
-    return Value(place, [valued(element, place) for element in data] if isinstance(data, list) else data, place)
+        return Value(index, {key: valued(entry, index) for key, entry in data.items()}, index)
+    return Value(index, [valued(element, index) for element in data] if isinstance(data, list) else data, index)
 
 
 FILES = {path: plain(document.root) for path, document in load(REPOSITORY, []).items()}

@@ -59,7 +59,7 @@ def without_comments(path: Path) -> str:
 
 def test_no_architecture_is_named_outside_of_its_entry() -> None:
     named = [path for path in sources() if ARCHITECTURE.search(path.read_text(encoding="utf-8"))]
-    assert not [(str(path), found[0]) for path in named if (found := ARCHITECTURE.search(without_comments(path)))]
+    assert not [(str(path), actual[0]) for path in named if (actual := ARCHITECTURE.search(without_comments(path)))]
 
 
 def test_headers_ask_for_facts_that_a_target_has() -> None:
@@ -85,8 +85,8 @@ def test_an_architecture_is_one_entry(repository: Project, backend: str, name: s
     assert compiled.exit_code == 2
     assert name not in (repository.output / "tallow/kernels/target.hpp").read_text(encoding="utf-8")
     heading = f"  {backend}:\n"
-    rest = facts.read_text(encoding="utf-8").partition(heading)[2]
-    last = rest.partition("\n  cuda:\n")[0].splitlines()[-1] + "\n"
+    remaining = facts.read_text(encoding="utf-8").partition(heading)[2]
+    last = remaining.partition("\n  cuda:\n")[0].splitlines()[-1] + "\n"
     repository.edit(FACTS, last, last + line.replace(", at_run_time: true", ""))
     repository.generate()
     assert edited(repository) == [FACTS]

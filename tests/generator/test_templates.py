@@ -92,30 +92,30 @@ def names_of_backends(text: str) -> list[str]:
 def test_no_backend_is_named_in_the_generator() -> None:
     # Python calls the processor's cores so.
     texts = {file: file.read_text(encoding="utf-8").replace("os.cpu_count()", "") for file in GENERATOR}
-    assert {file.name: found for file, text in texts.items() if (found := names_of_backends(text))} == {}
+    assert {file.name: actual for file, text in texts.items() if (actual := names_of_backends(text))} == {}
 
 
 def test_the_generator_knows_no_package() -> None:
     known = "|".join(["tallow", *(path.parent.name for path in (RUNTIME / "backends").glob("*/__init__.py"))])
     texts = {file: file.read_text(encoding="utf-8") for file in (*GENERATOR, REPOSITORY / "generator/README.md")}
-    assert {file.name: found for file, text in texts.items() if (found := re.findall(known, text, flags=re.I))} == {}
+    assert {file.name: actual for file, text in texts.items() if (actual := re.findall(known, text, flags=re.I))} == {}
 
 
 def test_no_backend_is_named_in_a_file_that_serves_several() -> None:
     assert [name for name in SHARED if names_of_backends(name)] == []
     texts = {name: MACROS.sub("", (REPOSITORY / name).read_text(encoding="utf-8")) for name in SHARED}
     named = {
-        name: [found for found in names_of_backends(text) if not found.lower().startswith(HOST)]
+        name: [actual for actual in names_of_backends(text) if not actual.lower().startswith(HOST)]
         for name, text in texts.items()
     }
-    assert {name: found for name, found in named.items() if found} == {}
+    assert {name: actual for name, actual in named.items() if actual} == {}
 
 
 def test_the_search_finds_names() -> None:
     assert len(BACKENDS) >= 4
     assert len(SHARED) > len(RENDERED)
-    found = names_of_backends("if backend == 'rocm': from .cuda_backend import _METAL; return CudaStorage(Metal)")
-    assert found == ["rocm", "cuda", "METAL", "Metal", "CudaStorage"]
+    actual = names_of_backends("if backend == 'rocm': from .cuda_backend import _METAL; return CudaStorage(Metal)")
+    assert actual == ["rocm", "cuda", "METAL", "Metal", "CudaStorage"]
 
 
 def code_of(file: Path) -> list[str]:

@@ -33,8 +33,8 @@ class Reader:
             f'[ "$1" = init ] && set -- "$@" --base tallow\nexec "{sys.executable}" -m opgen "$@"',
         )
         for name in ("make", "sh"):
-            found = [path for folder in ("/usr/bin", "/bin") if (path := Path(folder, name)).exists()]
-            (programs / name).symlink_to(found[0])
+            results = [path for folder in ("/usr/bin", "/bin") if (path := Path(folder, name)).exists()]
+            (programs / name).symlink_to(results[0])
         paths = (REPOSITORY / "generator", REPOSITORY / "generated")
         self._environment = {
             **{name: value for name, value in os.environ.items() if name not in ("ROCM_PATH", "MAKEFLAGS")},

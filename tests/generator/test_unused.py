@@ -37,13 +37,13 @@ def texts() -> dict[PurePosixPath, str]:
 
 
 def problems(spec: Spec) -> list[str]:
-    found = Problems()
-    check_unused(spec, sources(), found)
+    result = Problems()
+    check_unused(spec, sources(), result)
     try:
         check_headers(spec, sources(), texts())
     except SpecError as error:
-        found += error.problems
-    return [problem.message for problem in found]
+        result += error.problems
+    return [problem.message for problem in result]
 
 
 def number(location: Location) -> Formula:
@@ -78,11 +78,11 @@ def with_kind(kind: object) -> Spec:
 
 
 def with_kernel_parts() -> Iterator[tuple[str, Spec]]:
-    place = SPEC.constants[0].location
-    yield "constant", replace(SPEC, constants=(*SPEC.constants, Constant(ADDED, "none", 1, place)))
-    yield "group", replace(SPEC, field_groups=(*SPEC.field_groups, FieldGroup(ADDED, "none", {}, place)))
+    position = SPEC.constants[0].location
+    yield "constant", replace(SPEC, constants=(*SPEC.constants, Constant(ADDED, "none", 1, position)))
+    yield "group", replace(SPEC, field_groups=(*SPEC.field_groups, FieldGroup(ADDED, "none", {}, position)))
     for backend, targets in SPEC.targets.items():
-        facts_of = {"feature": {"has": {ADDED: place}}, "product": {"instructions": {f"{ADDED}_1x1x1": ADDED}}}
+        facts_of = {"feature": {"has": {ADDED: position}}, "product": {"instructions": {f"{ADDED}_1x1x1": ADDED}}}
         for what, facts in facts_of.items():
             added = replace(targets[0], **facts)
             yield f"{what} of {backend}", replace(SPEC, targets={**SPEC.targets, backend: [*targets, added]})

@@ -34,8 +34,8 @@ def check_edits(project: Project, edits: dict[str, tuple[str, str]]) -> Watcher:
     assert watcher.update(project.output)[1] == []
     for file, (find, replace) in edits.items():
         project.edit(file, find, replace)
-        _, found = watcher.update(project.output, [project.root / file])
-        assert found, file
+        _, result = watcher.update(project.output, [project.root / file])
+        assert result, file
     # Somebody who knows nothing of what was kept finds nothing to do.
     assert read_project(project.root).changes(project.output) == []
     return watcher
@@ -54,11 +54,11 @@ def test_what_is_kept_of_a_large_spec_is_right(few_ops: Project, full: bool) -> 
     few_ops.edit("spec/functors/unary.yaml", "ops:\n", "ops:\n\n")
     assert watcher.update(few_ops.output, [file])[1] == []
     few_ops.edit("spec/functors/unary.yaml", "formula: exp(x)", "formula: exp(z)")
-    with pytest.raises(SpecError) as kept:
+    with pytest.raises(SpecError) as saved:
         watcher.update(few_ops.output, [file])
     with pytest.raises(SpecError) as anew:
         read_project(few_ops.root)
-    assert kept.value.problems == anew.value.problems
+    assert saved.value.problems == anew.value.problems
 
 
 def test_an_error_writes_nothing_and_is_over_when_it_is_fixed(small: Project) -> None:

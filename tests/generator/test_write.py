@@ -79,8 +79,8 @@ def test_a_file_with_conflicts_of_a_merge_is_written_anew(small: Project) -> Non
     """Both sides changed it, and its banner with it; what belongs there follows from the merged spec."""
     file = small.output / LIMITS
     text = file.read_text(encoding="utf-8")
-    banner, rest = text.split("\n", 1)
-    file.write_text(f"<<<<<<< HEAD\n{banner}\n=======\n{banner[:-1]}0\n>>>>>>> theirs\n{rest}", encoding="utf-8")
+    banner, remaining = text.split("\n", 1)
+    file.write_text(f"<<<<<<< HEAD\n{banner}\n=======\n{banner[:-1]}0\n>>>>>>> theirs\n{remaining}", encoding="utf-8")
     assert small.run("generate").exit_code == 0
     assert file.read_text(encoding="utf-8") == text
 

@@ -63,9 +63,9 @@ def results() -> Results:
 
 
 def section(page: str, title: str) -> str:
-    found = page.partition(f"\n## {title}\n")[2]
-    assert found, f"there is no section {title}"
-    return found.partition("\n## ")[0]
+    result = page.partition(f"\n## {title}\n")[2]
+    assert result, f"there is no section {title}"
+    return result.partition("\n## ")[0]
 
 
 def test_numbers_of_a_row(results: Results) -> None:
@@ -85,18 +85,18 @@ def test_sources_are_told_apart_by_name_and_content(tmp_path: Path) -> None:
     (tmp_path / "kernels").mkdir()
     one, other = tmp_path / "kernels/one.hip", tmp_path / "kernels/other.hip"
     one.write_bytes(b"one")
-    found = {sources.checksum(tmp_path)}
+    actual = {sources.checksum(tmp_path)}
     one.write_bytes(b"two")
-    found.add(sources.checksum(tmp_path))
+    actual.add(sources.checksum(tmp_path))
     one.rename(other)
-    found.add(sources.checksum(tmp_path))
+    actual.add(sources.checksum(tmp_path))
     other.write_bytes(b"")
-    found.add(sources.checksum(tmp_path))
-    assert len(found) == 4
+    actual.add(sources.checksum(tmp_path))
+    assert len(actual) == 4
     # What is made of the sources does not count.
     (tmp_path / "kernels/one.co").write_bytes(b"code")
     (tmp_path / "one.pyc").write_bytes(b"code")
-    assert sources.checksum(tmp_path) in found
+    assert sources.checksum(tmp_path) in actual
 
 
 def test_the_sources_at_hand_are_named() -> None:
@@ -118,8 +118,8 @@ def test_the_file_keeps_everything(results: Results, tmp_path: Path) -> None:
 
 def test_page_says_what_is_slow_worst_first(results: Results) -> None:
     slow = section(report.page(results, "plot.svg", "families.svg"), "What is slow")
-    device, _, rest = slow.partition("Below 0.8 of the copy ceiling at 2^28 elements: 2 rows")
-    ceiling, _, host = rest.partition("on the host")
+    device, _, remaining = slow.partition("Below 0.8 of the copy ceiling at 2^28 elements: 2 rows")
+    ceiling, _, host = remaining.partition("on the host")
     lines = [line for line in device.splitlines() if line.startswith("|")]
     assert lines[2:] == [
         "| scatter_add | f32 | 0.25 | – | 4000 | 1000 | – |",
@@ -260,14 +260,14 @@ def test_summary_ends_with_what_is_slow(results: Results) -> None:
 
 
 def test_lines_of_the_table_stand_below_its_head(results: Results) -> None:
-    lines = [table.line(found, results) for found in results.rows]
+    lines = [table.line(actual, results) for actual in results.rows]
     assert {len(line) for line in lines} == {len(table.HEAD)}
     assert "0.25" in lines[1]
 
 
 def test_plot_has_a_mark_for_each_number(results: Results) -> None:
     root = ET.fromstring(plot.draw(results))
-    marks = [found.text for found in root.iter("{http://www.w3.org/2000/svg}title")]
+    marks = [actual.text for actual in root.iter("{http://www.w3.org/2000/svg}title")]
     assert marks[0] == "tallow beside a copy and PyTorch, 2^28 elements, a <GPU>, 139 GiB"
     # One to a copy and one to PyTorch, where there is such a number.
     assert sum(str(mark).startswith("gather f32") for mark in marks) == 2

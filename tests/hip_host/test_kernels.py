@@ -72,8 +72,8 @@ def test_a_grid_of_two_dimensions_transposes_through_a_tile():
             args.out[column * args.rows + row] = tile[threadIdx.x][threadIdx.y];
     }"""
     values = np.arange(37 * 50, dtype=np.float32).reshape(37, 50)
-    with Module(source) as module, Buffer(values) as given, Buffer(np.zeros((50, 37), np.float32)) as out:
-        module.launch("transpose", (4, 3), (16, 16), struct.pack("<QQII", out.address, given.address, 37, 50))
+    with Module(source) as module, Buffer(values) as inputs, Buffer(np.zeros((50, 37), np.float32)) as out:
+        module.launch("transpose", (4, 3), (16, 16), struct.pack("<QQII", out.address, inputs.address, 37, 50))
         assert (out.read() == values.T).all()
 
 

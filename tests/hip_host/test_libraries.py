@@ -365,17 +365,17 @@ def ranks(host):
 
 
 def test_a_rank_alone_joins_its_own_elements(ranks):
-    given = np.arange(100_000, dtype=np.float32)
+    inputs = np.arange(100_000, dtype=np.float32)
     kind, mean = rccl.ncclDataType_t.ncclFloat32, rccl.ncclRedOp_t.ncclAvg
-    with Buffer(given) as source, Buffer(0 * given) as result, Buffer(0 * given) as back:
-        check(rccl.ncclAllReduce(source.pointer, result.pointer, given.size, kind, mean, ranks, None))
-        assert np.array_equal(result.read(), given)
+    with Buffer(inputs) as source, Buffer(0 * inputs) as result, Buffer(0 * inputs) as back:
+        check(rccl.ncclAllReduce(source.pointer, result.pointer, inputs.size, kind, mean, ranks, None))
+        assert np.array_equal(result.read(), inputs)
         # What goes to and fro at a time has to be in one group.
         check(rccl.ncclGroupStart())
-        check(rccl.ncclSend(result.pointer, given.size, kind, 0, ranks, None))
-        check(rccl.ncclRecv(back.pointer, given.size, kind, 0, ranks, None))
+        check(rccl.ncclSend(result.pointer, inputs.size, kind, 0, ranks, None))
+        check(rccl.ncclRecv(back.pointer, inputs.size, kind, 0, ranks, None))
         check(rccl.ncclGroupEnd())
-        assert np.array_equal(back.read(), given)
+        assert np.array_equal(back.read(), inputs)
 
 
 def test_what_rccl_refuses(ranks):

@@ -131,10 +131,10 @@ def reduced(tmp_path: Path) -> Callable[[str, Iterable[str]], Path]:
         (tmp_path / header.name).symlink_to(header)
 
     def make(family: str, kept: Iterable[str]) -> Path:
-        wanted = set(kept)
+        expected = set(kept)
         text = (KERNELS / f"{family}.hip").read_text(encoding="utf-8")
         source = tmp_path / f"{family}.hip"
-        source.write_text(KERNEL.sub(lambda match: match[0] if match[1] in wanted else "", text), encoding="utf-8")
+        source.write_text(KERNEL.sub(lambda match: match[0] if match[1] in expected else "", text), encoding="utf-8")
         return source
 
     return make

@@ -21,11 +21,11 @@ PACKED = re.compile(r"(x*)(\d*[A-Za-wyz])")
 
 def packed(packer: ArgumentStruct) -> list[int]:
     """Where a packer puts each field, followed by its size, and the size of all of them."""
-    places, text = [], "="
+    indices, text = [], "="
     for skipped, field in PACKED.findall(packer.format.replace("P", "Q")):
-        places += [struct.calcsize(text + skipped), struct.calcsize(f"={field}")]
+        indices += [struct.calcsize(text + skipped), struct.calcsize(f"={field}")]
         text += skipped + field
-    return [*places, packer.size]
+    return [*indices, packer.size]
 
 
 def constant(name: str) -> str:
@@ -37,7 +37,7 @@ def test_fields_are_where_the_launcher_packs_them(tmp_path: Path) -> None:
     compiler = shutil.which("g++")
     if compiler is None:
         absent("no g++; in Debian 'apt-get install g++'")
-    structs = [found for file in sorted(KERNELS.glob("*.hip")) for found in STRUCT.findall(file.read_text("utf-8"))]
+    structs = [actual for file in sorted(KERNELS.glob("*.hip")) for actual in STRUCT.findall(file.read_text("utf-8"))]
     lines = ["#include <cstddef>", "#include <cstdint>", "#include <cstdio>"]
     for name, fields in structs:
         lines += [f"struct {name} {{", fields + "};", f"const size_t places_of_{name}[] = {{"]
@@ -54,6 +54,6 @@ def test_fields_are_where_the_launcher_packs_them(tmp_path: Path) -> None:
     subprocess.run([compiler, "-o", program, program.with_suffix(".cpp")], check=True)
     output = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     rows = map(str.split, output.splitlines()[1:])
-    found = {constant(name): [int(place) for place in places] for name, *places in rows}
+    actual = {constant(name): [int(index) for index in indices] for name, *indices in rows}
     packers = {name: packer for name, packer in vars(arguments).items() if isinstance(packer, ArgumentStruct)}
-    assert found == {name: packed(packer) for name, packer in packers.items()}
+    assert actual == {name: packed(packer) for name, packer in packers.items()}

@@ -264,15 +264,15 @@ def test_a_sample_compiles(
     chosen = sample(machine, target, families, full)
     if not chosen:
         pytest.skip("another target has this sample")
-    includes = [f'#include "{reduced(family, wanted).name}"\n' for family, wanted in chosen.items()]
+    includes = [f'#include "{reduced(family, expected).name}"\n' for family, expected in chosen.items()]
     together = tmp_path / "sample.hip"
     together.write_text("".join(includes), encoding="utf-8")
-    made = machine.compile(target, together, tmp_path)
-    check_addresses(target, made.file)
-    usages = read_report(made.messages)
+    result = machine.compile(target, together, tmp_path)
+    check_addresses(target, result.file)
+    usages = read_report(result.messages)
     assert len(usages) == sum(map(len, chosen.values()))
-    for family, wanted in chosen.items():
-        check(target, family, [usage for usage in usages if usage.kernel in wanted], wanted)
+    for family, expected in chosen.items():
+        check(target, family, [usage for usage in usages if usage.kernel in expected], expected)
 
 
 def composed() -> str:
@@ -295,8 +295,8 @@ def test_a_fused_function_compiles(
     family = composed()
     source = reduced("fused", [])
     source.write_text(kernels._composed[family], encoding="utf-8")
-    made = machine.compile(target, source, tmp_path)
-    check(target, "fused", read_report(made.messages), [f"{family}_contiguous", f"{family}_strided"])
+    result = machine.compile(target, source, tmp_path)
+    check(target, "fused", read_report(result.messages), [f"{family}_contiguous", f"{family}_strided"])
 
 
 def composed_rows() -> row_formula.RowFormula:
@@ -368,9 +368,9 @@ def test_a_fused_function_of_rows_compiles(
     source = reduced("fused_rows", [])
     text = kernels._composed[formula.family]
     source.write_text(kernels._KERNEL.sub(lambda kernel: kernel[0] if kernel[1] in names else "", text))
-    made = machine.compile(target, source, tmp_path)
+    result = machine.compile(target, source, tmp_path)
     # Masks of which elements are below another, of a dozen maps.
-    check(target, "fused_rows", read_report(made.messages), names, dict.fromkeys(names, 6))
+    check(target, "fused_rows", read_report(result.messages), names, dict.fromkeys(names, 6))
 
 
 @pytest.mark.parametrize(("target", "lanes"), [("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1201", 32)])

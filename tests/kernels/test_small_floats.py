@@ -105,12 +105,12 @@ def numbers_of(values: np.ndarray) -> np.ndarray:
 @pytest.fixture(params=FORMATS)
 def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a format that the oracle knows."""
-    found: str = request.param
-    it = FORMATS[found]
+    result: str = request.param
+    it = FORMATS[result]
     known = oracle.FloatFormat(np.dtype(f"u{it.bits // 8}"), it.exponent, it.fraction, it.specials)
-    monkeypatch.setitem(oracle.FLOATS, found, known)
+    monkeypatch.setitem(oracle.FLOATS, result, known)
     oracle._units.cache_clear()
-    return found
+    return result
 
 
 def values_of(name: str) -> np.ndarray:
@@ -118,14 +118,14 @@ def values_of(name: str) -> np.ndarray:
     return oracle.decode_bits(name, codes)
 
 
-def check_codes(name: str, found: np.ndarray, numbers: np.ndarray) -> None:
+def check_codes(name: str, actual: np.ndarray, numbers: np.ndarray) -> None:
     """Compare codes with those of the oracle; any NaN is as good as any other."""
     with np.errstate(all="ignore"):
         expected = oracle.encode_bits(name, numbers.astype(oracle.EXTENDED))
     values = values_of(name)
-    is_nan = np.isnan(values[found]) & np.isnan(values[expected])
-    wrong = (found != expected) & ~is_nan
-    assert not wrong.any(), (name, numbers[wrong][:4], found[wrong][:4], expected[wrong][:4])
+    is_nan = np.isnan(values[actual]) & np.isnan(values[expected])
+    wrong = (actual != expected) & ~is_nan
+    assert not wrong.any(), (name, numbers[wrong][:4], actual[wrong][:4], expected[wrong][:4])
 
 
 def test_kernels_have_the_numbers_and_round_once(compiled: ctypes.CDLL, name: str) -> None:
@@ -139,11 +139,11 @@ def test_kernels_have_the_numbers_and_round_once(compiled: ctypes.CDLL, name: st
     numbers = numbers_of(values)
     with np.errstate(invalid="ignore"):
         wide = np.concatenate([numbers.astype(np.float64) * (1 + side * 2.0**-40) for side in (-1, 0, 1)])
-    for given in (numbers, wide):
-        codes = np.empty(len(given), unsigned)
-        pointers = [given.ctypes.data if given.dtype == dtype else None for dtype in (np.float32, np.float64)]
-        compiled[f"codes_{name}"](ctypes.c_uint64(len(given)), pointer(codes.ctypes.data), *map(pointer, pointers))
-        check_codes(name, codes, given)
+    for inputs in (numbers, wide):
+        codes = np.empty(len(inputs), unsigned)
+        pointers = [inputs.ctypes.data if inputs.dtype == dtype else None for dtype in (np.float32, np.float64)]
+        compiled[f"codes_{name}"](ctypes.c_uint64(len(inputs)), pointer(codes.ctypes.data), *map(pointer, pointers))
+        check_codes(name, codes, inputs)
     if it.bits == 16:
         pairs = np.empty(len(numbers) // 2 * 2, np.uint16)
         compiled[f"pairs_{name}"](

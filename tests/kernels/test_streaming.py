@@ -57,8 +57,8 @@ def test_whole_packs_are_moved(
 ) -> None:
     contiguous = [name for name in names(family) if name.endswith("_contiguous")]
     kernels = contiguous[:: 1 if full else SAMPLE[family]]
-    made = machine.compile(target, reduced(family, kernels), tmp_path)
-    code = machine_code(made.file)
+    result = machine.compile(target, reduced(family, kernels), tmp_path)
+    code = machine_code(result.file)
     assert set(kernels) <= code.keys()
     for kernel in kernels:
         loaded, stored = widths(kernel)

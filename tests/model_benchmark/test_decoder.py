@@ -33,10 +33,10 @@ def oracle(weights: dict[str, np.ndarray], tokens: np.ndarray) -> np.ndarray:
         mixed = np.zeros_like(x)
         for head in range(CONFIG.heads):
             part = slice(head * CONFIG.depth, (head + 1) * CONFIG.depth)
-            for place in range(len(tokens)):
-                scores = keys[: place + 1, part] @ queries[place, part] / CONFIG.depth**0.5
+            for index in range(len(tokens)):
+                scores = keys[: index + 1, part] @ queries[index, part] / CONFIG.depth**0.5
                 shares = np.exp(scores) / np.exp(scores).sum()
-                mixed[place, part] = shares @ values[: place + 1, part]
+                mixed[index, part] = shares @ values[: index + 1, part]
         x = x + linear(mixed, f"{layer}.out")
         up = linear(norm(x, f"{layer}.norm2"), f"{layer}.up")
         gelu = 0.5 * up * (1 + np.tanh((2 / np.pi) ** 0.5 * (up + 0.044715 * up**3)))

@@ -30,16 +30,16 @@ def texts(module: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_the_texts_of_its_program(page: str) -> None:
     rendered = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    found = [text for module in PAGES[page] for text in texts(module)]
-    assert found
-    assert [text for text in found if text not in rendered] == []
+    actual = [text for module in PAGES[page] for text in texts(module)]
+    assert actual
+    assert [text for text in actual if text not in rendered] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_begins_with_figures(page: str) -> None:
     rendered = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     unfolded = re.sub(r"<details>.*?</details>", "", rendered, flags=re.DOTALL)
-    first, _, rest = unfolded.partition("\n| ")
+    first, _, remaining = unfolded.partition("\n| ")
     assert len(first.splitlines()) < 25
-    assert not rest.startswith(" |"), "a table of versions has no head"
+    assert not remaining.startswith(" |"), "a table of versions has no head"
     assert rendered.count("<details>") == rendered.count("</details>")

@@ -67,13 +67,13 @@ def test_wrong_logits_and_errors_have_no_times(monkeypatch: pytest.MonkeyPatch) 
     machine = measure.Machine(tl.Device.cpu(), {}, torch, "", lambda: None, lambda: None)
     rows: list[Row] = []
     measure.measure(machine, data, "f32", [TALLOW, FUSED, SAME_OPS, COMPILED], rows.append)
-    found = {(row.variant, row.phase): row for row in rows}
-    assert found[FUSED, "decode"].reason == "logits differ by 0.01 of their size"
-    assert found[SAME_OPS, "prefill"].reason.startswith("OSError: no compiler")
-    wrong = {key for key, row in found.items() if row.failed}
+    matches = {(row.variant, row.phase): row for row in rows}
+    assert matches[FUSED, "decode"].reason == "logits differ by 0.01 of their size"
+    assert matches[SAME_OPS, "prefill"].reason.startswith("OSError: no compiler")
+    wrong = {key for key, row in matches.items() if row.failed}
     assert wrong == {(FUSED, "decode"), (SAME_OPS, "prefill"), (SAME_OPS, "decode")}
-    for key, row in found.items():
+    for key, row in matches.items():
         assert (row.wall_seconds is None) == (key in wrong or row.variant == COMPILED)
         # A CPU has neither a profiler of GPUs nor graphs.
         assert row.launches is None
-    assert found[COMPILED, "decode"].reason == "a graph is a GPU's"
+    assert matches[COMPILED, "decode"].reason == "a graph is a GPU's"

@@ -21,10 +21,10 @@ def numbers(shape: tuple[int, ...], dtype: tallow.DType = tallow.DType.F32, seed
     The parts of complex numbers are signed halves.
     """
     generator = np.random.default_rng(seed)
-    whole = generator.integers(0, 10, shape)
+    full = generator.integers(0, 10, shape)
     if dtype in COMPLEX:
-        return (whole / 2 - 2 + 1j * (generator.integers(0, 10, shape) / 2 - 2)).astype(dtype.numpy)
-    return (whole / 2 - 2 if dtype.is_float else whole).astype(dtype.numpy)
+        return (full / 2 - 2 + 1j * (generator.integers(0, 10, shape) / 2 - 2)).astype(dtype.numpy)
+    return (full / 2 - 2 if dtype.is_float else full).astype(dtype.numpy)
 
 
 def same(tensor: tallow.Tensor, expected: NDArray[Any]) -> None:

@@ -69,8 +69,8 @@ def metadata(
         "rope.freq_base": ROPE_BASE,
         **changes,
     }
-    found = {f"{architecture}.{key}": value for key, value in keys.items() if value is not None}
-    return {"general.architecture": architecture, **found}
+    results = {f"{architecture}.{key}": value for key, value in keys.items() if value is not None}
+    return {"general.architecture": architecture, **results}
 
 
 def weights(
@@ -156,8 +156,8 @@ def oracle(architecture: str, arrays: Arrays, tokens: list[int], base: float = R
         k, v = (np.repeat(part, len(q) // len(k), axis=0) for part in (transposed(k), v))
         scores = transposed(q) @ k.swapaxes(1, 2) / math.sqrt(size) + np.triu(np.full((n, n), -np.inf), 1)
         shares = np.exp(scores - scores.max(-1, keepdims=True))
-        found = (shares / shares.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(n, -1)
-        x = x + found @ of["attn_output.weight"].T + of.get("attn_output.bias", 0)
+        results = (shares / shares.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(n, -1)
+        x = x + results @ of["attn_output.weight"].T + of.get("attn_output.bias", 0)
         normed = norm(x, of["ffn_norm.weight"])
         gate, up = (normed @ of[f"ffn_{part}.weight"].T + of.get(f"ffn_{part}.bias", 0) for part in ("gate", "up"))
         x = x + (gate / (1 + np.exp(-gate)) * up) @ of["ffn_down.weight"].T + of.get("ffn_down.bias", 0)

@@ -429,4 +429,4 @@ FEW = (
 
 def cases(few: bool) -> list[tuple[str, str]]:
     """The area and the name of each call, or of those of few."""
-    return [(area, name) for area, found in AREAS.items() for name in found if not few or name in FEW]
+    return [(area, name) for area, actual in AREAS.items() for name in actual if not few or name in FEW]

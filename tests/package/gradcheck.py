@@ -45,17 +45,17 @@ def differences(
     most: int = MAX_ELEMENTS,
 ) -> list[Any]:
     """The slopes of the weighted sum of what a function gives, by moving each of its arguments: see `slopes`."""
-    found = []
-    for place, array in enumerate(arrays):
+    results = []
+    for index, array in enumerate(arrays):
         rates = []
         for direction in _directions(array.shape, most):
             at = []
             for step in (-size, size):
                 moved = array + step * direction
-                at.append(of_numbers(function, [*arrays[:place], moved, *arrays[place + 1 :]], weights))
+                at.append(of_numbers(function, [*arrays[:index], moved, *arrays[index + 1 :]], weights))
             rates.append((at[1] - at[0]) / (2 * size))
-        found.append(np.array(rates))
-    return found
+        results.append(np.array(rates))
+    return results
 
 
 def slopes(gradient: Any, most: int = MAX_ELEMENTS) -> Any:
@@ -80,11 +80,11 @@ def gradients(function: Callable[..., Tensor], tensors: Sequence[Tensor], weight
     variables = [Var(tensor) for tensor in tensors]
     result = function(*variables)
     grads = result.backward(Tensor(weights, dtype=result.dtype, device=result.device))
-    found = [grads.get(variable) for variable in variables]
-    assert all(part is None or part.dtype == of.dtype for part, of in zip(found, variables, strict=True))
+    results = [grads.get(variable) for variable in variables]
+    assert all(part is None or part.dtype == of.dtype for part, of in zip(results, variables, strict=True))
     return [
         np.zeros(variable.shape) if gradient is None else gradient.numpy()
-        for variable, gradient in zip(variables, found, strict=True)
+        for variable, gradient in zip(variables, results, strict=True)
     ]
 
 
@@ -158,12 +158,12 @@ def _first(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     *variables, seed = [tensor if tensor.is_recorded else Var(tensor) for tensor in tensors]
     result = function(*variables)
     grads = result.backward(seed.to_dtype(result.dtype), create_graph=True)
-    found = [grads.get(variable) for variable in variables]
+    results = [grads.get(variable) for variable in variables]
     total = None
-    for place, (variable, gradient) in enumerate(zip(variables, found, strict=True)):
+    for index, (variable, gradient) in enumerate(zip(variables, results, strict=True)):
         if gradient is not None:
             assert gradient.dtype == variable.dtype
-            factors = np.random.default_rng(place + 2).normal(size=variable.shape)
+            factors = np.random.default_rng(index + 2).normal(size=variable.shape)
             part = (gradient * Tensor(factors, dtype=gradient.dtype, device=gradient.device)).sum()
             total = part if total is None else total + part
     # Where first gradients do not depend on the tensors, second ones are zeros.

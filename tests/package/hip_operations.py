@@ -67,27 +67,27 @@ class Kit:
         self.graphs: list[hip.HipGraph] = []
         self.label = f"rocm:{rocm.ordinal}"
         self.code = image(rocm)
-        with ExitStack() as made:
+        with ExitStack() as output:
             device = self.device = hip.HipDevice(rocm.ordinal)
-            self.stream = made.enter_context(hip.HipStream(device))
-            self.event = made.enter_context(hip.HipEvent(device).record(self.stream))
-            self.buffer = made.enter_context(hip.HipBuffer(device, NUMBERS.nbytes))
-            self.other = made.enter_context(hip.HipBuffer(device, NUMBERS.nbytes))
+            self.stream = output.enter_context(hip.HipStream(device))
+            self.event = output.enter_context(hip.HipEvent(device).record(self.stream))
+            self.buffer = output.enter_context(hip.HipBuffer(device, NUMBERS.nbytes))
+            self.other = output.enter_context(hip.HipBuffer(device, NUMBERS.nbytes))
             self.buffer.copy_from_host(NUMBERS)
             self.other.copy_from_host(NUMBERS)
-            self.host_buffer = made.enter_context(hip.HipHostBuffer(device, NUMBERS.nbytes))
+            self.host_buffer = output.enter_context(hip.HipHostBuffer(device, NUMBERS.nbytes))
             self.host_buffer.array(np.float32)[:] = NUMBERS
-            self.module = made.enter_context(hip.HipModule(device, self.code, "nines"))
+            self.module = output.enter_context(hip.HipModule(device, self.code, "nines"))
             self.kernel = self.module.kernel("nines", FILL_CONTIGUOUS.size)
-            self.backend = made.enter_context(hip.HipBackend(rocm.ordinal))
-            self.loader = made.enter_context(hip.AsyncLoader(device))
+            self.backend = output.enter_context(hip.HipBackend(rocm.ordinal))
+            self.loader = output.enter_context(hip.AsyncLoader(device))
             self.loader.upload_auto(self.other, NUMBERS)
             self.loader.synchronize()
             self.tensor = hip.DeviceTensor.from_host(NUMBERS, device)
             self.matrix = hip.DeviceTensor.from_host(NUMBERS.reshape(8, 8), device)
             self.row = hip.DeviceTensor.from_pool(self.other, 0, (8,))
             self.arguments = fill_contiguous(result=self.buffer.address, count=64, value=(9, 0)).packed()
-            self.made = made.pop_all()
+            self.made = output.pop_all()
 
     def close(self) -> None:
         """Give all of it back, and what other work has left behind."""
@@ -115,11 +115,11 @@ def opened(make: Callable[[Kit], Any]) -> Operation:
     """Make something and close it, again where it could not be closed."""
 
     def operation(kit: Kit) -> None:
-        made = make(kit)
+        result = make(kit)
         try:
-            made.close()
+            result.close()
         except TallowError:
-            made.close()
+            result.close()
             raise
 
     return operation
@@ -140,8 +140,8 @@ def tensor_after(work: Callable[[Kit], Any]) -> Operation:
 
     def operation(kit: Kit) -> list[float]:
         work(kit)
-        found: list[float] = kit.tensor.to_host().tolist()
-        return found
+        result: list[float] = kit.tensor.to_host().tolist()
+        return result
 
     return operation
 
@@ -151,8 +151,8 @@ def made(make: Callable[[Kit], hip.DeviceTensor]) -> Operation:
 
     def operation(kit: Kit) -> list[float]:
         kit.kept.append(make(kit))
-        found: list[float] = kit.kept[-1].to_host().tolist()
-        return found
+        result: list[float] = kit.kept[-1].to_host().tolist()
+        return result
 
     return operation
 
@@ -166,8 +166,8 @@ def copied(work: Callable[[Kit, np.ndarray], Any]) -> Operation:
         if event is not None:
             with event:
                 event.synchronize()
-        found: list[float] = target.tolist()
-        return found
+        result: list[float] = target.tolist()
+        return result
 
     return operation
 
@@ -237,16 +237,16 @@ def new_source() -> str:
 def use_kernel_of_a_user(kit: Kit) -> list[float]:
     kernel = tallow.Kernel.compile("twice", new_source(), kit.label, signature="float*, unsigned long long")
     kernel.launch(1, 64, kit.input(64), 64)
-    found: list[float] = kit.tensor.to_host().tolist() + kit.matrix.to_host().ravel().tolist()
-    return found
+    result: list[float] = kit.tensor.to_host().tolist() + kit.matrix.to_host().ravel().tolist()
+    return result
 
 
 def use_op_of_a_user(kit: Kit) -> list[float]:
     op = tallow.KernelOp1("twice", new_source(), kit.label)
     tensor = kit.input(64)
     tensor.inplace_op1(op)
-    found: list[float] = tensor.tolist()
-    return found
+    result: list[float] = tensor.tolist()
+    return result
 
 
 def launch(stream: Callable[[Kit], hip.HipStream]) -> Operation:
@@ -292,8 +292,8 @@ def use_graph(kit: Kit) -> list[float]:
             noise = Tensor.rand((2,), device=kit.label)
             result = kit.input(64).index_select(chosen, 0) + noise * 0
         graph.replay()
-        found: list[float] = result.tolist()
-        return found
+        actual: list[float] = result.tolist()
+        return actual
 
 
 def share(kit: Kit) -> list[float]:

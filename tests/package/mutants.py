@@ -140,14 +140,14 @@ def other_calls(call: ast.Call) -> Iterator[ast.expr]:
     if arguments and not isinstance(arguments[-1], ast.Starred):
         yield ast.Call(call.func, arguments[:-1], keywords)
     yield from (
-        ast.Call(call.func, arguments, [*keywords[:place], *keywords[place + 1 :]])
-        for place, keyword in enumerate(keywords)
+        ast.Call(call.func, arguments, [*keywords[:index], *keywords[index + 1 :]])
+        for index, keyword in enumerate(keywords)
         if keyword.arg not in ALIKE
     )
     # The gradient of the result is a tensor as well.
-    for place, argument in enumerate(arguments):
+    for index, argument in enumerate(arguments):
         if isinstance(argument, ast.Name) and argument.id != "g":
-            others = [*arguments[:place], ast.Name("g", ast.Load()), *arguments[place + 1 :]]
+            others = [*arguments[:index], ast.Name("g", ast.Load()), *arguments[index + 1 :]]
             yield ast.Call(call.func, others, keywords)
     match call.func:
         case ast.Attribute(value=value, attr=method) if not names_a_module_or_class(value):
@@ -177,10 +177,10 @@ def names(node: ast.AST, name: str) -> bool:
 
 def swapped(elements: Sequence[ast.expr]) -> Iterator[list[ast.expr]]:
     """Elements of which two neighbours have changed places."""
-    for place, (one, other) in enumerate(itertools.pairwise(elements)):
+    for index, (one, other) in enumerate(itertools.pairwise(elements)):
         # Texts tell of errors.
         if ast.dump(one) != ast.dump(other) and not (is_text(one) and is_text(other)):
-            yield [*elements[:place], other, one, *elements[place + 2 :]]
+            yield [*elements[:index], other, one, *elements[index + 2 :]]
 
 
 def is_text(node: ast.expr) -> bool:
@@ -188,5 +188,5 @@ def is_text(node: ast.expr) -> bool:
 
 
 def without_one(elements: Sequence[ast.expr]) -> Iterator[list[ast.expr]]:
-    for place in range(len(elements)):
-        yield [*elements[:place], *elements[place + 1 :]]
+    for index in range(len(elements)):
+        yield [*elements[:index], *elements[index + 1 :]]

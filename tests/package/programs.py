@@ -272,11 +272,11 @@ class Run:
         match value:
             case Scalar(source=source, function=function, constants=constants):
                 if isinstance(source, Parameter):
-                    given = self._parameter(source)
+                    inputs = self._parameter(source)
                 else:
                     # Any bits, of a storage that is a number.
-                    given = self._number(source) if isinstance(source, Scalar) else 0
-                return given if function is None else function(given, *constants)
+                    inputs = self._number(source) if isinstance(source, Scalar) else 0
+                return inputs if function is None else function(inputs, *constants)
             case ErrorRecord():
                 return 64
             case CallNumber():

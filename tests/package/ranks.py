@@ -73,9 +73,9 @@ class Collectives:
             return Tensor.from_numpy(longer).to(self.device)[1:]
         return Tensor.from_numpy(array).to(self.device)
 
-    def same(self, found: Tensor, expected: np.ndarray) -> None:
+    def same(self, actual: Tensor, expected: np.ndarray) -> None:
         """A result is what NumPy makes, in the same dtype."""
-        got = found.numpy()
+        got = actual.numpy()
         assert got.shape == expected.shape, f"shape {got.shape}, expected {expected.shape}"
         assert got.dtype == expected.dtype, f"dtype {got.dtype}, expected {expected.dtype}"
         np.testing.assert_array_equal(got.astype(np.complex128), expected.astype(np.complex128))
@@ -91,17 +91,17 @@ class Collectives:
     def cases(self) -> Iterator[tuple[str, tuple[int, ...], int]]:
         """Dtypes that can be joined, shapes and placements: each shape in every other dtype."""
         for number, dtype in enumerate(self.joined_dtypes):
-            for place, shape in enumerate(SHAPES):
-                if (number + place) % 2 == 0:
-                    yield dtype, shape, number // 2 + place
+            for index, shape in enumerate(SHAPES):
+                if (number + index) % 2 == 0:
+                    yield dtype, shape, number // 2 + index
 
     def check_all_reduce(self) -> None:
         for dtype, shape, number in self.cases():
             names = reductions_of(dtype)
             reduction = names[number % len(names)]
             arrays = self.given(shape, dtype, number, small=2 if reduction == "prod" else 3)
-            found = dist.all_reduce(self.tensor(arrays[self.group.rank], number), reduction)
-            self.same(found, self.joined(arrays, reduction))
+            result = dist.all_reduce(self.tensor(arrays[self.group.rank], number), reduction)
+            self.same(result, self.joined(arrays, reduction))
 
     def check_few_elements(self) -> None:
         """By turns of sizes, which leave words of earlier calls: one rounding, in the order of the ranks."""
@@ -142,17 +142,17 @@ class Collectives:
         for dtype, shape, number in self.cases():
             if shape and shape[0] % size == 0:
                 arrays, reduction = self.given(shape, dtype, number), reductions_of(dtype)[0]
-                found = dist.reduce_scatter(self.tensor(arrays[rank], number), reduction)
-                self.same(found, np.split(self.joined(arrays, reduction), size)[rank])
+                result = dist.reduce_scatter(self.tensor(arrays[rank], number), reduction)
+                self.same(result, np.split(self.joined(arrays, reduction), size)[rank])
 
     def check_moves(self) -> None:
         rank, size = self.group.rank, self.group.size
         for number, dtype in enumerate(DType):
             if not self.device.supports(dtype):
                 continue
-            for place, shape in enumerate(SHAPES):
+            for index, shape in enumerate(SHAPES):
                 arrays = self.given(shape, dtype.value, number)
-                x, root = self.tensor(arrays[rank], number + place), place % size
+                x, root = self.tensor(arrays[rank], number + index), index % size
                 # A group of one gives back what it was given.
                 every = arrays[0] if size == 1 else np.concatenate([np.atleast_1d(array) for array in arrays])
                 self.same(dist.all_gather(x), every)
@@ -168,8 +168,8 @@ class Collectives:
         arrays = self.given((5, 3), "f32")
         after, before = (rank + 1) % size, (rank - 1) % size
         # In a ring, some rank has to receive first.
-        for turn in (0, 1):
-            if rank % 2 == turn:
+        for iteration in (0, 1):
+            if rank % 2 == iteration:
                 dist.send(self.tensor(arrays[rank], 1), after)
             else:
                 self.same(dist.recv((5, 3), before, device=self.device), arrays[before])
@@ -218,24 +218,24 @@ class Collectives:
         """A random call, and what NumPy makes of it on every rank."""
         size, root = self.group.size, int(shared.integers(self.group.size))
         reduction = str(shared.choice([*REDUCTIONS]))
-        joined = REDUCTIONS[reduction].reduce(arrays, axis=0)
+        concatenated = REDUCTIONS[reduction].reduce(arrays, axis=0)
         divides = x.shape[0] % size == 0
         match int(shared.integers(6)):
             case 0:
-                return dist.all_reduce(x, reduction), [joined] * size
+                return dist.all_reduce(x, reduction), [concatenated] * size
             case 1 if x.elem_count < 1000:
                 return dist.all_gather(x), [np.concatenate(arrays)] * size
             case 2:
                 return dist.broadcast(x, root), [arrays[root]] * size
             case 3:
-                zeros = np.zeros_like(joined)
-                made = [joined if rank == root else zeros for rank in range(size)]
-                return dist.reduce(x, reduction, root), made if size > 1 else arrays
+                zeros = np.zeros_like(concatenated)
+                result = [concatenated if rank == root else zeros for rank in range(size)]
+                return dist.reduce(x, reduction, root), result if size > 1 else arrays
             case 4 if divides:
                 parts = [np.split(array, size) for array in arrays]
                 return dist.all_to_all(x), [np.concatenate([part[rank] for part in parts]) for rank in range(size)]
             case 5 if divides:
-                return dist.reduce_scatter(x, reduction), np.split(joined, size)
+                return dist.reduce_scatter(x, reduction), np.split(concatenated, size)
         return x, arrays
 
     def check_gradients(self) -> None:
@@ -305,11 +305,11 @@ class Collectives:
         x, y = (self.tensor(array[own]) for array in batches[0])
 
         def step(bucket_bytes: int) -> Tensor:
-            found = (x @ weights[0] + weights[1]).tanh() @ weights[2]
+            results = (x @ weights[0] + weights[1]).tanh() @ weights[2]
             if group.rank == group.size - 1:
-                last = found[-1:] * partly
-                found = tl.cat([found[:-1], last])
-            loss = (found - y).sqr().mean()
+                last = results[-1:] * partly
+                results = tl.cat([results[:-1], last])
+            loss = (results - y).sqr().mean()
             optimizer.step(dist.average_gradients(loss, variables, group=group, bucket_bytes=bucket_bytes))
             return dist.all_reduce(loss.detach(), "mean", group=group)
 
@@ -339,20 +339,20 @@ class Collectives:
         variables = [tl.Var(self.tensor(array[rank])) for array in arrays]
         # Strides of 0, and two uses of a variable.
         total = (
-            sum(w.to_dtype("f32").sum() * (rank + place) for place, w in enumerate(variables))
+            sum(w.to_dtype("f32").sum() * (rank + index) for index, w in enumerate(variables))
             + variables[0].sqr().sum()
         )
         grads = dist.average_gradients(total, variables)
-        for place, (w, each) in enumerate(zip(variables, arrays, strict=True)):
-            mean = (size - 1) / 2 + place
-            of_squares = 2 * np.mean(each, 0) if place == 0 else 0
+        for index, (w, each) in enumerate(zip(variables, arrays, strict=True)):
+            mean = (size - 1) / 2 + index
+            of_squares = 2 * np.mean(each, 0) if index == 0 else 0
             np.testing.assert_allclose(grads[w].to_dtype("f32").numpy(), np.full((4, 3), mean) + of_squares, rtol=0.07)
             assert grads[w].dtype == w.dtype
         w = variables[0]
         # The gradient of w**3 is recorded: the sum of its squares has the gradient 36 w**3.
         slope = (w * w * w).sum().backward(create_graph=True)[w]
-        found = dist.average_gradients(slope.sqr().sum(), [w])[w]
-        np.testing.assert_allclose(found.numpy(), 36 * np.mean([array**3 for array in arrays[0]], 0), rtol=1e-5)
+        actual = dist.average_gradients(slope.sqr().sum(), [w])[w]
+        np.testing.assert_allclose(actual.numpy(), 36 * np.mean([array**3 for array in arrays[0]], 0), rtol=1e-5)
         mean = dist.average_gradients((w * w * w).sum(), [w], create_graph=True)[w]
         np.testing.assert_allclose(mean.detach().numpy(), 3 * np.mean([array**2 for array in arrays[0]], 0), rtol=1e-5)
         # Each rank's mean depends on w by 1 / size, and there are so many of them.
@@ -423,25 +423,25 @@ class Collectives:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "m.gguf")
                 save_gguf(decoders.in_blocks(arrays, format), path, keys)
-                whole = ModelRuntime.load_from_gguf(path, Device.cpu())
+                complete = ModelRuntime.load_from_gguf(path, Device.cpu())
                 shared = ModelRuntime.load_from_gguf(path, self.device, group=self.group)
             for tokens in (decoders.TOKENS, *([token] for token in decoders.TOKENS[:2])):
-                self.near(shared.decode_step(tokens), whole.decode_step(tokens))
-            read = [runtime.plan.loading_stats.nbytes for runtime in (whole, shared)]
+                self.near(shared.decode_step(tokens), complete.decode_step(tokens))
+            read = [runtime.plan.loading_stats.nbytes for runtime in (complete, shared)]
             # The embedding and the vectors are whole on each rank.
             assert read[1] < read[0] * (1 / size + 0.1)
         config = ModelConfig.from_metadata(keys)
         for format in of_memory:
-            whole, shared = (
+            complete, shared = (
                 ModelRuntime(ExecutionPlan(config, decoders.in_blocks(arrays, format, device), device, group=group))
                 for device, group in ((Device.cpu(), None), (self.device, self.group))
             )
-            self.near(shared.decode_step(decoders.TOKENS), whole.decode_step(decoders.TOKENS))
+            self.near(shared.decode_step(decoders.TOKENS), complete.decode_step(decoders.TOKENS))
 
-    def near(self, found: Tensor, expected: Tensor) -> None:
+    def near(self, actual: Tensor, expected: Tensor) -> None:
         """Logits are those of another order of sums."""
-        wanted = expected.numpy()
-        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())
+        reference = expected.numpy()
+        np.testing.assert_allclose(actual.numpy(), reference, rtol=1e-3, atol=1e-3 * np.abs(reference).max())
 
     def check_graph(self) -> None:
         """Captured calls are made at each replay, with what is in memory then."""
@@ -454,16 +454,21 @@ class Collectives:
         def calls() -> list[Tensor]:
             """All that ranks call, on what kernels have made; a rank of an even number sends first."""
             y = x * 2
-            made = [dist.all_reduce(y), dist.all_gather(y), dist.reduce_scatter(y, "mean"), dist.broadcast(y, size - 1)]
-            made += [dist.reduce(y, "max", size - 1), dist.all_to_all(y), dist.all_reduce(y.to_dtype("i16"), "prod")]
+            result = [
+                dist.all_reduce(y),
+                dist.all_gather(y),
+                dist.reduce_scatter(y, "mean"),
+                dist.broadcast(y, size - 1),
+            ]
+            result += [dist.reduce(y, "max", size - 1), dist.all_to_all(y), dist.all_reduce(y.to_dtype("i16"), "prod")]
             if size % 2 == 0:
                 if rank % 2 == 0:
                     dist.send(y, rank + 1)
-                made.append(y if rank % 2 == 0 else dist.recv(y.shape, rank - 1, device=self.device))
+                result.append(y if rank % 2 == 0 else dist.recv(y.shape, rank - 1, device=self.device))
                 if rank % 2:
                     dist.send(y, rank - 1)
-                made.append(y if rank % 2 else dist.recv(y.shape, rank + 1, device=self.device))
-            return [each + 1 for each in made]
+                result.append(y if rank % 2 else dist.recv(y.shape, rank + 1, device=self.device))
+            return [each + 1 for each in result]
 
         calls()
         # There until the process ends, which has to close what it recorded before it ends the communicators.
@@ -471,12 +476,12 @@ class Collectives:
         with graph.capture():
             captured = calls()
         self.same(dist.all_reduce(x), self.joined(arrays, "sum"))
-        for given in (arrays, others):
-            x.copy_(self.tensor(given[rank]))
+        for inputs in (arrays, others):
+            x.copy_(self.tensor(inputs[rank]))
             graph.replay()
             for actual, expected in zip(captured, calls(), strict=True):
                 self.same(actual, expected.numpy())
-            self.same(captured[0], self.joined(given, "sum") * 2 + 1)
+            self.same(captured[0], self.joined(inputs, "sum") * 2 + 1)
 
     def check_order_with_the_stream(self) -> None:
         """Calls see what was enqueued in front of them, and what follows sees their results."""
@@ -490,8 +495,8 @@ class Collectives:
         """A rank that takes its time is no error."""
         if self.group.rank == self.group.size - 1:
             time.sleep(0.3)
-        found = dist.all_reduce(self.tensor(np.ones(4, np.float32)))
-        self.same(found, np.full(4, self.group.size, np.float32))
+        result = dist.all_reduce(self.tensor(np.ones(4, np.float32)))
+        self.same(result, np.full(4, self.group.size, np.float32))
 
     def check_library_of_one(self) -> None:
         """A group of one that calls the library all the same, in a graph too where there are any."""
@@ -505,9 +510,9 @@ class Collectives:
         if self.has_graphs:
             graph = tl.Graph(self.device)
             with graph.capture():
-                made = called() * 2
+                result = called() * 2
             graph.replay()
-            self.same(made, array * 2)
+            self.same(result, array * 2)
 
     @property
     def has_graphs(self) -> bool:
@@ -537,8 +542,8 @@ def mismatch(collectives: Collectives, _kind: str) -> None:
         try:
             other() if rank == 1 else dist.all_reduce(x)
         except tl.CollectiveMismatch as error:
-            made = f"rank 0 called all_reduce(sum, f32, (4,)); rank 1 called {text}"
-            assert str(error).endswith(f"the calls of the ranks must match, but {made}"), error
+            result = f"rank 0 called all_reduce(sum, f32, (4,)); rank 1 called {text}"
+            assert str(error).endswith(f"the calls of the ranks must match, but {result}"), error
             assert time.monotonic() - started < 5
         else:
             raise AssertionError(f"{text} passes for another call")
@@ -566,8 +571,8 @@ def mismatch_of_two(collectives: Collectives) -> None:
         try:
             pair[rank][1]()
         except tl.CollectiveMismatch as error:
-            made = f"rank 0 called {pair[0][0]}; rank 1 called {pair[1][0]}"
-            assert str(error).endswith(f"the calls of the ranks must match, but {made}"), error
+            result = f"rank 0 called {pair[0][0]}; rank 1 called {pair[1][0]}"
+            assert str(error).endswith(f"the calls of the ranks must match, but {result}"), error
             assert time.monotonic() - started < 5
         else:
             raise AssertionError(f"{pair[0][0]} passes for {pair[1][0]}")

@@ -44,16 +44,16 @@ def _text_of(part: ast.expr) -> str:
 def texts() -> tuple[str, ...]:
     """Every text in the sources of the runtime, and f-strings with each NAME in the tables of rocm."""
     names = [driver.NAME, compiler.NAME]
-    found: list[str] = []
+    results: list[str] = []
     for path in (ROOT / "runtime").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(node.value)
+                results.append(node.value)
             elif isinstance(node, ast.JoinedStr):
                 parts = [_text_of(part) for part in node.values]
                 if "{NAME}" in parts:
-                    found += ["".join(parts).replace("{NAME}", name) for name in names]
-    return tuple(found)
+                    results += ["".join(parts).replace("{NAME}", name) for name in names]
+    return tuple(results)
 
 
 def test_the_targets_are_those_of_the_spec() -> None:

@@ -50,20 +50,20 @@ def as_numpy(value: Any) -> np.ndarray:
     return value.numpy() if isinstance(value, Tensor) else np.asarray(value._array)
 
 
-def assert_alike(found: Any, expected: Any) -> None:
+def assert_alike(actual: Any, expected: Any) -> None:
     if isinstance(expected, tuple | list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
             assert_alike(one, other)
     elif hasattr(expected, "_array"):
-        found, expected = as_numpy(found), as_numpy(expected)
-        assert found.shape == expected.shape
-        assert found.dtype == expected.dtype
+        actual, expected = as_numpy(actual), as_numpy(expected)
+        assert actual.shape == expected.shape
+        assert actual.dtype == expected.dtype
         real = np.dtype(expected.dtype.type(0).real.dtype)
         epsilon = float(ml_dtypes.finfo(real).eps) if real.kind == "f" else 0
-        np.testing.assert_allclose(found, expected, rtol=20 * epsilon, atol=20 * epsilon)
+        np.testing.assert_allclose(actual, expected, rtol=20 * epsilon, atol=20 * epsilon)
     else:
-        assert found == expected
+        assert actual == expected
 
 
 def compare(device: Device, call: Callable[[ModuleType, Callable[[np.ndarray], Any]], Any]) -> bool:
@@ -82,11 +82,11 @@ def compare(device: Device, call: Callable[[ModuleType, Callable[[np.ndarray], A
 
 
 def test_every_name_is_there() -> None:
-    wanted = {name: getattr(strict, name) for name in strict.__all__ if name not in OWN}
-    assert [name for name in wanted if name not in array_api.__all__ or not hasattr(array_api, name)] == []
+    reference = {name: getattr(strict, name) for name in strict.__all__ if name not in OWN}
+    assert [name for name in reference if name not in array_api.__all__ or not hasattr(array_api, name)] == []
     parameters = {
         name: [list(inspect.signature(function).parameters) for function in (getattr(array_api, name), expected)]
-        for name, expected in wanted.items()
+        for name, expected in reference.items()
         if inspect.isfunction(expected)
     }
     assert {name: pair for name, pair in parameters.items() if pair[0][: len(pair[1])] != pair[1]} == {}
@@ -103,8 +103,8 @@ def test_every_name_of_the_extensions_is_there(module: str) -> None:
 def test_parts_of_complex_numbers_are_rounded_alone(device: Device) -> None:
     parts = [np.inf, -np.inf, np.nan, -2.5, 0.5, 3.25e20]
     numbers = np.array([complex(real, imaginary) for real in parts for imaginary in parts])
-    found = array_api.round(Tensor.from_numpy(numbers, device=device)).numpy()
-    np.testing.assert_array_equal(found, np.round(numbers))
+    actual = array_api.round(Tensor.from_numpy(numbers, device=device)).numpy()
+    np.testing.assert_array_equal(actual, np.round(numbers))
 
 
 def has_common_dtype(first: str, second: str) -> bool:
@@ -351,8 +351,8 @@ def test_what_is_made_of_no_tensor_is_on_the_device_that_led_to_the_namespace(de
     xp = namespace_of(device)
     assert xp.__name__ == "tallow.array_api"
     assert xp.__array_namespace_info__().default_device() == device
-    made = (xp.asarray([1.0]), xp.asarray(np.arange(3)), xp.arange(3), xp.zeros(2), xp.full((), 1), xp.eye(2))
-    assert {x.device for x in made} == {device}
+    result = (xp.asarray([1.0]), xp.asarray(np.arange(3)), xp.arange(3), xp.zeros(2), xp.full((), 1), xp.eye(2))
+    assert {x.device for x in result} == {device}
     assert xp.zeros(2, device=Device.cpu()).device == Device.cpu()
     here = Tensor([1.0])
     assert xp.asarray(here) is here
@@ -394,20 +394,20 @@ def test_linear_algebra_hands_on_nan_and_infinity(device: Device, name: str, dty
     good = sample(dtype, (3, 3)) @ sample(dtype, (3, 3)).conj().T + 3 * np.eye(3, dtype=dtype)
 
     def results(x: np.ndarray) -> list[np.ndarray]:
-        given = [3 if p.annotation == "int" else Tensor(x, device=device) for p in required]
-        made = function(*given)
-        return [tensor.numpy() for tensor in (made if isinstance(made, tuple) else (made,))]
+        inputs = [3 if p.annotation == "int" else Tensor(x, device=device) for p in required]
+        output = function(*inputs)
+        return [tensor.numpy() for tensor in (output if isinstance(output, tuple) else (output,))]
 
-    for number, place in itertools.product((np.nan, np.inf, -np.inf), range(3)):
+    for number, index in itertools.product((np.nan, np.inf, -np.inf), range(3)):
         bad = good.copy()
-        bad[place, place] = number
+        bad[index, index] = number
         try:
-            found = results(bad)
+            actual = results(bad)
         except tl.InvalidArgument:
             continue
-        for array in found:
-            assert not np.isfinite(array).all(), (number, place)
-            assert np.isnan(array).any() or not np.isnan(number), (number, place)
+        for array in actual:
+            assert not np.isfinite(array).all(), (number, index)
+            assert np.isnan(array).any() or not np.isnan(number), (number, index)
 
 
 BY_MATRIX = {name for name in LINEAR_ALGEBRA if name not in ("cross", "outer", "tensordot", "vecdot", "vector_norm")}
@@ -421,12 +421,12 @@ def test_a_matrix_of_nan_changes_no_other(device: Device, name: str) -> None:
     good += good.swapaxes(-1, -2)
 
     def results(x: np.ndarray) -> list[np.ndarray]:
-        made = function(*[3 if p.annotation == "int" else Tensor(x, device=device) for p in required])
-        return [tensor.numpy() for tensor in (made if isinstance(made, tuple) else (made,))]
+        result = function(*[3 if p.annotation == "int" else Tensor(x, device=device) for p in required])
+        return [tensor.numpy() for tensor in (result if isinstance(result, tuple) else (result,))]
 
     bad = good.copy()
     bad[7, 1, 1], bad[9, 2, 0] = np.nan, np.inf
-    others = [place for place in range(len(good)) if place not in (7, 9)]
+    others = [index for index in range(len(good)) if index not in (7, 9)]
     for actual, expected in zip(results(bad), results(good), strict=True):
         assert actual.dtype == expected.dtype
         np.testing.assert_array_equal(actual[others], expected[others])

@@ -36,8 +36,8 @@ def lstm_weights(gates: int, dtype: str, ending: str = "_l0") -> dict[str, Tenso
 def convolved(name: str, dtype: str) -> Tensor:
     dims = int(name[-2])
     x, kernel = numbers(2, 4, *[5] * dims, dtype=dtype), numbers(4, 4, *[2] * dims, dtype=dtype)
-    made: Tensor = getattr(x, name)(kernel, bias=numbers(4, dtype=dtype))
-    return made
+    result: Tensor = getattr(x, name)(kernel, bias=numbers(4, dtype=dtype))
+    return result
 
 
 # Calls of products and convolutions with operands of a dtype; those of convolutions follow from their names.
@@ -76,20 +76,20 @@ def test_products_are_of_16_bits(name: str) -> None:
 def sums() -> dict[str, bool]:
     """Reductions, scans and ops of rows, and whether they are in f32."""
     functors = own_spec.read().functors
-    found = {it.name: it.name not in SELECTIONS for it in functors["reduce"].chosen if it.has_front}
-    found |= {it.name: not it.positions for it in functors["scan"].chosen}
+    results = {it.name: it.name not in SELECTIONS for it in functors["reduce"].chosen if it.has_front}
+    results |= {it.name: not it.positions for it in functors["scan"].chosen}
     rows = {it.name: True for it in functors["row"].chosen if it.name in dir(Tensor) and len(it.operands) == 1}
-    return found | rows | {"sum": True, "prod": True, "mean": True, "var": True, "std": True}
+    return results | rows | {"sum": True, "prod": True, "mean": True, "var": True, "std": True}
 
 
 @pytest.mark.parametrize(("name", "is_wide"), sums().items())
 def test_sums_are_of_f32(name: str, is_wide: bool) -> None:
     method = getattr(Tensor, name)
     with tl.autocast("bf16"):
-        found = [method(numbers(3, 4, dtype=dtype), 1) for dtype in ("bf16", "f16", "f32", "f64")]
-    found = [it[0] if isinstance(it, tuple) else it for it in found]
-    if found[0].dtype.is_float:
-        assert [it.dtype.value for it in found] == (["f32"] * 3 if is_wide else ["bf16", "f16", "f32"]) + ["f64"]
+        actual = [method(numbers(3, 4, dtype=dtype), 1) for dtype in ("bf16", "f16", "f32", "f64")]
+    actual = [it[0] if isinstance(it, tuple) else it for it in actual]
+    if actual[0].dtype.is_float:
+        assert [it.dtype.value for it in actual] == (["f32"] * 3 if is_wide else ["bf16", "f16", "f32"]) + ["f64"]
 
 
 def layers() -> list[str]:

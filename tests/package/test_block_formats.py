@@ -232,14 +232,14 @@ def slope_of_ggml(x: np.ndarray, half: int, is_searched: bool) -> np.float32:
                 best = scale * products
         return scale
     for _ in range(5):
-        for place, (value, quant) in enumerate(zip(x, quants, strict=True)):
+        for index, (value, quant) in enumerate(zip(x, quants, strict=True)):
             less, fewer = products - value * value * value * quant, squares - value * value * quant * quant
             if less <= 0:
                 continue
-            found = np.rint(value * fewer / less).clip(-half, half - 1)
-            more, bigger = less + value * value * value * found, fewer + value * value * found * found
-            if found != quant and bigger > 0 and more * more * squares > products * products * bigger:
-                quants[place], products, squares = found, more, bigger
+            actual = np.rint(value * fewer / less).clip(-half, half - 1)
+            more, bigger = less + value * value * value * actual, fewer + value * value * actual * actual
+            if actual != quant and bigger > 0 and more * more * squares > products * products * bigger:
+                quants[index], products, squares = actual, more, bigger
     return products / squares
 
 
@@ -357,9 +357,9 @@ def test_infinities_and_nans_show_in_their_block_alone(dtype: GgmlDType, value: 
 @pytest.mark.parametrize("name", ["Q2K", "Q3K", "Q4K", "Q5K", "Q6K", "Q8K"])
 def test_constant_groups_keep_their_value(name: str, value: float) -> None:
     x = np.full((1, 512), value, np.float32)
-    found = tl.QTensor.quantize(tl.Tensor(x), name).dequantize().numpy()
+    actual = tl.QTensor.quantize(tl.Tensor(x), name).dequantize().numpy()
     # Of a scale and of a minimum in f16.
-    np.testing.assert_allclose(found, x, rtol=2e-3)
+    np.testing.assert_allclose(actual, x, rtol=2e-3)
 
 
 # ggml_quantization_error_test and the others of candle-core/tests/quantized_tests.rs.

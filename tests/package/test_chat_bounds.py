@@ -163,13 +163,13 @@ def methods() -> Iterator[tuple[str, str]]:
 
 def calls(name: str, full: bool) -> Iterator[str]:
     """Calls of every filter, method, test and operator with some arguments, of which a test has one at most."""
-    for given in ("", *(ARGUMENTS if full else ARGUMENTS[:2])):
-        yield from (f"{{{{ {name} | {each}({given}) }}}}" for each in DEFAULT_FILTERS)
-        yield from (f"{{{{ {name}.{method}({given}) }}}}" for value, method in methods() if value == name)
-        yield from (f"{{{{ {name} is {each}({given}) }}}}" for each in DEFAULT_TESTS if each.isalpha())
-        if given:
+    for inputs in ("", *(ARGUMENTS if full else ARGUMENTS[:2])):
+        yield from (f"{{{{ {name} | {each}({inputs}) }}}}" for each in DEFAULT_FILTERS)
+        yield from (f"{{{{ {name}.{method}({inputs}) }}}}" for value, method in methods() if value == name)
+        yield from (f"{{{{ {name} is {each}({inputs}) }}}}" for each in DEFAULT_TESTS if each.isalpha())
+        if inputs:
             yield from (
-                f"{{{{ {name} {operator} {given} }}}}" for operator in ("+", "-", "*", "/", "//", "%", "**", "~")
+                f"{{{{ {name} {operator} {inputs} }}}}" for operator in ("+", "-", "*", "/", "//", "%", "**", "~")
             )
 
 

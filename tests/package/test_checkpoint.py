@@ -35,8 +35,8 @@ def test_gradients_are_those_of_the_function(draw: Callable[[Tensor], Tensor], k
 
     def gradients(block: Callable[..., Any]) -> Iterator[Any]:
         device.set_seed(5)
-        made = block(block(x, scale=0.5)["first"], scale=2.0)
-        loss = made["first"].sum() + made["others"][0].sum() + made["others"][1].sqr().sum()
+        result = block(block(x, scale=0.5)["first"], scale=2.0)
+        loss = result["first"].sum() + result["others"][0].sum() + result["others"][1].sqr().sum()
         yield loss.tolist()
         for _ in range(1 + keep):
             grads = loss.backward(keep=keep)
@@ -133,9 +133,9 @@ def test_threads_draw_their_own_numbers(device: Device) -> None:
         thread.join()
         return y * y.dropout(0.5)
 
-    made = tl.checkpoint(noisy)(x)
+    result = tl.checkpoint(noisy)(x)
     tl.rand(100, device=device)
-    assert made.sum().backward()[x].tolist() == (2 * made).tolist()
+    assert result.sum().backward()[x].tolist() == (2 * result).tolist()
 
 
 def test_a_step_in_a_graph(device: Device) -> None:
@@ -147,19 +147,19 @@ def test_a_step_in_a_graph(device: Device) -> None:
     block = tl.checkpoint(lambda x: x.dropout(0.5).sqr())
 
     def step() -> tuple[Tensor, Tensor]:
-        made = block(x)
-        return made.detach(), made.sum().backward()[x]
+        result = block(x)
+        return result.detach(), result.sum().backward()[x]
 
     step()
     graph = tl.Graph(device)
     with graph.capture():
-        made, gradient = step()
+        result, gradient = step()
     seen = []
     for _ in range(3):
         graph.replay()
-        seen.append(made.tolist())
+        seen.append(result.tolist())
         # Of 2 x, where x is 0 or 2.
-        assert gradient.tolist() == (made * 2).tolist()
+        assert gradient.tolist() == (result * 2).tolist()
     assert seen[0] != seen[1]
 
 
@@ -167,10 +167,10 @@ def test_errors() -> None:
     x, calls = Var(tl.ones(2)), iter(range(9))
     with pytest.raises(tl.InvalidArgument, match="function must be a function, not 3"):
         tl.checkpoint(3)  # type: ignore[arg-type]
-    made = tl.checkpoint(lambda x: x.exp())(x)
-    made.sum().backward()
+    result = tl.checkpoint(lambda x: x.exp())(x)
+    result.sum().backward()
     with pytest.raises(GradientError, match="went back through checkpoint already"):
-        made.sum().backward()
+        result.sum().backward()
     written = tl.checkpoint(lambda x: x.exp())(x)
     x.set_(x * 2)
     with pytest.raises(GradientError, match=r"checkpoint at .*test_checkpoint.py:\d+ needs elements .* overwritten"):

@@ -65,8 +65,8 @@ def test_whatever_a_kernel_is_made_of_tells_it_from_others(filled, place):
 
 
 def test_parts_do_not_run_into_each_other(filled):
-    joined = ("source\n-O3", *MADE_OF[2:])
-    assert filled.get(joined, lambda: b"other", bytes) == b"other"
+    concatenated = ("source\n-O3", *MADE_OF[2:])
+    assert filled.get(concatenated, lambda: b"other", bytes) == b"other"
     assert filled.get(("a", "bc"), lambda: b"1", bytes) != filled.get(("ab", "c"), lambda: b"2", bytes)
 
 

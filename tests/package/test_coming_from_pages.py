@@ -30,9 +30,9 @@ def text_of(page: str) -> str:
 
 
 def section(page: str, heading: str) -> str:
-    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text_of(page), re.MULTILINE | re.DOTALL)
-    assert found is not None, heading
-    return found[1]
+    result = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text_of(page), re.MULTILINE | re.DOTALL)
+    assert result is not None, heading
+    return result[1]
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
@@ -124,12 +124,12 @@ def is_function(value: object) -> bool:
 
 
 def test_there_are_three_optimisers() -> None:
-    found = {
+    results = {
         name
         for name, value in vars(tl.optim).items()
         if isinstance(value, type) and issubclass(value, tl.optim.Optimizer)
     }
-    assert found - {"Optimizer"} == {"SGD", "Adam", "AdamW"}
+    assert results - {"Optimizer"} == {"SGD", "Adam", "AdamW"}
 
 
 def test_the_memory_is_shared_as_the_table_says() -> None:

@@ -79,8 +79,8 @@ def test_a_sample_of_a_family_compiles(compiler, target, family, full):
     # NVRTC refuses what nvcc takes, so one kernel of each function is compiled: the first, of attention that of small
     # heads; and one of each functor without results.
     special = {functor: functor for functor in WITHOUT_RESULTS.findall(source)}
-    found = {(function, special.get(functor)): name for name, function, functor in reversed(KERNEL.findall(source))}
-    chosen = set(found.values())
+    results = {(function, special.get(functor)): name for name, function, functor in reversed(KERNEL.findall(source))}
+    chosen = set(results.values())
     source = kernels._KERNEL.sub(lambda kernel: kernel[0] if kernel[1] in chosen else "", source)
     code = CodeCache(cache_folder()).get(
         (compiler.version, *compiler.with_options(target, options), source, *headers.values()),

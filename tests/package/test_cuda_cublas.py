@@ -167,8 +167,8 @@ def test_a_handle_that_fails(context, library, call):
     with pytest.raises(LibraryError, match=rf"cublas {call}: NOT_INITIALIZED \(1\); tallow needs cuBLAS 12"):
         CuBlas(library, context, queue(0), CachingAllocator(Memory()))
     gc.collect()
-    made = call != "create"
-    assert (("destroy", 77) in library.calls) == made
+    result = call != "create"
+    assert (("destroy", 77) in library.calls) == result
 
 
 def test_a_product_that_fails(context, library):

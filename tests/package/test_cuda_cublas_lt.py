@@ -102,9 +102,9 @@ def test_a_product_and_its_bias(blas, module, dtype, kind, compute):
     assert module.named("matrix_layout_create") == [[kind, 16, 3, 16], [kind, 16, 8, 16], [kind, 8, 3, 8]]
     described = {name: value for _, name, value in module.named("matmul_desc_set_attribute")}
     assert described == {"TRANSA": 1, "TRANSB": 0, "EPILOGUE": 4, "BIAS_POINTER": 4096}
-    wanted = {name: value for _, name, value in module.named("matmul_preference_set_attribute")}
-    assert wanted["REDUCTION_SCHEME_MASK"] == 2
-    assert {wanted[f"MIN_ALIGNMENT_{name}_BYTES"] for name in "ABCD"} == {16}
+    expected = {name: value for _, name, value in module.named("matmul_preference_set_attribute")}
+    assert expected["REDUCTION_SCHEME_MASK"] == 2
+    assert {expected[f"MIN_ALIGNMENT_{name}_BYTES"] for name in "ABCD"} == {16}
     (arguments,) = module.named("matmul")
     _, _, _, right, _, left, _, _, target, _, result, _, algorithm, _, nbytes, stream = arguments
     assert (right, left, target, result) == (2048, 1024, 8192, 8192)
@@ -157,8 +157,8 @@ def test_a_product_that_fails(blas, module):
 
 def test_everything_is_given_back(blas, module):
     run(blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, 4096, 8192))
-    made = [name for name, *_ in module.calls if "create" in name]
+    result = [name for name, *_ in module.calls if "create" in name]
     blas._plans.clear()
     gc.collect()
     gone = [name for name, *_ in module.calls if "destroy" in name]
-    assert len(made) - 1 == len(gone), "all but the handle"
+    assert len(result) - 1 == len(gone), "all but the handle"

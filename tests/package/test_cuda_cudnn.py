@@ -181,18 +181,18 @@ def test_operands_may_be_channels_last(opened, library, kind):
     params = ParamsConv2D(**SIZES, padding=0, stride=1, dilation=1).general._replace(channels_last=True)
     assert run(opened.convolution(kind, DType.BF16, params, 160, 320, 480))
     strides = {(2, 4, 8, 9): [288, 1, 36, 4], (5, 4, 3, 2): [24, 1, 8, 4], (2, 5, 6, 8): [240, 1, 40, 5]}
-    given = [dict(options) for options in library.named("tensor")]
-    assert [each["stride"] for each in given] == [strides[tuple(each["dim"])] for each in given]
+    inputs = [dict(options) for options in library.named("tensor")]
+    assert [each["stride"] for each in inputs] == [strides[tuple(each["dim"])] for each in inputs]
     assert library.named("set_stride") == [(strides[kind.result_dims(params)],)]
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
 def test_gradients_that_are_slow_in_order_are_left_to_kernels(opened, dtype):
     plain = {**SIZES, "padding": 0, "stride": 1, "dilation": 1}
-    colours, places = ({**plain, "c_in": 3}, {**plain, "k_h": 1, "k_w": 1})
+    colours, indices = ({**plain, "c_in": 3}, {**plain, "k_h": 1, "k_w": 1})
     taken = [
         [kind.value for kind in ConvolutionKind if opened.convolution(kind, dtype, params, 160, 320, 480) is not None]
-        for params in (ParamsConv2D(**sizes).general for sizes in (plain, colours, places))
+        for params in (ParamsConv2D(**sizes).general for sizes in (plain, colours, indices))
     ]
     every = ["forward", "input", "weight"]
     assert taken == ([every, ["forward"], ["forward", "input"]] if dtype is DType.F32 else [every] * 3)
@@ -214,7 +214,7 @@ def test_an_epilogue_is_part_of_the_graph(opened, library, monkeypatch):
     assert [name for name in names if name in ("conv_fprop", "mul", "add", "relu")] == [
         "conv_fprop", "mul", "add", "add", "relu",
     ]  # fmt: skip
-    assert [call[0] for call in library.named("execute")] == [{place: 160 * place for place in range(1, 7)}]
+    assert [call[0] for call in library.named("execute")] == [{index: 160 * index for index in range(1, 7)}]
     # A memset of the result keeps it apart from the kernel in front of it.
     assert filled == [(960, 0, 1)]
 

@@ -119,8 +119,8 @@ def test_each_kind_has_its_function(context, library, dtype, form, call, kind):
     fft = open_fft(context)
     run(fft.transform(dtype, form, 8, 2, 4096, 8192))
     assert library.calls[-1][:4] == (call, 77, 4096, 8192)
-    (made,) = [each for each in library.calls if each[0] == "make_plan_many64"]
-    assert made[-2] == kind
+    (result,) = [each for each in library.calls if each[0] == "make_plan_many64"]
+    assert result[-2] == kind
 
 
 def test_a_refusal_gives_the_plan_back(context, library):

@@ -138,10 +138,10 @@ def test_one_call_works_on_many_matrices(context, library):
         *("dpotrf_batched", "cgetrf_batched", "sgetrf_batched", "sgetrs_batched", "zgeqrf_batched"),
         *("xsyev_batched", "sgesvdj_batched"),
     ]
-    found = dict(library.calls)
-    assert found["dpotrf_batched"]["aarray"] == found["zgeqrf_batched"]["aarray"] == 64
-    assert found["sgetrs_batched"]["barray"] == found["zgeqrf_batched"]["tau_array"] == 128
-    eigenvalues, singular = found["xsyev_batched"], found["sgesvdj_batched"]
+    actual = dict(library.calls)
+    assert actual["dpotrf_batched"]["aarray"] == actual["zgeqrf_batched"]["aarray"] == 64
+    assert actual["sgetrs_batched"]["barray"] == actual["zgeqrf_batched"]["tau_array"] == 128
+    eigenvalues, singular = actual["xsyev_batched"], actual["sgesvdj_batched"]
     assert (eigenvalues["params"], eigenvalues["data_type_a"], eigenvalues["data_type_w"]) == (78, 4, 0)
     assert (eigenvalues["workspace_in_bytes_on_device"], eigenvalues["workspace_in_bytes_on_host"]) == (512, 16)
     assert (singular["params"], singular["info"], singular["ldu"], singular["ldv"]) == (79, 20480, 5, 3)
@@ -163,11 +163,11 @@ def test_each_dtype_has_its_functions(context, library):
         solver.solve(dtype, 3, 2, 1, 4096, 8192, 12288, 0, 0)
         names = [name for name, _ in library.calls if not name.endswith("buffer_size")]
         assert names == [f"{letter}{name}" for name in (eigen, "geqrf", columns, "gesvdj", "getrf", "getrs")]
-        found = dict(library.calls)
-        assert (found[f"{letter}{eigen}"]["jobz"], found[f"{letter}{eigen}"]["uplo"]) == (1, 0)
-        assert (found[f"{letter}gesvdj"]["econ"], found[f"{letter}gesvdj"]["params"]) == (1, 79)
-        assert found[f"{letter}getrs"]["trans"] == 1
-        assert found[f"{letter}getrs"]["dev_info"] != found[f"{letter}getrf"]["dev_info"]
+        actual = dict(library.calls)
+        assert (actual[f"{letter}{eigen}"]["jobz"], actual[f"{letter}{eigen}"]["uplo"]) == (1, 0)
+        assert (actual[f"{letter}gesvdj"]["econ"], actual[f"{letter}gesvdj"]["params"]) == (1, 79)
+        assert actual[f"{letter}getrs"]["trans"] == 1
+        assert actual[f"{letter}getrs"]["dev_info"] != actual[f"{letter}getrf"]["dev_info"]
 
 
 def test_a_refusal_names_the_function(context, library):

@@ -27,11 +27,11 @@ def ran(path: Path, device: Device) -> dict[str, Any]:
             line = ""
         # Empty lines instead of the text, so that messages have the lines of the page.
         lines.append(line if is_code else "")
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tallow.Device, "default", lambda: device)
-        exec(compile("\n".join(lines), str(path), "exec"), found)
-    return found
+        exec(compile("\n".join(lines), str(path), "exec"), results)
+    return results
 
 
 SHAPES = [(3, 5), (2, 2, 300), (1, 1), (7, 1), (0, 4), (4,), (2, 1024)]
@@ -46,8 +46,8 @@ def operand(device: Device, shape: tuple[int, ...]) -> tuple[Tensor, np.ndarray[
 def test_the_softmax(device: Device, page: dict[str, Any], shape: tuple[int, ...]) -> None:
     x, rows = operand(device, shape)
     weights = np.exp(rows - rows.max(axis=-1, keepdims=True))
-    found = x.apply_op1(page["FusedSoftmax"]()).numpy()
-    np.testing.assert_allclose(found, weights / weights.sum(axis=-1, keepdims=True), rtol=1e-5, atol=1e-7)
+    actual = x.apply_op1(page["FusedSoftmax"]()).numpy()
+    np.testing.assert_allclose(actual, weights / weights.sum(axis=-1, keepdims=True), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -45,13 +45,13 @@ class Jet(NamedTuple):
 
 
 def sigmoid(x: Jet) -> Jet:
-    share, rest = 1 / (1 + mp.exp(-x.value)), 1 / (1 + mp.exp(x.value))
-    return x.through(share, share * rest, share * rest * (rest - share))
+    share, remaining = 1 / (1 + mp.exp(-x.value)), 1 / (1 + mp.exp(x.value))
+    return x.through(share, share * remaining, share * remaining * (remaining - share))
 
 
 def softplus(x: Jet) -> Jet:
-    share, rest = 1 / (1 + mp.exp(-x.value)), 1 / (1 + mp.exp(x.value))
-    return x.through(mp.log1p(mp.exp(x.value)), share, share * rest)
+    share, remaining = 1 / (1 + mp.exp(-x.value)), 1 / (1 + mp.exp(x.value))
+    return x.through(mp.log1p(mp.exp(x.value)), share, share * remaining)
 
 
 def tanh(x: Jet) -> Jet:
@@ -201,14 +201,14 @@ def computed(op: UnaryOp | MethodOp, x: Tensor, parameters: tuple[float, ...]) -
 
 
 def second(first: Tensor, x: Var) -> Any:
-    found = first.sum().backward().get(x) if first.is_recorded else None
-    return np.zeros(x.shape) if found is None else found.numpy()
+    result = first.sum().backward().get(x) if first.is_recorded else None
+    return np.zeros(x.shape) if result is None else result.numpy()
 
 
-def assert_close(found: Any, exact: Sequence[Number], x: Sequence[float], dtype: type, terms: float) -> None:
+def assert_close(actual: Any, exact: Sequence[Number], x: Sequence[float], dtype: type, terms: float) -> None:
     info = np.finfo(dtype)
     wrong = []
-    for at, got, expected in zip(x, found.tolist(), exact, strict=True):
+    for at, got, expected in zip(x, actual.tolist(), exact, strict=True):
         if mp.isnan(expected):
             is_right = math.isnan(got)
         elif abs(expected) > float(info.max) * (1 - ULPS * float(info.eps)):
@@ -240,8 +240,8 @@ def test_derivatives_are_those_of_closed_forms(op: UnaryOp | MethodOp, name: str
             numbers, exact = [*numbers, end], [*exact, tuple(map(mpf, slopes))]
     x = Var(Tensor(np.array(numbers, dtype), device=device))
     result = computed(op, x, form.parameters)
-    found = result.backward(Tensor.ones(x.shape, dtype=x.dtype, device=device), create_graph=True).get(x)
-    first = x.zeros_like() if found is None else found
+    actual = result.backward(Tensor.ones(x.shape, dtype=x.dtype, device=device), create_graph=True).get(x)
+    first = x.zeros_like() if actual is None else actual
     with mp.workprec(400):
         assert_close(first.numpy(), [slopes[0] for slopes in exact], numbers, dtype, 0 if op.value not in CANCEL else 1)
         assert_close(second(first, x), [slopes[1] for slopes in exact], numbers, dtype, form.terms)
@@ -353,8 +353,8 @@ def test_derivatives_by_both_operands_are_those_of_closed_forms(
     far = np.array(FAR).astype(dtype).tolist() if op.value in ("atan2", "hypot", "div") else []
     pairs = [*itertools.product(near, near), *itertools.product(far, far)]
     pairs = [pair for pair in pairs if form.is_smooth(*pair)][part::SAMPLE]
-    given = [Var(Tensor(np.array(part, dtype), device=device)) for part in zip(*pairs, strict=True)]
-    x, y = given
+    inputs = [Var(Tensor(np.array(part, dtype), device=device)) for part in zip(*pairs, strict=True)]
+    x, y = inputs
     if isinstance(op, BinaryOp):
         result = x._binary(op, y)
     else:
@@ -363,26 +363,26 @@ def test_derivatives_by_both_operands_are_those_of_closed_forms(
     with mp.workprec(1000):
         numbers = [tuple(map(mpf, pair)) for pair in pairs]
         terms = [form.terms(*pair) for pair in pairs]
-        for place, variable in enumerate(given):
+        for index, variable in enumerate(inputs):
             first = grads.get(variable)
-            orders = [(1 - place, place)]
-            found = [variable.zeros_like() if first is None else first]
-            for other, by in enumerate(given):
+            orders = [(1 - index, index)]
+            results = [variable.zeros_like() if first is None else first]
+            for other, by in enumerate(inputs):
                 orders.append((orders[0][0] + 1 - other, orders[0][1] + other))
                 twice = first.sum().backward(keep=True).get(by) if first is not None and first.is_recorded else None
-                found.append(variable.zeros_like() if twice is None else twice)
-            for order, got in zip(orders, found, strict=True):
+                results.append(variable.zeros_like() if twice is None else twice)
+            for order, got in zip(orders, results, strict=True):
                 exact = [mp.chop(mp.diff(form.function, pair, order, relative=True), NOISE) for pair in numbers]
                 with_terms = [abs(it) + term for it, term in zip(exact, terms, strict=True)]
                 assert_pairs_close(got.numpy(), exact, with_terms, pairs, dtype, order)
 
 
 def assert_pairs_close(
-    found: Any, exact: Sequence[Number], sizes: Sequence[Number], pairs: Sequence[Any], dtype: type, order: Any
+    actual: Any, exact: Sequence[Number], sizes: Sequence[Number], pairs: Sequence[Any], dtype: type, order: Any
 ) -> None:
     info = np.finfo(dtype)
     wrong = []
-    for pair, got, expected, size in zip(pairs, found.tolist(), exact, sizes, strict=True):
+    for pair, got, expected, size in zip(pairs, actual.tolist(), exact, sizes, strict=True):
         if abs(expected) > float(info.max) * 0.99:
             is_right = abs(got) >= float(info.max) * 0.98
         else:

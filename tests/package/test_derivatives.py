@@ -86,8 +86,8 @@ def gradient(op: object, derivative: Derivative, tensors: Mapping[str, Tensor], 
         "dims": DIMS,
         "count": X.shape[DIMS[0]],
     }
-    found = derivative.function(g, **{name: known[name] for name in derivative.takes})
-    return found.broadcast_as(X.shape)
+    actual = derivative.function(g, **{name: known[name] for name in derivative.takes})
+    return actual.broadcast_as(X.shape)
 
 
 @pytest.mark.parametrize("op", OPS, ids=str)
@@ -101,14 +101,14 @@ def test_gradients_are_differences(op: BinaryOp | ReduceOp | UnaryOp | MethodOp)
     assert gradients is not None
     for operand, array in arrays.items():
         expected = np.zeros(X.shape)
-        for place in np.ndindex(*X.shape):
+        for index in np.ndindex(*X.shape):
             sums = []
             for step in (STEP, -STEP):
                 moved = array.copy()
-                moved[place] += step
+                moved[index] += step
                 outcome = computed(op, {**tensors, operand: Tensor(moved, "f64")})
                 sums.append(float((outcome * g).sum().item()))
-            expected[place] = (sums[0] - sums[1]) / (2 * STEP)
+            expected[index] = (sums[0] - sums[1]) / (2 * STEP)
         actual = np.zeros(X.shape)
         derivative = gradients[operand]
         if derivative is not None:

@@ -61,12 +61,12 @@ def made_of(tensor: Tensor) -> tuple[Any, dict[str, Any]]:
     """The elements and the facts of the text of a tensor, as Python reads it."""
     names = {dtype.value: dtype for dtype in DType} | {"nan": float("nan"), "inf": float("inf")}
     shown = text(tensor).replace(f"{tensor.device.display})", ")")
-    found: tuple[Any, dict[str, Any]] = eval(
+    result: tuple[Any, dict[str, Any]] = eval(
         shown,
         {"__builtins__": {}, "True": True, "False": False, **names},
         {"Tensor": lambda data, **facts: (data, facts)},
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("dtype", list(DType))

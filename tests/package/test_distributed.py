@@ -76,8 +76,8 @@ def test_ranks_end_their_communicators(tmp_path: Path) -> None:
     done = launch("rocm", 2, "--checks", "graph", HIP_HOST_LOG=str(log))
     assert done.returncode == 0, done.stderr
     calls = [json.loads(line)["call"] for line in log.read_text(encoding="utf-8").splitlines()]
-    wanted = ["ncclCommInitRank"] * 2, ["hipGraphExecDestroy"] * 2, ["ncclCommDestroy"] * 2
-    assert [[call for call in calls if call == each[0]] for each in wanted] == list(wanted)
+    expected = ["ncclCommInitRank"] * 2, ["hipGraphExecDestroy"] * 2, ["ncclCommDestroy"] * 2
+    assert [[call for call in calls if call == each[0]] for each in expected] == list(expected)
 
 
 def test_calls_that_differ_are_named(backend: str, full: bool, device: tl.Device) -> None:
@@ -202,13 +202,13 @@ def test_sums_by_mpi_are_rounded_as_those_of_tensors(dtype: tl.DType) -> None:
     """Of all elements of 8 bits with all others, and so with sums that overflow."""
     patterns = np.arange(256).astype(np.uint8)
     elements = patterns.view(dtype.numpy) if dtype.itemsize == 1 else (patterns - 127.5).astype(dtype.numpy) * 250
-    given = [np.repeat(elements, 256), np.tile(elements, 256)]
-    x, y = (tl.Tensor(array).to_dtype(dtype.compute) for array in given)
+    inputs = [np.repeat(elements, 256), np.tile(elements, 256)]
+    x, y = (tl.Tensor(array).to_dtype(dtype.compute) for array in inputs)
     for reduction, expected in (("sum", x + y), ("mean", (x + y) / 2), ("prod", x * y)):
-        (first, finished), (second, _) = (_reducible(array, reduction, 2) for array in given)
+        (first, finished), (second, _) = (_reducible(array, reduction, 2) for array in inputs)
         with np.errstate(all="ignore"):
-            joined = first * second if reduction == "prod" else first + second
-        actual = finished(joined)
+            concatenated = first * second if reduction == "prod" else first + second
+        actual = finished(concatenated)
         assert actual.dtype == dtype.numpy
         np.testing.assert_array_equal(actual.astype(float), expected.to_dtype(dtype).numpy().astype(float))
 

@@ -71,9 +71,9 @@ def test_whatever_a_broken_installation_raises_is_in_the_report(monkeypatch: pyt
         raise ValueError("the library is broken")
 
     monkeypatch.setattr(tl.CpuDevice, "diagnose", classmethod(diagnose))
-    found = tl.doctor().backends[-1]
-    assert found.backend == "cpu" and not found.is_available
-    assert found.findings == (Finding("runtime", False, "ValueError: the library is broken"),)
+    actual = tl.doctor().backends[-1]
+    assert actual.backend == "cpu" and not actual.is_available
+    assert actual.findings == (Finding("runtime", False, "ValueError: the library is broken"),)
 
 
 def test_a_gpu_is_told_of_with_its_compiler_its_kernels_and_its_libraries(
@@ -82,12 +82,12 @@ def test_a_gpu_is_told_of_with_its_compiler_its_kernels_and_its_libraries(
     kind = type(device.inner)
     if not hasattr(kind, "library_classes"):
         pytest.skip("no GPU")
-    found = {finding.part: finding for finding in kind.diagnose()}
+    actual = {finding.part: finding for finding in kind.diagnose()}
     libraries = kind.library_classes()
-    assert [*found] == [*kind.modules, "runtime", "devices", "compiler", "kernels", "cache", *libraries]
-    assert found["runtime"].text == kind.runtime_version()
+    assert [*actual] == [*kind.modules, "runtime", "devices", "compiler", "kernels", "cache", *libraries]
+    assert actual["runtime"].text == kind.runtime_version()
     driver = kind.open(0).driver
-    assert f"the first one {driver.name} ({driver.target})" in found["devices"].text
+    assert f"the first one {driver.name} ({driver.target})" in actual["devices"].text
     for name, library in libraries.items():
         monkeypatch.setattr(kind, name, None)
         lacking = next(finding for finding in kind.diagnose() if finding.part == name)
@@ -174,8 +174,8 @@ def test_nothing_in_a_report_is_private(monkeypatch: pytest.MonkeyPatch) -> None
         "cache", True, "kept in /home/somebody/.cache", "look at /home/somebody", ("/mnt/somebody/lib.so",)
     )
     monkeypatch.setattr(tl.CpuDevice, "diagnose", classmethod(lambda _: iter([finding])))
-    found = tl.doctor("cpu")
-    for said in (found.text(), json.dumps(found.as_dict())):
+    result = tl.doctor("cpu")
+    for said in (result.text(), json.dumps(result.as_dict())):
         assert "kept in ~/.cache" in said and "look at ~" in said and "/mnt/USER/lib.so" in said
         assert "somebody" not in said and "a-host" not in said
     assert machine.anonymous("/data/a-host/x of /home/somebody2") == "/data/HOST/x of /home/somebody2"

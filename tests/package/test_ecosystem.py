@@ -41,19 +41,19 @@ def parts(result: Any) -> list[Any]:
 @pytest.fixture
 def copied(monkeypatch: pytest.MonkeyPatch, device: Device) -> list[Tensor]:
     """The tensors of the device that have more than one element and went to the host."""
-    found: list[Tensor] = []
+    results: list[Tensor] = []
 
     def watched(method: Any) -> Any:
         def call(tensor: Tensor, *arguments: Any, **options: Any) -> Any:
             if tensor.size > 1 and tensor.device == device:
-                found.append(tensor)
+                results.append(tensor)
             return method(tensor, *arguments, **options)
 
         return call
 
     for name in ("__array__", "__dlpack__", "numpy", "tolist"):
         monkeypatch.setattr(Tensor, name, watched(getattr(Tensor, name)))
-    return found
+    return results
 
 
 def test_results_are_those_of_numpy(device: Device, copied: list[Tensor], area: str, name: str) -> None:
@@ -82,12 +82,12 @@ def test_what_goes_beyond_the_standard_still_does(name: str) -> None:
 
 
 def test_the_page_names_what_is_tested() -> None:
-    found = columns()
+    result = columns()
     for area, named in AREAS.items():
-        on_device, through_host = found[area]
+        on_device, through_host = result[area]
         assert not on_device & through_host
         assert on_device | through_host == set(map(plain, named)), area
-    assert set(found) - set(AREAS) == set(BEYOND_THE_STANDARD)
+    assert set(result) - set(AREAS) == set(BEYOND_THE_STANDARD)
     assert set(FEW) <= {name for named in AREAS.values() for name in named}
 
 
@@ -102,7 +102,9 @@ def test_the_example_of_the_page(device: Device, capsys: pytest.CaptureFixture[s
 def columns() -> dict[str, list[set[str]]]:
     """What the columns of the tables have behind the first one, by that."""
     rows = [row.split("|")[1:] for row in PAGE.read_text(encoding="utf-8").splitlines() if row.startswith("| `")]
-    return {first.strip(" `"): [set(re.findall(r"`(\w+)`", cell)) for cell in rest[:2]] for first, *rest in rows}
+    return {
+        first.strip(" `"): [set(re.findall(r"`(\w+)`", cell)) for cell in remaining[:2]] for first, *remaining in rows
+    }
 
 
 def plain(name: str) -> str:

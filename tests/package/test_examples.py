@@ -62,11 +62,11 @@ def test_a_short_training_learns_and_writes(gpt: ModuleType, device: Device, mon
     monkeypatch.setattr(gpt, "REQUIRED_LOSS", 1.5)
     done = CliRunner().invoke(gpt.main, ["--device", device.label, "--steps", "60", "--characters", "7"])
     assert done.exit_code == 0, done.output
-    progress, rest = done.output.split("loss on the held-out tenth: ")
+    progress, remaining = done.output.split("loss on the held-out tenth: ")
     losses = re.fullmatch(r"step 0: loss (\d\.\d{4})\nstep 50: loss (\d\.\d{4})\n", progress)
     assert losses is not None, progress
     assert float(losses[2]) < float(losses[1])
-    assert len(rest.split("\n", 1)[1].rstrip("\n")) == 7
+    assert len(remaining.split("\n", 1)[1].rstrip("\n")) == 7
 
 
 def test_what_has_not_learnt_fails(gpt: ModuleType, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

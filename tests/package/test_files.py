@@ -120,11 +120,11 @@ def test_a_new_file_has_the_mode_that_open_gives(path: Path, umask: int) -> None
 
 
 def test_a_file_that_is_replaced_keeps_its_mode(path: Path, umask: int) -> None:
-    for kept in (0o604, 0o666):
+    for saved in (0o604, 0o666):
         path.touch()
-        path.chmod(kept)
+        path.chmod(saved)
         save_safetensors(ONE, path)
-        assert mode(path) == kept
+        assert mode(path) == saved
 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
@@ -141,12 +141,12 @@ def test_a_file_that_is_replaced_keeps_its_owner_or_at_least_its_group(
             raise PermissionError
 
     save_safetensors(ONE, path)
-    kept = mode(path)
+    saved = mode(path)
     monkeypatch.setattr(os, "chown", chown)
     save_safetensors(ONE, path)
-    whole = path.stat().st_uid, path.stat().st_gid
-    assert asked == [whole] if is_allowed else [whole, (-1, path.stat().st_gid)]
-    assert mode(path) == kept
+    full = path.stat().st_uid, path.stat().st_gid
+    assert asked == [full] if is_allowed else [full, (-1, path.stat().st_gid)]
+    assert mode(path) == saved
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:
@@ -220,8 +220,8 @@ save_safetensors({{"x": Tensor([2.0])}}, {str(path)!r})
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     killed = subprocess.run([sys.executable, "-c", script], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
-    left, kept = names(path.parent)
-    assert (left[:8], len(left), kept) == (".tallow-", 24, path.name)
+    left, saved = names(path.parent)
+    assert (left[:8], len(left), saved) == (".tallow-", 24, path.name)
     assert load_safetensors(path)["x"].tolist() == [1.0]
     save_safetensors({"x": Tensor([3.0])}, path)
     assert load_safetensors(path)["x"].tolist() == [3.0]
@@ -297,18 +297,18 @@ def test_files_that_are_cut_short_or_lie(path: Path, data: bytes, message: str) 
 
 def test_every_cut_of_a_file_is_told(path: Path) -> None:
     save_safetensors({"x": Tensor([1.0, 2.0]), "y": Tensor([3])}, path, {"made": "here"})
-    whole = path.read_bytes()
-    for size in range(len(whole)):
-        path.write_bytes(whole[:size])
+    full = path.read_bytes()
+    for size in range(len(full)):
+        path.write_bytes(full[:size])
         with pytest.raises(InvalidArgument, match="is no safetensors file, or was cut short"):
             load_safetensors(path)
 
 
 def test_truth_values_of_files_may_be_any_bytes(path: Path, device: Device) -> None:
     save_file({"x": np.array([[True], [False]])}, path)
-    whole = path.read_bytes()
-    assert whole.endswith(b"\1\0")
-    path.write_bytes(whole[:-2] + b"\x80\0")
+    full = path.read_bytes()
+    assert full.endswith(b"\1\0")
+    path.write_bytes(full[:-2] + b"\x80\0")
     with open_safetensors(path, device) as file:
         part = file["x"][::2]
     for x in (load_safetensors(path, device)["x"], part):

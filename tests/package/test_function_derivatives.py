@@ -19,17 +19,17 @@ STEP = 1e-5
 def columns(function: Callable[..., Tensor], tensors: list[Tensor], number: int) -> Any:
     """The Jacobian by differences, one column for each element of an argument."""
     array = tensors[number].numpy()
-    found = []
+    results = []
     for index in np.ndindex(array.shape):
         at = []
         for step in (-STEP, STEP):
             moved = array.copy()
             moved[index] += step
-            given = [*tensors[:number], Tensor(moved), *tensors[number + 1 :]]
-            at.append(function(*given).numpy())
-        found.append((at[1] - at[0]) / (2 * STEP))
+            inputs = [*tensors[:number], Tensor(moved), *tensors[number + 1 :]]
+            at.append(function(*inputs).numpy())
+        results.append((at[1] - at[0]) / (2 * STEP))
     result = at[0].shape
-    return np.stack(found, -1).reshape(*result, *array.shape)
+    return np.stack(results, -1).reshape(*result, *array.shape)
 
 
 FUNCTIONS = {**ONE, **TWO}
@@ -100,8 +100,8 @@ class Doubled(tl.CustomOp1):
     name = "doubled"
 
     def cpu_fwd(self, storage: Any, layout: tl.Layout) -> tuple[Any, Shape]:
-        made = Tensor.from_storage(tl.Storage(storage), layout) * 2
-        return made.storage.inner, layout.shape
+        result = Tensor.from_storage(tl.Storage(storage), layout) * 2
+        return result.storage.inner, layout.shape
 
     def bwd(self, x: Tensor, result: Tensor, g: Tensor) -> Tensor:
         return g.apply_op1(Doubled())

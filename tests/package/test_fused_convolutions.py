@@ -60,8 +60,8 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
 
 def tensors(device: tl.Device, dtype: str, *shapes: tuple[int, ...], last: bool = False) -> list[Tensor]:
     normal = np.random.default_rng(0).standard_normal
-    made = [Tensor(normal(shape) / 4, device=device).to_dtype(dtype) for shape in shapes]
-    return [x.contiguous(memory_format="channels_last") if last and x.rank == 4 else x for x in made]
+    result = [Tensor(normal(shape) / 4, device=device).to_dtype(dtype) for shape in shapes]
+    return [x.contiguous(memory_format="channels_last") if last and x.rank == 4 else x for x in result]
 
 
 def same_bits(one: Any, other: Any) -> bool:
@@ -73,10 +73,10 @@ def layer(activation: str | None, *names: str) -> Layer:
     """A convolution and the parts of an epilogue, as ops."""
 
     def ops(x: Any, kernel: Any, *operands: Any) -> Any:
-        given, y = dict(zip(names, operands, strict=True)), x.conv2d(kernel, 1)
-        y = y * given["scale"] if "scale" in given else y
-        y = given["bias"] + y if "bias" in given else y
-        y = y + given["residual"] if "residual" in given else y
+        inputs, y = dict(zip(names, operands, strict=True)), x.conv2d(kernel, 1)
+        y = y * inputs["scale"] if "scale" in inputs else y
+        y = inputs["bias"] + y if "bias" in inputs else y
+        y = y + inputs["residual"] if "residual" in inputs else y
         return y if activation is None else y._unary(UnaryOp(activation))
 
     return ops
@@ -120,17 +120,17 @@ def test_an_epilogue_is_the_one_of_the_convolution(device: tl.Device, dtype: str
     subsets = list(itertools.product([False, True], repeat=3))
     for activation in (None, *(ACTIVATIONS if full or device.backend == "cpu" else ("relu", "hardswish"))):
         for has in subsets if activation is None else subsets[-1:]:
-            given = {name: part for name, part, is_given in zip(EPILOGUE, parts, has, strict=True) if is_given}
-            if not device.inner.has_epilogue(x.dtype, PARAMS, activation, has[-1]) or not (given or activation):
+            inputs = {name: part for name, part, is_given in zip(EPILOGUE, parts, has, strict=True) if is_given}
+            if not device.inner.has_epilogue(x.dtype, PARAMS, activation, has[-1]) or not (inputs or activation):
                 continue
 
-            vectors = {name: part if name == "residual" else part.reshape(16) for name, part in given.items()}
-            with tl.profile() as wanted:
+            vectors = {name: part if name == "residual" else part.reshape(16) for name, part in inputs.items()}
+            with tl.profile() as reference:
                 expected = x.conv2d(kernel, 1, activation=activation, **vectors)
             with tl.profile() as profile:
-                actual = tl.fuse(layer(activation, *given), precise=False)(x, kernel, *given.values())
-            assert same_bits(actual, expected), (activation, given)
-            assert launched(profile) == launched(wanted), (activation, given)
+                actual = tl.fuse(layer(activation, *inputs), precise=False)(x, kernel, *inputs.values())
+            assert same_bits(actual, expected), (activation, inputs)
+            assert launched(profile) == launched(reference), (activation, inputs)
 
 
 def test_a_batch_norm_is_a_scale_and_a_bias(device: tl.Device) -> None:
@@ -140,8 +140,8 @@ def test_a_batch_norm_is_a_scale_and_a_bias(device: tl.Device) -> None:
     exact = normed(*[x.to_dtype("f64") for x in operands]).numpy()
     by_ops, fused = normed(*operands), tl.fuse(precise=False)(normed)
     with tl.profile() as profile:
-        found = fused(*operands)
-    errors = [abs(x.to_dtype("f64").numpy() - exact).max() for x in (found, by_ops)]
+        result = fused(*operands)
+    errors = [abs(x.to_dtype("f64").numpy() - exact).max() for x in (result, by_ops)]
     assert errors[0] < errors[1]
     if device.backend != "cpu":
         assert families(profile) == ["normed", "conv"]
@@ -152,10 +152,10 @@ def test_a_residual_may_be_a_later_convolution(device: tl.Device) -> None:
         device, "bf16", PARAMS.input_dims, PARAMS.kernel_dims, (16, 16, 1, 1), (16, 1, 1), PARAMS.out_dims
     )
     with tl.profile() as profile:
-        found = tl.fuse(block, precise=False)(*operands)
+        result = tl.fuse(block, precise=False)(*operands)
     if device.backend != "cpu":
         assert families(profile) == ["conv"] * 3
-    for x, y in zip(found, block(*[x.to_dtype("f64") for x in operands]), strict=True):
+    for x, y in zip(result, block(*[x.to_dtype("f64") for x in operands]), strict=True):
         np.testing.assert_allclose(x.to_dtype("f64").numpy(), y.numpy(), rtol=0.02, atol=0.02)
 
 
@@ -164,7 +164,7 @@ def test_recorded_convolutions_have_the_gradients_of_their_ops() -> None:
     operands[3] = operands[3].abs()
     gradients = []
     for function in (normed, tl.fuse(normed), tl.fuse(normed, precise=False)):
-        variables = [tl.Var(x) if place not in (2, 3) else x for place, x in enumerate(operands)]
+        variables = [tl.Var(x) if index not in (2, 3) else x for index, x in enumerate(operands)]
         by_variable = function(*variables).sum().backward()
         gradients.append([by_variable[x] for x in variables if isinstance(x, tl.Var)])
     assert same_bits(gradients[0], gradients[1])

@@ -76,10 +76,10 @@ def test_gradients_of_variables_are_not_copied(monkeypatch: pytest.MonkeyPatch) 
     x, y = variables()
     result = tl.fuse(lambda x, y: (x + y).layer_norm())(x, y)
     monkeypatch.setattr(Tensor, "copy", None)
-    found = result.backward(Tensor(np.ones((3, 8))))
-    np.testing.assert_array_equal(found[x].numpy(), found[y].numpy())
-    found[x].zero_()
-    assert found[y].numpy().any()
+    actual = result.backward(Tensor(np.ones((3, 8))))
+    np.testing.assert_array_equal(actual[x].numpy(), actual[y].numpy())
+    actual[x].zero_()
+    assert actual[y].numpy().any()
 
 
 def test_a_gradient_that_the_caller_has_is_written_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +87,9 @@ def test_a_gradient_that_the_caller_has_is_written_by_the_kernel(monkeypatch: py
     seed = Tensor(np.arange(24.0).reshape(3, 8))
     result = tl.fuse(lambda x, y: x.layer_norm().gelu() + y)(x, y)
     monkeypatch.setattr(Tensor, "copy", None)
-    found = result.backward(seed)
-    np.testing.assert_array_equal(found[y].numpy(), seed.numpy())
-    found[y].zero_()
+    actual = result.backward(seed)
+    np.testing.assert_array_equal(actual[y].numpy(), seed.numpy())
+    actual[y].zero_()
     assert seed.numpy().any()
 
 
@@ -196,9 +196,9 @@ def test_gradients_of_some_results_and_of_some_arguments() -> None:
     x, y = variables()
     product, difference, is_more = both(x, y.detach())
     assert not is_more.is_recorded
-    found = difference.sum().backward(keep=True)
-    np.testing.assert_array_equal(found[x].numpy(), x.exp().numpy())
-    assert y not in found
+    actual = difference.sum().backward(keep=True)
+    np.testing.assert_array_equal(actual[x].numpy(), x.exp().numpy())
+    assert y not in actual
     np.testing.assert_array_equal(product.sum().backward()[x].numpy(), y.numpy())
 
 

@@ -176,12 +176,12 @@ def test_losses_of_classes_have_the_bits_of_the_ops(gpu: Any, shape: tuple[int, 
 def test_a_loss_is_a_kernel_of_rows_and_one_of_all_of_them() -> None:
     for loss in losses():
         trace = Trace("loss", tl.Device.cpu(), ())
-        given = (
+        inputs = (
             Tensor(np.zeros((128, 64)), dtype="f32"),
             Tensor(np.zeros(128), dtype="i64"),
             Tensor(np.zeros(64), "f32"),
         )
-        of = trace.function([loss(*trace.proxies(given))])
+        of = trace.function([loss(*trace.proxies(inputs))])
         assert len(launched(of)) == (1 if loss.arguments["reduction"] == "none" else 2)
         recorded = of.with_saved
         layouts = tuple([layout if k == 0 else None for k, layout in enumerate(recorded.computed_layouts)])

@@ -96,15 +96,15 @@ def check(device: tl.Device, seed: int) -> None:
     function, arguments = case(device, seed)
     compiled, expected = tl.fuse(function), function(*arguments)
     for _ in range(2):
-        for made, right in zip(compiled(*arguments), expected, strict=True):
-            assert made.dtype is right.dtype
-            np.testing.assert_array_equal(made.to_dtype("f64").numpy(), right.to_dtype("f64").numpy())
-    for made, right in zip(gradients(compiled, arguments, seed), gradients(function, arguments, seed), strict=True):
-        assert made.dtype is right.dtype
+        for result, right in zip(compiled(*arguments), expected, strict=True):
+            assert result.dtype is right.dtype
+            np.testing.assert_array_equal(result.to_dtype("f64").numpy(), right.to_dtype("f64").numpy())
+    for result, right in zip(gradients(compiled, arguments, seed), gradients(function, arguments, seed), strict=True):
+        assert result.dtype is right.dtype
         # What is computed twice is one step, whose gradients are added up before they go back through it.
-        actual, wanted = made.to_dtype("f64").numpy(), right.to_dtype("f64").numpy()
-        tolerance = ROUNDING[made.dtype.value] * np.abs(wanted).max(initial=0)
-        np.testing.assert_allclose(actual, wanted, rtol=0, atol=tolerance)
+        actual, reference = result.to_dtype("f64").numpy(), right.to_dtype("f64").numpy()
+        tolerance = ROUNDING[result.dtype.value] * np.abs(reference).max(initial=0)
+        np.testing.assert_allclose(actual, reference, rtol=0, atol=tolerance)
 
 
 def gradients(function: Compute, arguments: Sequence[Any], seed: int) -> list[Tensor]:
@@ -114,8 +114,8 @@ def gradients(function: Compute, arguments: Sequence[Any], seed: int) -> list[Te
     results = function(*variables)
     weights = [Tensor(normal.standard_normal(result.shape), device=result.device) for result in results]
     losses = [(result.to_dtype("f64") * each).sum() for result, each in zip(results, weights, strict=True)]
-    found = sum(losses[1:], losses[0]).backward()
-    return [found[each] for each in variables if isinstance(each, Tensor) and each in found]
+    actual = sum(losses[1:], losses[0]).backward()
+    return [actual[each] for each in variables if isinstance(each, Tensor) and each in actual]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -135,14 +135,14 @@ def traced(function: Compute, *shapes: Sequence[int], dtype: str = "f32") -> Fus
     tensors = [
         Tensor(np.zeros(shape), dtype=dtype).broadcast_as(shapes[0] if len(shape) > 1 else shape) for shape in shapes
     ]
-    made = function(*trace.proxies(tensors))
-    return trace.function(made if isinstance(made, tuple) else [made])
+    result = function(*trace.proxies(tensors))
+    return trace.function(result if isinstance(result, tuple) else [result])
 
 
 def launched(function: FusedFunction) -> list[str]:
     """The kernels of a function, by how their names end."""
     tensors = [Operand(Stored(DType.F32, 1 << 20), layout) for layout in function.tensors]
-    numbers = [Parameter(len(tensors) + place) for place in range(len(function.computed_numbers))]
+    numbers = [Parameter(len(tensors) + index) for index in range(len(function.computed_numbers))]
     return [name.rpartition("_")[2] for name in kernels(built(fused.fused, function, *tensors, *numbers))]
 
 
@@ -178,11 +178,11 @@ def test_fused_norms_give_the_bits_of_their_ops_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch, function: Compute, dtype: str
 ) -> None:
     for shape in ((3, 40), (2, 3, 33), (7,), (0, 5), (2, 0)):
-        for found, wanted in compared(tl.Device.cpu(), function, dtype, shape):
-            np.testing.assert_array_equal(found, wanted)
+        for actual, expected in compared(tl.Device.cpu(), function, dtype, shape):
+            np.testing.assert_array_equal(actual, expected)
     monkeypatch.setattr(CpuDevice, "has_fused_kernels", True)
-    for found, wanted in compared(tl.Device.cpu(), function, dtype, (3, 40)):
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=ROUNDING[dtype] * np.abs(wanted).max(initial=0))
+    for actual, expected in compared(tl.Device.cpu(), function, dtype, (3, 40)):
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=ROUNDING[dtype] * np.abs(expected).max(initial=0))
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,10 @@ def test_fused_norms(gpu: Any, number: int, dtype: str) -> None:
     """Results have the bits of op by op; gradients of several uses are added in another order."""
     for shape in ((3, 64), (2, 33), (2, 5000)) if dtype == "f32" else ((3, 64),):
         *results, of_x, of_y, of_weight = compared(tl.Device(gpu), NORMS[number], dtype, shape)
-        for found, wanted in results:
-            np.testing.assert_array_equal(found, wanted)
-        for found, wanted in (of_x, of_y, of_weight):
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=ROUNDING[dtype] * np.abs(wanted).max(initial=0))
+        for actual, expected in results:
+            np.testing.assert_array_equal(actual, expected)
+        for actual, expected in (of_x, of_y, of_weight):
+            np.testing.assert_allclose(actual, expected, rtol=0, atol=ROUNDING[dtype] * np.abs(expected).max(initial=0))
 
 
 REDUCTIONS: Final = [name for name in ROW_REDUCTIONS if hasattr(Tensor, name)]
@@ -230,11 +230,11 @@ def check_reductions(device: tl.Device, function: Compute, dim: int, shape: tupl
         Tensor(normal.standard_normal(each), device=device).to_dtype(dtype) for each in (shape, shape, numbers)
     ]
     pairs = [[*of(*arguments), *gradients(of, arguments, 0)] for of in (tl.fuse(function), function)]
-    for made, right in zip(*pairs, strict=True):
-        assert (made.dtype, made.shape) == (right.dtype, right.shape)
-        found, wanted = made.to_dtype("f64").numpy(), right.to_dtype("f64").numpy()
-        tolerance = 2 * ROUNDING[dtype] * np.abs(wanted).max(initial=1)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance)
+    for result, right in zip(*pairs, strict=True):
+        assert (result.dtype, result.shape) == (right.dtype, right.shape)
+        actual, expected = result.to_dtype("f64").numpy(), right.to_dtype("f64").numpy()
+        tolerance = 2 * ROUNDING[dtype] * np.abs(expected).max(initial=1)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("keepdim", [True, False])

@@ -137,13 +137,13 @@ def test_what_a_function_returns_is_a_tensor_or_several(x):
 
 def test_arguments_are_tensors_and_numbers(x):
     fused = tl.fuse(lambda x, scale=2: x * scale)
-    for given, message in (
+    for inputs, message in (
         ((x, "2"), "argument 2 must be a Tensor or a Python number, not of type str"),
         (([1.0],), "argument 1 must be a Tensor or a Python number, not of type list"),
         ((2.0,), "none of its arguments is a Tensor; give it one"),
     ):
         with pytest.raises(InvalidArgument) as failure:
-            fused(*given)
+            fused(*inputs)
         assert str(failure.value) == f"<lambda>: {message}"
     with pytest.raises(InvalidArgument, match="scale must be a Tensor or a Python number, not of type NoneType"):
         fused(x, scale=None)
@@ -152,20 +152,20 @@ def test_arguments_are_tensors_and_numbers(x):
 
 
 def test_ops_refuse_what_they_refuse_one_by_one(x):
-    whole = x.to_dtype("i64")
-    for function, given, error in (
-        (lambda x, y: x + y, (x.to_dtype("complex64"), whole), DTypeMismatch),
+    full = x.to_dtype("i64")
+    for function, inputs, error in (
+        (lambda x, y: x + y, (x.to_dtype("complex64"), full), DTypeMismatch),
         (lambda x, y: x + y, (x, x[:, :3]), ShapeMismatch),
-        (lambda x: x.exp(), (whole,), UnsupportedDType),
+        (lambda x: x.exp(), (full,), UnsupportedDType),
         (lambda x: x.where(x, x), (x,), UnsupportedDType),
-        (lambda x, number: x + number, (whole, 0.5), InvalidArgument),
+        (lambda x, number: x + number, (full, 0.5), InvalidArgument),
         (lambda x: x.clamp("a", 2), (x,), InvalidArgument),
         (lambda x: x.no_such_method(), (x,), AttributeError),
     ):
         with pytest.raises(error) as expected:
-            function(*given)
+            function(*inputs)
         with pytest.raises(error) as actual:
-            tl.fuse(function)(*given)
+            tl.fuse(function)(*inputs)
         assert str(actual.value).partition(" must be")[0] in (
             str(expected.value).partition(" must be")[0],
             "clamp: the number",
@@ -190,10 +190,10 @@ def test_arguments_go_by_name_and_keep_their_defaults(x):
     assert scaled.__name__ == "scaled"
     assert scaled.__doc__ == "Documented."
     assert repr(scaled) == "<fused function scaled>"
-    for given, named in (((x,), {}), ((x, 3), {}), ((), {"x": x, "add": 1}), ((x,), {"add": 1, "scale": np.int8(4)})):
+    for inputs, named in (((x,), {}), ((x, 3), {}), ((), {"x": x, "add": 1}), ((x,), {"add": 1, "scale": np.int8(4)})):
         for _ in range(3):
-            expected = scaled.__wrapped__(*given, **named)
-            assert np.array_equal(scaled(*given, **named).numpy(), expected.numpy())
+            expected = scaled.__wrapped__(*inputs, **named)
+            assert np.array_equal(scaled(*inputs, **named).numpy(), expected.numpy())
 
 
 def test_results_are_new_tensors(x):
@@ -356,9 +356,9 @@ def test_a_function_is_traced_once_for_each_combination_of_layouts_and_dtypes(x)
     for _ in range(4):
         noted(x, x)
     assert len(runs) == 1
-    for given in ((x, x[0]), (x.to_dtype("f16"),) * 2, (x.T, x.T), (x[1:], x[1:])):
+    for inputs in ((x, x[0]), (x.to_dtype("f16"),) * 2, (x.T, x.T), (x[1:], x[1:])):
         for _ in range(4):
-            assert np.array_equal(noted(*given).numpy(), (given[0] + given[1]).numpy())
+            assert np.array_equal(noted(*inputs).numpy(), (inputs[0] + inputs[1]).numpy())
     assert len(runs) == 5
 
 
@@ -394,14 +394,14 @@ def test_numbers_are_those_of_each_call_and_traced_again_only_where_they_decide(
 
 
 def test_a_number_that_an_integer_dtype_lacks_is_refused_at_each_call(x):
-    whole = x.to_dtype("i16")
+    full = x.to_dtype("i16")
     fused = tl.fuse(lambda x, number: x + number * 2)
     for _ in range(3):
-        assert np.array_equal(fused(whole, 1.5).numpy(), (whole + 3).numpy())
+        assert np.array_equal(fused(full, 1.5).numpy(), (full + 3).numpy())
     with pytest.raises(InvalidArgument, match=r"0\.5 is not an integer, but the tensor's dtype is i16"):
-        fused(whole, 0.25)
+        fused(full, 0.25)
     with pytest.raises(InvalidArgument, match="40000 is outside the range of i16"):
-        fused(whole, 20000)
+        fused(full, 20000)
 
 
 def test_sizes_may_be_read(x):

@@ -172,11 +172,11 @@ def test_metadata_return_as_they_were(tmp_path_factory: pytest.TempPathFactory, 
     path = tmp_path_factory.getbasetemp() / "metadata.gguf"
     save_gguf({}, path, metadata)
     with open_gguf(path) as file:
-        found = {
+        actual = {
             key: [plain(item) for item in value] if isinstance(value, list) else plain(value)
             for key, value in file.metadata.items()
         }
-    assert found == metadata
+    assert actual == metadata
 
 
 def test_a_vocabulary_is_read_in_a_window(path: Path) -> None:

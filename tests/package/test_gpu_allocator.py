@@ -140,23 +140,23 @@ def test_without_a_cache_sizes_are_exact():
 def test_a_failing_allocation_empties_the_cache_and_tries_again():
     memory = Memory(total=8192)
     allocator = CachingAllocator(memory, limit=8192)
-    kept = Slice(allocator, 2048)
+    saved = Slice(allocator, 2048)
     blocks = [Slice(allocator, 1024) for _ in range(6)]
     del blocks
     block = Slice(allocator, 4096)
-    assert (memory.live[block.address], memory.live[kept.address]) == (4096, 2048)
+    assert (memory.live[block.address], memory.live[saved.address]) == (4096, 2048)
     assert allocator.statistics().cached == 0
 
 
 def test_out_of_memory_leaves_everything_usable():
     memory = Memory(total=4096)
     allocator = CachingAllocator(memory)
-    kept = Slice(allocator, 1024)
+    saved = Slice(allocator, 1024)
     with pytest.raises(OutOfMemory, match=r"rocm:0: no memory for 1048576 bytes"):
         Slice(allocator, 1 << 20)
-    assert memory.live == {kept.address: 1024}
+    assert memory.live == {saved.address: 1024}
     other = Slice(allocator, 1024)
-    assert other.address != kept.address
+    assert other.address != saved.address
     assert allocator.statistics() == (2048, 0, 2048)
 
 
@@ -266,8 +266,8 @@ def test_threads_share_an_allocator():
     clashes = []
 
     def work(owner: int) -> None:
-        for turn in range(300):
-            block = Slice(allocator, 512 * (1 + turn % 4))
+        for iteration in range(300):
+            block = Slice(allocator, 512 * (1 + iteration % 4))
             if owners.setdefault(block.address, owner) != owner:
                 clashes.append(block)
             del owners[block.address]

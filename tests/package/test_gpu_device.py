@@ -108,8 +108,8 @@ def test_a_storage_keeps_a_copy(gpu):
 @pytest.mark.parametrize("dtype", sorted(ALL, key=lambda dtype: dtype.value))
 def test_numbers_are_converted_as_on_the_cpu(gpu, dtype):
     for numbers in ([], [1, -2, 300], [0.5, 1e9, -1e30, float("nan"), float("inf")], [True, False]):
-        made = [device.storage_from_slice(numbers, dtype).to_numpy() for device in (Device(gpu), Device.cpu())]
-        assert bits(made[0]) == bits(made[1])
+        result = [device.storage_from_slice(numbers, dtype).to_numpy() for device in (Device(gpu), Device.cpu())]
+        assert bits(result[0]) == bits(result[1])
 
 
 @pytest.mark.parametrize("dtype", sorted(ALL, key=lambda dtype: dtype.value))
@@ -193,8 +193,8 @@ def test_threads_work_on_one_device(gpu):
     wrong = []
 
     def work(number: int) -> None:
-        for turn in range(20):
-            numbers = np.full(500 + turn, number, np.int64)
+        for iteration in range(20):
+            numbers = np.full(500 + iteration, number, np.int64)
             if gpu.storage(numbers).to_numpy().tolist() != numbers.tolist():
                 wrong.append(number)
 

@@ -43,10 +43,10 @@ def live(device: Any) -> int:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_any_view_goes_out_and_comes_back(tensor: Tensor, view: str) -> None:
-    given = VIEWS[view](tensor)
-    taken = Tensor.from_dlpack(given)
-    assert (taken.device, taken.dtype, taken.shape) == (tensor.device, tensor.dtype, given.shape)
-    np.testing.assert_array_equal(taken.numpy(), given.numpy())
+    inputs = VIEWS[view](tensor)
+    taken = Tensor.from_dlpack(inputs)
+    assert (taken.device, taken.dtype, taken.shape) == (tensor.device, tensor.dtype, inputs.shape)
+    np.testing.assert_array_equal(taken.numpy(), inputs.numpy())
 
 
 def test_the_elements_are_shared(tensor: Tensor) -> None:
@@ -163,10 +163,10 @@ def test_an_event_is_not_marked_again_before_it_was_waited_for(gpu: Any, monkeyp
         patch.setattr(stream_class, "wait", wait)
         driver.wait_for(0)
     assert len(marked) == 3
-    made = len(driver._events)
+    result = len(driver._events)
     driver.wait_for(0)
     driver.let_wait(0)
-    assert len(driver._events) == made
+    assert len(driver._events) == result
 
 
 def test_results_do_not_overwrite_what_they_are_made_of(tensor: Tensor) -> None:
@@ -214,10 +214,10 @@ def test_strange_tensors_are_refused(tensor: Tensor) -> None:
 class Lying:
     """Memory of the host, which says that it is the device's; `place` is what its capsule says."""
 
-    def __init__(self, array: np.ndarray, device: Device, place: tuple[int, int]) -> None:
+    def __init__(self, array: np.ndarray, device: Device, index: tuple[int, int]) -> None:
         self.array = array
         self.device = device
-        self.place = place
+        self.place = index
 
     def __dlpack__(self, stream: int) -> Any:
         capsule = self.array.__dlpack__()
@@ -234,9 +234,9 @@ def test_memory_of_the_host_is_refused_whatever_is_said_of_it(device: Device) ->
     array = NUMBERS.copy()
     with pytest.raises(InvalidArgument, match=f"the capsule's memory, at 0x.*, is not that of {device.label}, whose"):
         Tensor.from_dlpack(Lying(array, device, own))
-    for place in ((1, 0), (own[0], own[1] + 1)):
+    for index in ((1, 0), (own[0], own[1] + 1)):
         with pytest.raises(InvalidArgument, match=r"the capsule is of device \(.*\) of DLPack, and its source of"):
-            Tensor.from_dlpack(Lying(array, device, place))
+            Tensor.from_dlpack(Lying(array, device, index))
     # The capsules were not taken, so they gave the array back themselves.
     assert sys.getrefcount(array) == 2
     # Nothing is read where there are no elements.
@@ -261,18 +261,18 @@ def torch(device: Device) -> Any:
 @pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype is not DType.U32 and dtype is not DType.F8E4M3])
 def test_pytorch_shares_both_ways(device: Device, torch: Any, dtype: DType, view: str) -> None:
     array = NUMBERS.astype(dtype.numpy)
-    given = VIEWS[view](Tensor.from_numpy(array, device))
-    theirs = torch.from_dlpack(given)
+    inputs = VIEWS[view](Tensor.from_numpy(array, device))
+    theirs = torch.from_dlpack(inputs)
     assert theirs.device.index == device.ordinal
     wide = torch.complex128 if dtype.is_complex else torch.float64
-    np.testing.assert_array_equal(theirs.to(wide).cpu().numpy(), given.numpy().astype(np.complex128))
+    np.testing.assert_array_equal(theirs.to(wide).cpu().numpy(), inputs.numpy().astype(np.complex128))
     back = Tensor.from_dlpack(theirs)
-    np.testing.assert_array_equal(back.numpy(), given.numpy())
+    np.testing.assert_array_equal(back.numpy(), inputs.numpy())
     if theirs.numel() and view != "broadcast":
-        assert theirs.data_ptr() == given.storage.inner.memory.address + given.layout.start_offset * dtype.itemsize
+        assert theirs.data_ptr() == inputs.storage.inner.memory.address + inputs.layout.start_offset * dtype.itemsize
         theirs.fill_(3)
         torch.cuda.synchronize()
-        assert (given.numpy() == np.array(3).astype(dtype.numpy)).all()
+        assert (inputs.numpy() == np.array(3).astype(dtype.numpy)).all()
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")

@@ -122,7 +122,7 @@ def test_a_library_that_refuses_the_first_call_leaves_it_to_the_next_cell(gpu, o
 
 def test_all_ops_whose_libraries_may_refuse_are_here():
     refusing = {"Attention", "Convolution", "FusedConvolution", "Pooling"}
-    found = {
+    actual = {
         function
         for module in (attention_by_library, conv, conv_epilogue, pool_by_library)
         for name, function in inspect.getmembers(module, inspect.isfunction)
@@ -130,4 +130,4 @@ def test_all_ops_whose_libraries_may_refuse_are_here():
         and not name.startswith("_")
         and refusing & {str(parameter.annotation) for parameter in inspect.signature(function).parameters.values()}
     }
-    assert found == set(OPS)
+    assert actual == set(OPS)

@@ -70,20 +70,20 @@ def test_an_unknown_target(gpu, fresh, monkeypatch):
 def test_a_cache_file_that_was_cut(gpu, fresh, tmp_path):
     assert fill(gpu, fresh) == [9] * 5
     (entry,) = tmp_path.glob("*/*.co")
-    whole = entry.read_bytes()
-    entry.write_bytes(whole[:-100])
+    full = entry.read_bytes()
+    entry.write_bytes(full[:-100])
     assert fill(gpu, Kernels(gpu.driver)) == [9] * 5
-    assert entry.read_bytes() == whole
+    assert entry.read_bytes() == full
 
 
 @pytest.mark.parametrize("code", [b"garbage", b"\x7fELF"])
 def test_a_cache_file_whose_code_the_driver_refuses(gpu, fresh, tmp_path, code):
     assert fill(gpu, fresh) == [9] * 5
     (entry,) = tmp_path.glob("*/*.co")
-    whole = entry.read_bytes()
+    full = entry.read_bytes()
     plant(tmp_path, code)
     assert fill(gpu, Kernels(gpu.driver)) == [9] * 5
-    assert entry.read_bytes() == whole
+    assert entry.read_bytes() == full
 
 
 @pytest.fixture
@@ -137,8 +137,8 @@ def test_a_shipped_code_object_without_the_kernel(gpu, shipped):
 def gather(gpu, indexes: list[int], op: str = "gather") -> list[int]:
     """rows[indexes] of ten numbers, or 0, by an op of that name."""
     source = gpu.storage(np.arange(100, 110, dtype=np.int32))
-    places = gpu.storage(np.array(indexes, np.int64))
-    operands = [Operand(each, Layout.contiguous((each.length,))) for each in (source, places)]
+    indices = gpu.storage(np.array(indexes, np.int64))
+    operands = [Operand(each, Layout.contiguous((each.length,))) for each in (source, indices)]
     return gpu.run(gathered, op, *operands).to_numpy().tolist()
 
 
@@ -254,12 +254,12 @@ def in_a_thread(work) -> None:
 def test_a_finaliser_may_use_indexes_at_any_time(gpu, monkeypatch):
     """Garbage collection calls it in the middle of a launch, or of the reading of the record, of its own thread."""
     x, index = on(gpu, np.arange(10)), on(gpu, np.array([7]))
-    calls, found = itertools.count(), []
+    calls, actual = itertools.count(), []
 
     def finalised(call, *arguments):
         result = call(*arguments)
         if next(calls) < 3:
-            found.append(x.index_select(index, 0).tolist())
+            actual.append(x.index_select(index, 0).tolist())
         return result
 
     driver, function = gpu.driver, Kernels.function
@@ -267,7 +267,7 @@ def test_a_finaliser_may_use_indexes_at_any_time(gpu, monkeypatch):
     monkeypatch.setattr(Kernels, "function", lambda *arguments: finalised(function, *arguments))
     monkeypatch.setattr(driver, "copy_to_host", partial(finalised, driver.copy_to_host))
     assert x.index_select(index, 0).tolist() == [7]
-    assert found == [[7]] * 3
+    assert actual == [[7]] * 3
 
 
 def test_reading_costs_nothing_more_where_no_index_was_read(gpu, monkeypatch):

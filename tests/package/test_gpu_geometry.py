@@ -20,17 +20,17 @@ def places(dims, strides):
 
 def located(count, geometry, operands):
     """What kernels make of the elements of a geometry, rank, dims, multipliers, shifts and strides: their places."""
-    rank, *rest = geometry
-    dims, multipliers, shifts = (rest[start : start + RANK] for start in (0, RANK, 2 * RANK))
-    strides = [rest[start : start + RANK] for start in range(3 * RANK, (3 + operands) * RANK, RANK)]
+    rank, *remaining = geometry
+    dims, multipliers, shifts = (remaining[start : start + RANK] for start in (0, RANK, 2 * RANK))
+    strides = [remaining[start : start + RANK] for start in range(3 * RANK, (3 + operands) * RANK, RANK)]
     for element in range(count):
-        found, index = [0] * operands, element
+        result, index = [0] * operands, element
         for dim in range(rank):
             quotient = ((index * multipliers[dim] >> 32) + index) >> shifts[dim]
             for operand in range(operands):
-                found[operand] += (index - quotient * dims[dim]) * strides[operand][dim]
+                result[operand] += (index - quotient * dims[dim]) * strides[operand][dim]
             index = quotient
-        yield tuple(found)
+        yield tuple(result)
 
 
 shapes = st.lists(st.integers(1, 5), max_size=5).map(tuple)
@@ -60,15 +60,15 @@ def test_a_product_divides(size, index):
 @given(strided(), st.integers(2, 40))
 def test_parts_reach_every_element_in_order(drawn, limit):
     shape, strides = drawn
-    found = []
+    actual = []
     for part in parts(7, shape, strides, limit):
         count = part.elements
-        assert part.first == len(found)
+        assert part.first == len(actual)
         assert 0 < count < limit
         assert part.blocks == -(-count // 7)
         offsets = part.offsets
-        found += [tuple(map(sum, zip(offsets, place, strict=True))) for place in located(count, part.geometry, 2)]
-    assert found == list(zip(*(places(shape, operand) for operand in strides), strict=True))
+        actual += [tuple(map(sum, zip(offsets, index, strict=True))) for index in located(count, part.geometry, 2)]
+    assert actual == list(zip(*(places(shape, operand) for operand in strides), strict=True))
 
 
 def test_a_part_begins_where_whole_accesses_fit():
@@ -121,7 +121,7 @@ def test_copies_move_the_same_bytes_in_wide_elements(drawn, itemsize, alignment,
     moved = set()
     for part in plan.parts:
         for places_of in located(part.elements, part.geometry, 2):
-            bytes_of = [(place + offset) * plan.width for place, offset in zip(places_of, part.offsets, strict=True)]
+            bytes_of = [(index + offset) * plan.width for index, offset in zip(places_of, part.offsets, strict=True)]
             moved |= {tuple(begin + byte for begin in bytes_of) for byte in range(plan.width)}
     both = zip(places(shape, target), places(shape, source), strict=True)
     assert moved == {(to * itemsize + i, from_ * itemsize + i) for to, from_ in both for i in range(itemsize)}
@@ -132,9 +132,9 @@ def test_fills_reach_what_the_layout_reaches(drawn, itemsize):
     shape, (strides,) = drawn
     plan = copy._fill_plan(shape, strides, itemsize, 16)
     assert plan.width <= 8
-    written = {place * plan.width + byte for part in plan.parts for (place,) in located(part.elements, part.geometry, 1)
+    written = {index * plan.width + byte for part in plan.parts for (index,) in located(part.elements, part.geometry, 1)
                for byte in range(plan.width)}  # fmt: skip
-    assert written == {place * itemsize + byte for place in places(shape, strides) for byte in range(itemsize)}
+    assert written == {index * itemsize + byte for index in places(shape, strides) for byte in range(itemsize)}
 
 
 def reduced(plan, elements, is_ordered):
@@ -143,25 +143,25 @@ def reduced(plan, elements, is_ordered):
     for kernel, _, offset, splits, packer in plan.passes:
         fields = packer.keywords
         outputs, length, chunk, reduced_rank = (fields[name] for name in ("outputs", "length", "chunk", "reduced_rank"))
-        rank, *rest = fields["geometry"]
+        rank, *remaining = fields["geometry"]
         if kernel == "rows":
             pack, inner, dense = 1, 1, fields["dense"]
         else:
             packs, per_row, inner = fields["packs"], fields["packs_per_row"], fields["inner"]
             pack, dense = {1: 8, 2: 8, 4: 4, 8: 2}[elements.itemsize], False
-        dims, strides = rest[:RANK], rest[3 * RANK :]
-        kept = [places(dims[reduced_rank:rank][::-1], strides[reduced_rank:rank][::-1])]
+        dims, strides = remaining[:RANK], remaining[3 * RANK :]
+        saved = [places(dims[reduced_rank:rank][::-1], strides[reduced_rank:rank][::-1])]
         rows = range(length) if dense else places(dims[:reduced_rank][::-1], strides[:reduced_rank][::-1])
         assert splits * chunk >= length
-        for number, place in enumerate(kept[0]):
+        for number, index in enumerate(saved[0]):
             column = 0 if kernel == "rows" else number % per_row * pack
             for i in range(pack if kernel == "rows" else min(pack, inner - column)):
                 output = number if kernel == "rows" else number // per_row * inner + column + i
-                terms[output] += [(offset + place + i + row, position) for position, row in enumerate(rows)]
+                terms[output] += [(offset + index + i + row, position) for position, row in enumerate(rows)]
         if kernel == "columns":
-            assert len(kept[0]) == packs
+            assert len(saved[0]) == packs
         assert outputs == plan.outputs
-    return [sorted(places_of) if is_ordered else sorted(place for place, _ in places_of) for places_of in terms]
+    return [sorted(places_of) if is_ordered else sorted(index for index, _ in places_of) for places_of in terms]
 
 
 @given(strided(operands=1), st.data(), st.sampled_from((1, 2, 4, 8)), st.booleans())
@@ -169,15 +169,15 @@ def test_reductions_take_every_element_of_an_output_once(drawn, data, itemsize, 
     shape, (strides,) = drawn
     dims = tuple(data.draw(st.lists(st.sampled_from(range(len(shape))), unique=True))) if shape else ()
     elements = reduce._Elements(itemsize, 8, is_ordered, 128)
-    kept = [dim for dim in range(len(shape)) if dim not in dims]
+    saved = [dim for dim in range(len(shape)) if dim not in dims]
     actual = []
     for plan in reduce._plans(elements, shape, strides, dims, 4):
         assert plan.first == len(actual)
         actual += reduced(plan, elements, is_ordered)
     expected = []
-    for index in product(*(range(shape[dim]) for dim in kept)):
-        begin = sum(i * strides[dim] for i, dim in zip(index, kept, strict=True))
+    for index in product(*(range(shape[dim]) for dim in saved)):
+        begin = sum(i * strides[dim] for i, dim in zip(index, saved, strict=True))
         inner = places([shape[dim] for dim in sorted(dims)], [strides[dim] for dim in sorted(dims)])
-        terms = [(begin + place, position) for position, place in enumerate(inner)]
-        expected.append(sorted(terms) if is_ordered else sorted(place for place, _ in terms))
+        terms = [(begin + slot, position) for position, slot in enumerate(inner)]
+        expected.append(sorted(terms) if is_ordered else sorted(slot for slot, _ in terms))
     assert actual == expected

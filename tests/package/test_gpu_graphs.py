@@ -92,17 +92,17 @@ def test_replays_equal_the_calls(device: Device, full: bool) -> None:
     expected_step, step = Step(device), Step(device)
     device.set_seed(SEED)
     expected = []
-    for turn in range(count):
-        expected_step.x.copy_(Tensor.full((6, 8), turn * 0.5, device=device))
+    for iteration in range(count):
+        expected_step.x.copy_(Tensor.full((6, 8), iteration * 0.5, device=device))
         expected.append(bits(expected_step()))
     device.set_seed(SEED)
     with Graph(device) as graph:
         with graph.capture():
             results = step()
-        for turn in range(count):
-            step.x.copy_(Tensor.full((6, 8), turn * 0.5, device=device))
+        for iteration in range(count):
+            step.x.copy_(Tensor.full((6, 8), iteration * 0.5, device=device))
             graph.replay()
-            assert bits(results) == expected[turn], turn
+            assert bits(results) == expected[iteration], iteration
     assert len(set(map(tuple, expected))) == count
 
 
@@ -726,12 +726,12 @@ def test_captures_of_two_threads_take_turns(device: Device) -> None:
     results: list[tuple[Graph, Tensor, int]] = []
 
     def work(number: int) -> None:
-        for turn in range(5):
+        for iteration in range(5):
             graph = Graph(device)
             with graph.capture():
-                y = x * number + turn
+                y = x * number + iteration
             graph.replay()
-            results.append((graph, y, number * 3 + turn))
+            results.append((graph, y, number * 3 + iteration))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -748,11 +748,11 @@ def test_threads_that_replay_draw_each_block_once(device: Device) -> None:
     device.set_seed(SEED)
     expected = {tuple(Tensor.rand((8,), device=device).tolist()) for _ in range(40)}
     device.set_seed(SEED)
-    rows, place = Tensor.zeros((40, 8), device=device), Tensor.zeros(1, dtype="u32", device=device)
+    rows, index = Tensor.zeros((40, 8), device=device), Tensor.zeros(1, dtype="u32", device=device)
     graph = Graph(device)
     with graph.capture():
-        rows.scatter_(place.reshape(1, 1).broadcast_as(1, 8), Tensor.rand((1, 8), device=device), 0)
-        place += 1
+        rows.scatter_(index.reshape(1, 1).broadcast_as(1, 8), Tensor.rand((1, 8), device=device), 0)
+        index += 1
 
     def work() -> None:
         for _ in range(10):
@@ -790,15 +790,15 @@ def test_captures_of_two_devices_go_on_side_by_side(device: Device, other_device
 
     def work(each: Device) -> None:
         x = Tensor.zeros(4, device=each)
-        for turn in range(40):
+        for iteration in range(40):
             with Graph(each) as graph:
                 with graph.capture():
-                    for _ in range(turn % 4 + 1):
+                    for _ in range(iteration % 4 + 1):
                         x += 1
                 before = x.tolist()
                 graph.replay()
-                if x.tolist() != [number + turn % 4 + 1 for number in before]:
-                    wrong.append(turn)
+                if x.tolist() != [number + iteration % 4 + 1 for number in before]:
+                    wrong.append(iteration)
         if x.tolist() != [100] * 4:
             wrong.append(-1)
 

@@ -46,8 +46,8 @@ def test_a_plan_serves_all_lines_of_its_sizes(rocm, library, host):
     host.take_log()
     for x in (numbers(3, 5), 2 * numbers(3, 5), numbers(2, 5)):
         np.testing.assert_allclose(transformed(rocm, library, x), np.fft.fft(x), rtol=1e-5, atol=1e-5)
-    made = [call for call in host.take_log() if call["call"] == "hipfftMakePlanMany64"]
-    assert [(call["count"], call["lines"]) for call in made] == [(5, 3), (5, 2)]
+    result = [call for call in host.take_log() if call["call"] == "hipfftMakePlanMany64"]
+    assert [(call["count"], call["lines"]) for call in result] == [(5, 3), (5, 2)]
     assert host.live("hipfft plan") == before + 2
 
 

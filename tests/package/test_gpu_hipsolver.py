@@ -154,14 +154,14 @@ def test_without_the_library_the_host_decomposes(rocm, monkeypatch, dtype):
         function, by_numpy = getattr(array_api.linalg, name), getattr(np.linalg, name)
         tensor = Tensor(x, device=Device(rocm))
         # The elements where they are, and in a copy.
-        for given, array in ((tensor, x), (tensor.mT, x.swapaxes(-1, -2))):
+        for inputs, array in ((tensor, x), (tensor.mT, x.swapaxes(-1, -2))):
             expected = by_numpy(array, **options)
             for _ in range(3):
-                actual = function(given, **options)
+                actual = function(inputs, **options)
                 pairs = zip(actual, expected, strict=True) if isinstance(actual, tuple) else [(actual, expected)]
-                for part, wanted in pairs:
+                for part, reference in pairs:
                     assert part.dtype.numpy == (
-                        np.result_type(wanted, np.complex64) if name in COMPLEX else wanted.dtype
+                        np.result_type(reference, np.complex64) if name in COMPLEX else reference.dtype
                     )
-                    np.testing.assert_allclose(part.numpy(), wanted, rtol=1e-3, atol=1e-4, err_msg=name)
+                    np.testing.assert_allclose(part.numpy(), reference, rtol=1e-3, atol=1e-4, err_msg=name)
     rocm.plans.clear()

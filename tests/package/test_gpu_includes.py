@@ -56,8 +56,8 @@ def names_of(folder: Path, source: str, *options: str) -> list[str] | None:
     ],
 )
 def test_files_are_found_in_the_folders_that_options_name(folder: Path, options: tuple[str, ...]) -> None:
-    given = [option.format(folder) for option in options]
-    assert names_of(folder, '#include "first.h"\n#include <own/sizes.h>', *given) == [
+    inputs = [option.format(folder) for option in options]
+    assert names_of(folder, '#include "first.h"\n#include <own/sizes.h>', *inputs) == [
         "first.h",
         "own/more.h",
         "own/sizes.h",
@@ -123,14 +123,14 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_directive_is_followed(folder: Path, form: str) -> None:
     (folder / "form.h").write_bytes(FORMS[form].encode())
-    found = names_of(folder, '#include "form.h"', f"-I{folder}")
-    assert found == ["first.h", "form.h", "second.h"]
+    actual = names_of(folder, '#include "form.h"', f"-I{folder}")
+    assert actual == ["first.h", "form.h", "second.h"]
     if shutil.which("g++") is None:
         return
     # A compiler reads none but these.
     command = ["g++", "-x", "c++", "-std=c++17", "-trigraphs", "-w", "-M", f"-I{folder}", str(folder / "form.h")]
     read = subprocess.run(command, capture_output=True, text=True, check=True).stdout.replace("\\\n", " ").split()
-    assert {os.path.relpath(file, folder) for file in read if str(folder) in file} <= set(found)
+    assert {os.path.relpath(file, folder) for file in read if str(folder) in file} <= set(actual)
 
 
 @pytest.mark.parametrize(

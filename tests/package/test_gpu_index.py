@@ -177,8 +177,8 @@ def added_in_order(target, indexes, source, dim):
     for position in range(indexes.shape[-1]):
         row = indexes[..., position]
         named = row != np.iinfo(row.dtype).max
-        place = (*(line[named] for line in lines), row[named])
-        totals[place] += source[..., position][named]
+        index = (*(line[named] for line in lines), row[named])
+        totals[index] += source[..., position][named]
     return np.moveaxis(totals, -1, dim).astype(target.dtype)
 
 
@@ -186,9 +186,9 @@ def by_sorting(build, x, indexes, source, dim):
     sums._add_sorted(build, x, indexes, source, dim, x.layout.end - x.layout.start_offset)
 
 
-def by_lines(way):
+def by_lines(variant):
     def add(build, x, indexes, source, dim):
-        sums._add_by_lines(build, way, "scatter_add", x, indexes, source, dim)
+        sums._add_by_lines(build, variant, "scatter_add", x, indexes, source, dim)
 
     return add
 

@@ -40,14 +40,14 @@ def read(storage: Storage, start: int, count: int = 1) -> list[int]:
 def marked(device: Device) -> Storage:
     """Zeros, but for the number of each marked place."""
     storage = device.zeros(Shape((COUNT,)), DType.U8)
-    for number, place in enumerate(PLACES, 1):
-        storage.const_set(number, span(place, 1))
+    for number, index in enumerate(PLACES, 1):
+        storage.const_set(number, span(index, 1))
     return storage
 
 
 def check_marks(storage: Storage, of_mark=lambda number: number, of_zero: int = 0) -> None:
-    for number, place in enumerate(PLACES, 1):
-        assert read(storage, place) == [of_mark(number)], place
+    for number, index in enumerate(PLACES, 1):
+        assert read(storage, index) == [of_mark(number)], index
     for start in (10, LINE - 200, LINE + 200):
         assert set(read(storage, start, 100)) == {of_zero}
 
@@ -56,13 +56,13 @@ def test_copies(marked: Storage, device: Device) -> None:
     check_marks(marked.try_clone(WHOLE))
     shifted = device.zeros(Shape((COUNT,)), DType.U8)
     marked.copy_strided_src(shifted, 1, span(0, COUNT - 1))
-    for number, place in enumerate(PLACES[:-1], 1):
-        if place + 1 not in PLACES:
-            assert read(shifted, place + 1) == [number]
+    for number, index in enumerate(PLACES[:-1], 1):
+        if index + 1 not in PLACES:
+            assert read(shifted, index + 1) == [number]
     two_d = device.zeros(Shape((ROWS * WIDTH,)), DType.U8)
     marked.copy2d(two_d, ROWS - 5, WIDTH, WIDTH, WIDTH, 0, 5 * WIDTH)
-    for number, place in enumerate(PLACES[:5], 1):
-        assert read(two_d, place + 5 * WIDTH) == [number]
+    for number, index in enumerate(PLACES[:5], 1):
+        assert read(two_d, index + 5 * WIDTH) == [number]
 
 
 def test_a_transposed_view(marked: Storage, device: Device) -> None:
@@ -70,8 +70,8 @@ def test_a_transposed_view(marked: Storage, device: Device) -> None:
     transposed = Layout(Shape((half, 2)), (1, half), 0)
     result = device.zeros(Shape((COUNT,)), DType.U8)
     marked.copy_strided_src(result, 0, transposed)
-    for number, place in enumerate(PLACES, 1):
-        column, row = divmod(place, half)
+    for number, index in enumerate(PLACES, 1):
+        column, row = divmod(index, half)
         assert read(result, row * 2 + column) == [number]
 
 
@@ -83,8 +83,8 @@ def test_elementwise(marked: Storage, device: Device) -> None:
     transposed = Layout(Shape((half, 2)), (1, half), 0)
     plain = Layout.contiguous(Shape((half, 2)))
     total = marked.binary_impl(BinaryOp.ADD, marked, transposed, plain)
-    for number, place in enumerate(PLACES, 1):
-        column, row = divmod(place, half)
+    for number, position in enumerate(PLACES, 1):
+        column, row = divmod(position, half)
         other = row * 2 + column
         assert read(total, other) == [number + (PLACES.index(other) + 1 if other in PLACES else 0)]
 
@@ -95,16 +95,16 @@ def test_reductions(marked: Storage) -> None:
     assert marked.reduce_op(ReduceOp.SUM, WHOLE, (0,)).to_numpy().tolist() == [sum(range(1, len(PLACES) + 1))]
     by_row = marked.reduce_op(ReduceOp.SUM, rows, (1,)).to_numpy()
     by_column = marked.reduce_op(ReduceOp.SUM, rows, (0,)).to_numpy()
-    inside = [(number, place) for number, place in enumerate(PLACES, 1) if place < rows.elem_count]
+    inside = [(number, index) for number, index in enumerate(PLACES, 1) if index < rows.elem_count]
     expected_rows, expected_columns = np.zeros(ROWS - 5, np.uint8), np.zeros(WIDTH, np.uint8)
-    for number, place in inside:
-        expected_rows[place // WIDTH] += number
-        expected_columns[place % WIDTH] += number
+    for number, index in inside:
+        expected_rows[index // WIDTH] += number
+        expected_columns[index % WIDTH] += number
     np.testing.assert_array_equal(by_row, expected_rows)
     np.testing.assert_array_equal(by_column, expected_columns)
     positions = marked.reduce_op(ReduceOp.ARGMAX, rows, (1,)).to_numpy()
     # Of two marks in a row the larger, which is the later one.
-    best = {place // WIDTH: place % WIDTH for _, place in inside}
+    best = {index // WIDTH: index % WIDTH for _, index in inside}
     assert {row: int(positions[row]) for row in best} == best
 
 

@@ -167,13 +167,13 @@ def test_a_convolution_of_one_window_is_a_linear_layer(dtype):
 def test_convolutions_are_products_where_these_pay():
     x = Stored(DType.F32, 1 << 20)
     sizes = {"b_size": 2, "i_h": 8, "i_w": 8, "c_in": 4, "padding": 0, "stride": 1, "dilation": 1}
-    found = []
+    actual = []
     for c_out, k in ((16, 3), (16, 1), (2, 3)):
         params = ParamsConv2D(**sizes, c_out=c_out, k_h=k, k_w=k)
-        found.append(kernels(built(conv.convolve, at(x, (2, 4, 8, 8)), at(x, (c_out, 4, k, k)), params)))
+        actual.append(kernels(built(conv.convolve, at(x, (2, 4, 8, 8)), at(x, (c_out, 4, k, k)), params)))
     # The image is copied with channels last, and a kernel of several places so that its channels are side by side.
     copied = ["copy_b32_strided"]
-    assert found == [[*copied * 2, "conv_f32_implicit_gemm"], [*copied, "conv_f32_implicit_gemm"], ["conv_f32_direct"]]
+    assert actual == [[*copied * 2, "conv_f32_implicit_gemm"], [*copied, "conv_f32_implicit_gemm"], ["conv_f32_direct"]]
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F32], ids=str)
@@ -207,7 +207,7 @@ def test_windows_of_one_element_are_products_of_matrices(dtype, last):
 
 def test_layouts_do_not_change_the_bits_of_convolutions(rocm, monkeypatch):
     monkeypatch.setattr(type(rocm), "miopen", None)
-    rng, found = np.random.default_rng(0), []
+    rng, actual = np.random.default_rng(0), []
     # The channels are many, so that tiles of gathered products would be sums of parts.
     x, kernel = (
         Tensor(rng.normal(size=size), dtype=DType.BF16, device=Device(rocm))
@@ -218,8 +218,8 @@ def test_layouts_do_not_change_the_bits_of_convolutions(rocm, monkeypatch):
     for image, last in ((x, False), (padded[..., :8], False), (x.contiguous(memory_format="channels_last"), True)):
         params = ParamsConvolution(x.shape, kernel.shape, (9, 8), (0, 0), (1, 1), (1, 1), 1, last)
         result = image.storage.convolution(image.layout, kernel.storage, kernel.layout, params)
-        found.append(Tensor.from_storage(result, layout_of(params.out_dims, last)).float().numpy())
-    assert all(np.array_equal(found[0], other) for other in found[1:])
+        actual.append(Tensor.from_storage(result, layout_of(params.out_dims, last)).float().numpy())
+    assert all(np.array_equal(actual[0], other) for other in actual[1:])
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F32], ids=str)
@@ -395,5 +395,5 @@ def test_what_a_library_lacks_of_an_epilogue_follows_the_convolution(activation,
         for dims in (params.input_dims, params.kernel_dims, params.out_dims)
     )
     program = built(conv_epilogue.by_fused_library, Fused(), image, kernel, None, None, residual, activation, params)
-    found = kernels(program)
-    assert [name for name in found if "to_dtype" not in name and "_f16_f32" not in name][: len(steps)] == steps, found
+    result = kernels(program)
+    assert [name for name in result if "to_dtype" not in name and "_f16_f32" not in name][: len(steps)] == steps, result

@@ -271,16 +271,16 @@ def test_several_threads_read_at_once(gpu, gpu_loader):
 
 
 def test_pinned_memory_is_bounded_kept_and_given_back(gpu, gpu_loader, objects, monkeypatch):
-    made = Counter()
+    result = Counter()
     allocate, free = objects.HostBuffer._allocate, objects.HostBuffer._free
 
     def allocating(device, nbytes):
-        made["allocated"] += 1
-        made["bytes"] += nbytes
+        result["allocated"] += 1
+        result["bytes"] += nbytes
         return allocate(device, nbytes)
 
     def freeing(device, address):
-        made["freed"] += 1
+        result["freed"] += 1
         free(device, address)
 
     monkeypatch.setattr(objects.HostBuffer, "_allocate", staticmethod(allocating))
@@ -288,10 +288,10 @@ def test_pinned_memory_is_bounded_kept_and_given_back(gpu, gpu_loader, objects, 
     data = numbers(50 * SLOT)
     for _ in range(3):
         gpu.load([part_of(data)])
-    assert 1 <= made["allocated"] <= 4
-    assert made["bytes"] == made["allocated"] * SLOT
-    assert not made["freed"]
+    assert 1 <= result["allocated"] <= 4
+    assert result["bytes"] == result["allocated"] * SLOT
+    assert not result["freed"]
     gpu_loader.close()
     gc.collect()
-    assert made["freed"] == made["allocated"]
+    assert result["freed"] == result["allocated"]
     np.testing.assert_array_equal(gpu.load([part_of(data)])[0].to_numpy(), data)

@@ -84,13 +84,13 @@ def convolve(
     """The result, found right; None where MIOpen refused."""
     operands = [random(dtype, *dims) for dims in operand_dims(kind, params)]
     storages = list(map(rocm.storage, operands))
-    wanted = expected(kind, *[each.astype(float) for each in operands], params)
-    result = rocm.empty(dtype, wanted.size)
+    reference = expected(kind, *[each.astype(float) for each in operands], params)
+    result = rocm.empty(dtype, reference.size)
     addresses = [each.memory.address for each in (*storages, result)]
     if not run(images.convolution(kind, dtype, params.general, *addresses)):
         return None
-    numbers = result.to_numpy().astype(float).reshape(wanted.shape)
-    assert (numbers == wanted.astype(dtype.numpy).astype(float)).all()
+    numbers = result.to_numpy().astype(float).reshape(reference.shape)
+    assert (numbers == reference.astype(dtype.numpy).astype(float)).all()
     return numbers
 
 

@@ -201,7 +201,7 @@ def test_a_step_takes_as_many_tensors_as_arguments_have_room_for():
     program = built(optim.sgd_step, tensors[0], state, numbers, False, *tensors[1:], *tensors)
     first, last = (arguments.OPTIM_STEP.unpack(launch.packed) for launch in Run(program).launches)
     assert [blocks for _, blocks in grids(program)] == [2, 3]
-    counts, offsets = (first[place * OPTIM_TENSORS :][:OPTIM_TENSORS] for place in (2, 3))
+    counts, offsets = (first[index * OPTIM_TENSORS :][:OPTIM_TENSORS] for index in (2, 3))
     assert counts[:3] == (20, 5, 5) and offsets[:3] == (0, 2, 3)
     assert last[2 * OPTIM_TENSORS :][:3] == (5, 1 << 12, 0)
     assert last[3 * OPTIM_TENSORS :][:3] == (OPTIM_TENSORS + 1, OPTIM_TENSORS + 2, (1 << 32) - 1)
@@ -307,13 +307,13 @@ def test_however_many_heads_a_thread_turns_the_result_is_the_same(gpu, monkeypat
     generator = np.random.default_rng(3)
     arrays = [generator.standard_normal(shape).astype(np.float32) for shape in ((2, 11, 5, 16), (7, 8), (7, 8))]
     operands = [at(gpu.storage(array), array.shape) for array in (*arrays, np.array([1, 2]))]
-    found = []
+    results = []
     for busy_blocks in (1 << 30, 0):
         monkeypatch.setattr(rope, "_BUSY_BLOCKS", busy_blocks)
         rope._plan.cache_clear()
-        found.append(gpu.run(emitted.rope, *operands, is_interleaved).to_numpy())
+        results.append(gpu.run(emitted.rope, *operands, is_interleaved).to_numpy())
     rope._plan.cache_clear()
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,11 @@ def test_products_by_large_tiles_however_operands_lie(
         operands = [Operand(each.storage.inner, each.layout) for each in (lhs, rhs, added)]
         observer = Observer()
         with gpu.plans.observed_by(observer):
-            made = gpu.run(matmul, operands[0], operands[1], sizes, operands[2])
+            output = gpu.run(matmul, operands[0], operands[1], sizes, operands[2])
         (launch,) = launches(observer.programs[0])
         shared = 0 if dtype == "f32" else FACTS.shared_bytes
         assert (launch.kernel, launch.shared_bytes) == (f"matmul_{dtype}_tiles_{left}{right}", shared)
-        result = Tensor.from_storage(Storage(made), (b, m, n)).to_dtype("f64").numpy()
+        result = Tensor.from_storage(Storage(output), (b, m, n)).to_dtype("f64").numpy()
         expected = x @ y + bias
         assert np.abs(result - expected).max() <= least * np.abs(expected).max(), (left, right)
 

@@ -74,15 +74,15 @@ def test_layouts_as_matrices(given_layout, expected):
 def test_matrices_reach_the_elements_of_their_layout(sizes, steps, offset):
     numbers = np.arange(4 * 5 * 4 + offset + 1)
     view = layout(*zip(sizes, steps, strict=False), offset=offset)
-    found = matrices(0, view, 1)
-    if found is None:
+    actual = matrices(0, view, 1)
+    if actual is None:
         return
     *_, rows, columns = sizes
     elements = np.lib.stride_tricks.as_strided(numbers[offset:], sizes, [8 * step for step in steps[: len(sizes)]])
     for number, matrix in enumerate(elements.reshape(-1, rows, columns)):
-        start = found.address + number * found.step
-        row_step, column_step = (1, found.leading) if found.transposed else (found.leading, 1)
-        assert found.leading >= (rows if found.transposed else columns)
+        start = actual.address + number * actual.step
+        row_step, column_step = (1, actual.leading) if actual.transposed else (actual.leading, 1)
+        assert actual.leading >= (rows if actual.transposed else columns)
         for row in range(rows):
             for column in range(columns):
                 assert matrix[row, column] == numbers[start + row * row_step + column * column_step]
@@ -96,9 +96,9 @@ class Operand:
         start = (view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // base.itemsize
         strides = tuple(stride // base.itemsize for stride in view.strides)
         self.view = view.astype(np.float64)
-        found = matrices(self.storage.memory.address, Layout(Shape(view.shape), strides, start), base.itemsize)
-        assert found is not None
-        self.matrices = found
+        result = matrices(self.storage.memory.address, Layout(Shape(view.shape), strides, start), base.itemsize)
+        assert result is not None
+        self.matrices = result
 
 
 def random(dtype: DType, *shape: int) -> np.ndarray:

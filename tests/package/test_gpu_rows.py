@@ -46,9 +46,9 @@ def run(gpu: Any, functor: Functor, dim: int, operands: list[Tensor]) -> tuple[l
     observer = Observer()
     given = [Operand(each.storage.inner, each.layout) for each in operands]
     with gpu.plans.observed_by(observer):
-        made = gpu.run(along, *given)
+        result = gpu.run(along, *given)
     shape = operands[0].shape
-    results = [Tensor.from_storage(Storage(each), shape) for each in made]
+    results = [Tensor.from_storage(Storage(each), shape) for each in result]
     return results, kernels(observer.programs[0])
 
 
@@ -56,10 +56,10 @@ def check(
     gpu: Any, functor: Functor, shape: tuple[int, ...], dim: int, dtype: str, ends: str | None = None
 ) -> list[str]:
     """Compare a functor's results with those of NumPy; its kernels' names are given back."""
-    given = numbers(functor, shape, dim, dtype)
-    broadcast = [each.to_device(Device(gpu)).broadcast_as(shape) for each in given]
+    inputs = numbers(functor, shape, dim, dtype)
+    broadcast = [each.to_device(Device(gpu)).broadcast_as(shape) for each in inputs]
     results, names = run(gpu, functor, dim, broadcast)
-    at_end = [np.moveaxis(np.broadcast_to(each.to_dtype("f64").numpy(), shape), dim, -1) for each in given]
+    at_end = [np.moveaxis(np.broadcast_to(each.to_dtype("f64").numpy(), shape), dim, -1) for each in inputs]
     expected: Any = functor.oracle(*at_end, *functor.parameters)
     for result, right in zip(results, expected if functor.results > 1 else [expected], strict=True):
         compare(result, np.moveaxis(right, -1, dim), dtype)
@@ -70,10 +70,10 @@ def check(
 
 def compare(result: Tensor, expected: Array, dtype: str) -> None:
     """Compare with a tolerance that grows with the largest number; NaN is where NaN is expected."""
-    made = result.to_dtype("f64").numpy()
-    assert made.shape == expected.shape
+    output = result.to_dtype("f64").numpy()
+    assert output.shape == expected.shape
     tolerance = TOLERANCES[dtype] * max(np.nanmax(np.abs(expected), initial=0), 1)
-    np.testing.assert_allclose(made, expected, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(output, expected, rtol=0, atol=tolerance)
 
 
 # Shapes and dims, and the ends of the kernels of 4 and of 2 bytes that rows of them take.
@@ -122,16 +122,16 @@ def test_operands_lie_anywhere(gpu: Any) -> None:
     generator = np.random.default_rng(0)
     x, weight, bias = (Tensor(generator.normal(size=size).astype("f4")) for size in ((4, 6, 21), (20,), (4, 20)))
     # Rows that begin anywhere, weights too, and a bias that rows of one image share.
-    given = [x.to_device(device).narrow(2, 1, 20), weight.to_device(device), bias.to_device(device).unsqueeze(1)]
+    inputs = [x.to_device(device).narrow(2, 1, 20), weight.to_device(device), bias.to_device(device).unsqueeze(1)]
     at_end = [x.numpy()[:, :, 1:], weight.numpy(), bias.numpy()[:, None]]
     for views, arrays in (
-        (given, at_end),
+        (inputs, at_end),
         (
-            [given[0].transpose(0, 1), *given[1:2], given[2].transpose(0, 1)],
+            [inputs[0].transpose(0, 1), *inputs[1:2], inputs[2].transpose(0, 1)],
             [np.swapaxes(at_end[0], 0, 1), at_end[1], np.swapaxes(at_end[2], 0, 1)],
         ),
-        ([each.narrow(-1, 3, 16) for each in given], [each[..., 3:19] for each in at_end]),
-        ([each.narrow(-1, 3, 7) for each in given], [each[..., 3:10] for each in at_end]),
+        ([each.narrow(-1, 3, 16) for each in inputs], [each[..., 3:19] for each in at_end]),
+        ([each.narrow(-1, 3, 7) for each in inputs], [each[..., 3:10] for each in at_end]),
     ):
         shape = views[0].shape
         (result,), _ = run(gpu, LAYER_NORM, 2, [each.broadcast_as(shape) for each in views])
@@ -143,8 +143,8 @@ def test_operands_lie_anywhere(gpu: Any) -> None:
         0,
         [
             x.to_device(device),
-            given[2].narrow(1, 0, 1).narrow(2, 0, 1).broadcast_as(x.shape),
-            given[0].narrow(0, 0, 1).narrow(2, 0, 1).broadcast_as(x.shape),
+            inputs[2].narrow(1, 0, 1).narrow(2, 0, 1).broadcast_as(x.shape),
+            inputs[0].narrow(0, 0, 1).narrow(2, 0, 1).broadcast_as(x.shape),
         ],
     )
     right = LAYER_NORM.oracle(
@@ -220,7 +220,7 @@ def test_operands_of_norms_are_optional_and_shared_by_rows(gpu: Any, dtype: str,
             Tensor(generator.normal(size=size)).to_dtype(dtype)
             for size in (shape, shape, shape[-1:], shape[-1:], shape)
         )
-        vectors = [each if number + place & 1 else None for place, each in enumerate((weight, bias))]
+        vectors = [each if number + index & 1 else None for index, each in enumerate((weight, bias))]
         added, asked = residual if number & 2 else None, [True, number % 3 > 0]
         for op, operands, flags in (
             (MethodOp.RMS_NORM, (x, vectors[0], added), []),
@@ -228,12 +228,12 @@ def test_operands_of_norms_are_optional_and_shared_by_rows(gpu: Any, dtype: str,
             (MethodOp.RMS_NORM_GRADIENT, (g, x, vectors[0], added), asked[:1]),
             (MethodOp.LAYER_NORM_GRADIENT, (g, x, vectors[0], added), asked),
         ):
-            given = [
+            inputs = [
                 part
                 for each in operands[1:]
                 for part in ((None, None) if each is None else (each.storage, each.layout))
             ]
-            wanted = getattr(operands[0].storage, op.value)(operands[0].layout, *given, *flags, EPSILON)
+            reference = getattr(operands[0].storage, op.value)(operands[0].layout, *inputs, *flags, EPSILON)
 
             def along(build: Any, *stored: Operand, op: Any = op, operands: Any = operands, flags: Any = flags) -> Any:
                 elements = iter(stored)
@@ -242,8 +242,8 @@ def test_operands_of_norms_are_optional_and_shared_by_rows(gpu: Any, dtype: str,
                 )
 
             moved = [each.to_device(Device(gpu)) for each in operands if each is not None]
-            made = gpu.run(along, *[Operand(each.storage.inner, each.layout) for each in moved])
-            for actual, expected in zip(made, wanted, strict=True):
+            output = gpu.run(along, *[Operand(each.storage.inner, each.layout) for each in moved])
+            for actual, expected in zip(output, reference, strict=True):
                 result = Tensor.from_storage(Storage(actual), expected.length)
                 numbers = Tensor.from_storage(expected, expected.length).to_dtype("f64").numpy()
                 assert_allclose(

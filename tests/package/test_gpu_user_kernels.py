@@ -79,11 +79,11 @@ extern "C" __global__ void number(unsigned* places) {
 """
     kernel = Kernel.compile("number", source, device, signature="u32*")
     for grid, block in (((2, 3, 4), (5, 2, 3)), ((np.int64(6), 4), [30]), (720, 1), (1, (10, 72))):
-        places = Tensor.zeros(720, dtype="u32", device=device)
-        kernel.launch(grid, block, places)
-        assert places.tolist() == list(range(1, 721))
-    kernel.launch(0, 64, places)
-    kernel.launch((3, 0), (64, 2), places)
+        indices = Tensor.zeros(720, dtype="u32", device=device)
+        kernel.launch(grid, block, indices)
+        assert indices.tolist() == list(range(1, 721))
+    kernel.launch(0, 64, indices)
+    kernel.launch((3, 0), (64, 2), indices)
 
 
 def test_what_a_pointer_takes(device: Device, saxpy: Kernel) -> None:
@@ -116,8 +116,8 @@ NUMBERS = {
 
 
 def test_every_type_arrives_with_the_alignment_of_c(device: Device) -> None:
-    declared = [f"{name} p{place}" for place, name in enumerate(NUMBERS)]
-    stores = "".join(f"    results[{place}] = static_cast<double>(p{place});\n" for place in range(len(NUMBERS)))
+    declared = [f"{name} p{index}" for index, name in enumerate(NUMBERS)]
+    stores = "".join(f"    results[{index}] = static_cast<double>(p{index});\n" for index in range(len(NUMBERS)))
     signature = ", ".join([*declared, "double* results"])
     source = f'extern "C" __global__ void numbers({signature}) {{\n{stores}}}\n'
     kernel = Kernel.compile("numbers", source, device, signature=signature)
@@ -204,8 +204,8 @@ def test_arguments_that_do_not_match_are_told_before_the_launch(
         ):
             saxpy.launch(1, 8, *arguments[:3])
         return
-    for place, make in change.items():
-        arguments[place] = make(y)
+    for index, make in change.items():
+        arguments[index] = make(y)
     monkeypatch.setattr(saxpy, "_call", None)
     with pytest.raises(InvalidArgument, match=f"^launch of saxpy: {told}"):
         saxpy.launch(1, 8, *arguments)
@@ -550,8 +550,8 @@ class Accumulate(InplaceOp1, InplaceOp2, InplaceOp3):
     def rocm_fwd(self, first: Any, layout: Layout, *others: Any) -> None:
         kernel = first.device.get_or_load("saxpy", "accumulate", SAXPY, signature=SIGNATURE)
         count = layout.elem_count
-        for storage, place in zip(others[::2] or (first,), others[1::2] or (layout,), strict=True):
-            kernel.launch(-(-count // 64), 64, first.address(layout), storage.address(place), 1.0, count)
+        for storage, index in zip(others[::2] or (first,), others[1::2] or (layout,), strict=True):
+            kernel.launch(-(-count // 64), 64, first.address(layout), storage.address(index), 1.0, count)
 
     cuda_fwd = rocm_fwd
 
@@ -589,8 +589,8 @@ extern "C" __global__ void triple(ELEMENT* elements, unsigned long long count) {
     tensor[:0].inplace_op1(op)
     assert tensor.tolist() == [(9 if 10 <= i < 20 else 3) * i for i in range(1000)]
     integers = Tensor([[1, 2], [3, 4]], device=device)
-    whole = KernelOp1("triple", source, device.label, dtype="i64", options=["-DELEMENT=long long"])
-    assert integers.inplace_op1(whole).tolist() == [[3, 6], [9, 12]]
+    full = KernelOp1("triple", source, device.label, dtype="i64", options=["-DELEMENT=long long"])
+    assert integers.inplace_op1(full).tolist() == [[3, 6], [9, 12]]
     for wrong, told in (
         (integers, "launch of triple: argument 1 .* points to f32, not i64; convert with to_dtype first"),
         (tensor.reshape((2, 500)).t(), r"launch of triple: argument 1 .* has strides \(1, 500\); call contiguous"),

@@ -353,19 +353,19 @@ def test_overwritten_elements_are_noticed(device: Device) -> None:
 
 def call_line(function, mark: str) -> int:
     lines, first = inspect.getsourcelines(function)
-    return first + next(place for place, line in enumerate(lines) if line.rstrip().endswith(mark))
+    return first + next(index for index, line in enumerate(lines) if line.rstrip().endswith(mark))
 
 
 def test_all_ways_to_overwrite_are_noticed(device: Device) -> None:
     w = Var(Tensor([1.0, 2.0], device=device))
     one = Tensor([1.0], device=device)
-    place = Tensor([0], dtype="u32", device=device)
+    index = Tensor([0], dtype="u32", device=device)
     for write in (
         lambda x: x.add_(1),
         lambda x: x[:1].fill_(1),
         lambda x: x[1:].copy_(one),
-        lambda x: x.scatter_(place, one, 0),
-        lambda x: x.scatter_add_(place, one, 0),
+        lambda x: x.scatter_(index, one, 0),
+        lambda x: x.scatter_add_(index, one, 0),
         lambda x: one.storage.copy_strided_src(x.storage, 1, one.layout),
         lambda x: one.storage.copy2d(x.storage, 1, 1, 1, 1, 0, 0),
         lambda x: x.inplace_op1(Double()) if device.is_cpu() else x.add_(1),
@@ -564,12 +564,12 @@ def test_ops_of_users(device: Device, gradcheck: Gradcheck) -> None:
     ):
         w.apply_op1(Silent()).sum().backward()
     op = Product()
-    for given, message in (
+    for inputs, message in (
         (w, "gives one gradient, or None, for each of 2 operands"),
         ((None, w.detach()[0]), r"in the shapes of the operands, \(2, 3\) here, not \(3,\)"),
         (("x", None), r"in the shapes of the operands, \(2, 3\) here, not 'x'"),
     ):
-        op.given = given
+        op.given = inputs
         with pytest.raises(GradientError, match=message):
             w.apply_op2(w, op).sum().backward()
     # A gradient has the dtype of its variable, which a step needs.
@@ -605,7 +605,7 @@ def test_gradients_of_ops_of_users_share_no_memory(device: Device) -> None:
         pytest.skip("the ops are those of the CPU")
     x, y = Var(Tensor([2.0, 3.0])), Var(Tensor([5.0, 7.0]))
     for create_graph in (False, True):
-        for given, expected in (
+        for inputs, expected in (
             (lambda x, y, result, g: (g, g), [[1, 1], [1, 1]]),
             (lambda x, y, result, g: (y, x), [[5, 7], [2, 3]]),
             (lambda x, y, result, g: (result, result), [[7, 10], [7, 10]]),
@@ -613,7 +613,7 @@ def test_gradients_of_ops_of_users_share_no_memory(device: Device) -> None:
             (lambda x, y, result, g: (g * 2, g.mul_(3)), [[2, 2], [3, 3]]),
         ):
             # The gradient of the sum is that of the op and of y.
-            loss = (x.apply_op2(y, Twice(given)) + y).sum()
+            loss = (x.apply_op2(y, Twice(inputs)) + y).sum()
             for _ in range(2):
                 grads = loss.backward(keep=True, create_graph=create_graph)
                 assert [grads[x].tolist(), (grads[y] - 1).tolist()] == expected
@@ -633,8 +633,8 @@ def test_weights_in_blocks(device: Device) -> None:
         actual = gradient.to_dtype("f32").numpy()
         np.testing.assert_allclose(actual, expected.numpy(), rtol=tolerance, atol=tolerance)
     storage = weights.storage.fwd(4, 32, w.storage, w.layout, None)
-    made = Tensor.from_storage(storage, tl.Layout.contiguous((3, 4)))
-    np.testing.assert_allclose(made.sum().backward()[w].numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
+    result = Tensor.from_storage(storage, tl.Layout.contiguous((3, 4)))
+    np.testing.assert_allclose(result.sum().backward()[w].numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
     assert tl.QTensor.quantize(w, "Q8_0").shape == (3, 32)
 
 
@@ -646,9 +646,9 @@ def test_detached_tensors(device: Device) -> None:
     shown = x.detach()
     with pytest.raises(GradientError, match=r"elements that detach has shown; write to a copy of these"):
         shown[0] = w[0]
-    for made in (shown.copy(), shown * 1):  # elements of their own
-        made[0] = w[0]
-        assert made.sum().backward()[w].tolist() == [1, 0]
+    for result in (shown.copy(), shown * 1):  # elements of their own
+        result[0] = w[0]
+        assert result.sum().backward()[w].tolist() == [1, 0]
     shown.fill_(7)
     assert x.tolist() == [7, 7]
 
@@ -661,12 +661,12 @@ def test_no_grad_decorates_and_is_of_a_thread(device: Device) -> None:
         return x * 2
 
     assert not twice(w).is_recorded
-    found = []
+    actual = []
     with tl.no_grad():
-        thread = threading.Thread(target=lambda: found.append((w * 2).is_recorded))
+        thread = threading.Thread(target=lambda: actual.append((w * 2).is_recorded))
         thread.start()
         thread.join()
-    assert found == [True]
+    assert actual == [True]
     with pytest.raises(ValueError, match="inside"), tl.no_grad():
         raise ValueError("inside")
     assert (w * 2).is_recorded
@@ -674,20 +674,20 @@ def test_no_grad_decorates_and_is_of_a_thread(device: Device) -> None:
 
 def test_threads_record_on_their_own(device: Device) -> None:
     w = Var(Tensor.ones(4, device=device))
-    found: list[list[float]] = []
+    actual: list[list[float]] = []
 
     def work(factor: float) -> None:
         for _ in range(20):
             loss = (w * factor).sqr().sum()
-            found.append([factor, *loss.backward()[w].tolist()])
+            actual.append([factor, *loss.backward()[w].tolist()])
 
     threads = [threading.Thread(target=work, args=(factor,)) for factor in (1.0, 2.0, 3.0)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 60
-    assert all(rest == [2 * factor * factor] * 4 for factor, *rest in found)
+    assert len(actual) == 60
+    assert all(remaining == [2 * factor * factor] * 4 for factor, *remaining in actual)
 
 
 def test_value_and_grad(device: Device) -> None:
@@ -855,9 +855,9 @@ def test_the_gradient_of_a_loss_leaves_predictions_that_somebody_has(device: Dev
     for keeps in ("nothing", "tensor", "view", "detached", "graph", "another op"):
         predictions = x.linear(w)
         before = predictions.flatten().tolist()
-        kept = None
+        saved = None
         if keeps in ("tensor", "view", "detached"):
-            kept = {"tensor": lambda x: x, "view": lambda x: x.reshape(64), "detached": Tensor.detach}[keeps](
+            saved = {"tensor": lambda x: x, "view": lambda x: x.reshape(64), "detached": Tensor.detach}[keeps](
                 predictions
             )
         other = predictions.sqr().sum() if keeps == "another op" else None
@@ -868,8 +868,8 @@ def test_the_gradient_of_a_loss_leaves_predictions_that_somebody_has(device: Dev
             np.testing.assert_allclose(both, expected + (2 * x.linear(w).detach().T @ x).numpy(), rtol=1e-5, atol=1e-5)
             continue
         assert loss.backward(keep=keeps == "graph")[w].tolist() == expected
-        if kept is not None:
-            assert kept.flatten().tolist() == before
+        if saved is not None:
+            assert saved.flatten().tolist() == before
         if keeps == "graph":
             assert loss.backward()[w].tolist() == expected
 

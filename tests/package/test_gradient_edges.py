@@ -35,17 +35,17 @@ def reduced(op: ReduceOp | MethodOp, x: Tensor) -> Tensor:
 
 
 def gradient(result: Tensor, x: Var, **options: bool) -> Tensor:
-    found = result.backward(**options).get(x)
-    return found if found is not None else x.zeros_like()
+    actual = result.backward(**options).get(x)
+    return actual if actual is not None else x.zeros_like()
 
 
 def hessian(function: Callable[[Tensor], Tensor], x: Var) -> np.ndarray:  # type: ignore[type-arg]
     first = gradient(function(x), x, create_graph=True).reshape(-1)
     rows = [
-        gradient(first.narrow(0, place, 1).sum(), x, keep=True).numpy().reshape(-1)
+        gradient(first.narrow(0, index, 1).sum(), x, keep=True).numpy().reshape(-1)
         if first.is_recorded
         else np.zeros(first.elem_count)
-        for place in range(first.elem_count)
+        for index in range(first.elem_count)
     ]
     return np.array(rows)
 
@@ -121,11 +121,11 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], list[float]]] = {
 def test_a_case_that_is_not_chosen_reaches_no_gradient_of_any_order(name: str, device: Device) -> None:
     function, numbers = CASES[name]
     x = var(numbers, device, wide(device))
-    found = function(x).sum()
+    result = function(x).sum()
     for order in range(1, 5):
-        found = gradient(found, x, create_graph=True).sum()
-        assert math.isfinite(found.item()), order
-        if not found.is_recorded:
+        result = gradient(result, x, create_graph=True).sum()
+        assert math.isfinite(result.item()), order
+        if not result.is_recorded:
             break
 
 
@@ -145,15 +145,15 @@ def test_higher_gradients_of_finite_ones_are_no_nan(op: UnaryOp | BinaryOp, devi
         x = operands["xy".index(name)]
         result = operands[0]._binary(op, operands[1]) if isinstance(op, BinaryOp) else x._unary(op)
         slopes = gradient(result.sum(), x, create_graph=True)
-        are_finite, found = np.isfinite(slopes.numpy()), slopes.sum()
+        are_finite, actual = np.isfinite(slopes.numpy()), slopes.sum()
         for order in range(2, 5):
-            if not found.is_recorded:
+            if not actual.is_recorded:
                 break
-            slopes = gradient(found, x, create_graph=True)
+            slopes = gradient(actual, x, create_graph=True)
             bad = np.isnan(slopes.numpy()) & are_finite
             assert not bad.any(), (name, order, [numbers[bad] for numbers in pairs])
             are_finite &= np.isfinite(slopes.numpy())
-            found = slopes.sum()
+            actual = slopes.sum()
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -219,18 +219,18 @@ def test_padding_takes_no_gradient_of_max_pooling(lowest: float, device: Device)
 
 def cofactors(x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
     size = len(x)
-    found = np.empty((size, size))
+    result = np.empty((size, size))
     for i, j in np.ndindex(size, size):
         minor = np.delete(np.delete(x, i, 0), j, 1)
-        found[i, j] = (-1) ** (i + j) * (np.linalg.det(minor) if size > 1 else 1)
-    return found
+        result[i, j] = (-1) ** (i + j) * (np.linalg.det(minor) if size > 1 else 1)
+    return result
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
 def test_gradients_of_determinants_are_cofactors(size: int, device: Device) -> None:
     generator = np.random.default_rng(size)
-    whole = generator.normal(size=(size, size))
-    matrices = [whole]
+    full = generator.normal(size=(size, size))
+    matrices = [full]
     for rank in range(size - 1, max(size - 3, -1), -1):
         left, right = generator.normal(size=(size, rank)), generator.normal(size=(rank, size))
         matrices.append(left @ right)
@@ -244,9 +244,9 @@ def test_gradients_of_determinants_are_cofactors(size: int, device: Device) -> N
         factors = generator.normal(size=expected.shape)
         second = gradient((first * Tensor(factors, dtype=x.dtype, device=device)).sum(), x).numpy()
         step = 1e-5
-        for place, (matrix, factor) in enumerate(zip(matrices, factors, strict=True)):
+        for index, (matrix, factor) in enumerate(zip(matrices, factors, strict=True)):
             moved = (cofactors(matrix + step * factor) - cofactors(matrix - step * factor)) / (2 * step)
-            np.testing.assert_allclose(second[place], moved, atol=1e-2 if device.is_metal() else 1e-7)
+            np.testing.assert_allclose(second[index], moved, atol=1e-2 if device.is_metal() else 1e-7)
 
 
 def test_second_gradients_of_large_singular_matrices_are_refused(device: Device) -> None:
@@ -266,17 +266,17 @@ def test_binary_cross_entropy_is_finite_at_0_and_1(dtype: str, device: Device) -
     with np.errstate(divide="ignore"):
         terms = y * np.maximum(np.log(p), -100), (1 - y) * np.maximum(np.log1p(-p), -100)
     np.testing.assert_allclose(losses.numpy(), -sum(terms), rtol=1e-5, atol=1e-7)
-    found = losses.sum().backward(create_graph=True)[x]
-    np.testing.assert_allclose(found.numpy(), (p - y) / np.maximum(p * (1 - p), 1e-12), rtol=1e-4)
-    assert np.isfinite(gradient(found.sum(), x).numpy()).all()
+    actual = losses.sum().backward(create_graph=True)[x]
+    np.testing.assert_allclose(actual.numpy(), (p - y) / np.maximum(p * (1 - p), 1e-12), rtol=1e-4)
+    assert np.isfinite(gradient(actual.sum(), x).numpy()).all()
 
 
 def test_no_elements_have_no_gradients(device: Device) -> None:
     for op in DIFFERENTIABLE:
         if op not in (ReduceOp.MAX, ReduceOp.MIN):
             x = var([], device, "f32")
-            found = gradient(reduced(op, x), x, create_graph=True)
-            assert found.shape == (0,)
+            actual = gradient(reduced(op, x), x, create_graph=True)
+            assert actual.shape == (0,)
 
 
 def constants() -> Sequence[tuple[float, int]]:

@@ -103,18 +103,18 @@ class _Call:
         for low, high in _RANGES:
             tensors = [rand(it, low=low, high=high, seed=seed) for seed, it in enumerate(self.lengths.values())]
             results = self._results([tl.Var(tensor) for tensor in tensors]) if tensors else ()
-            self.results = [place for place, it in enumerate(results) if _passes_gradients(it)]
-            if not any(np.isnan(results[place].to_numpy()).any() for place in self.results):
+            self.results = [index for index, it in enumerate(results) if _passes_gradients(it)]
+            if not any(np.isnan(results[index].to_numpy()).any() for index in self.results):
                 return tensors if self.results else []
         raise AssertionError(f"{self.example} is NaN everywhere")
 
     def __call__(self, *tensors: Tensor) -> Tensor:
         """The results as one vector, with zeros for infinities."""
         every = self._results(tensors)
-        parts = [Tensor.from_storage(every[place], every[place].length) for place in self.results]
+        parts = [Tensor.from_storage(every[index], every[index].length) for index in self.results]
         flat = [part for it in parts for part in ((it.real(), it.imag()) if it.dtype.is_complex else (it,))]
-        found = tl.cat([it.to_dtype(tensors[0].dtype.compute) for it in flat])
-        return found.isinf().where(0.0, found)
+        result = tl.cat([it.to_dtype(tensors[0].dtype.compute) for it in flat])
+        return result.isinf().where(0.0, result)
 
     def _results(self, tensors: Sequence[Tensor]) -> Sequence[Storage]:
         """What the call gives; of a call in place, its operands afterwards."""
@@ -132,8 +132,8 @@ class _Call:
 
         call = self.example.made(dtype, make)
         device.set_seed(0)
-        found = call.call()
-        return operands if found is None else found if isinstance(found, tuple) else (found,)
+        result = call.call()
+        return operands if result is None else result if isinstance(result, tuple) else (result,)
 
 
 def _passes_gradients(result: Storage) -> bool:

@@ -61,12 +61,12 @@ graphs = st.lists(
 
 def computed(graph: list[tuple[str, int, int]], x: Tensor, y: Tensor) -> Tensor:
     """The sum of the last results, so that most steps count."""
-    made = [x, y]
+    result = [x, y]
     for name, first, second in graph:
         # Rather the last ones.
-        one, other = made[-1 - first % len(made)], made[-1 - second % len(made)]
-        made.append(ONE[name](one) if name in ONE else TWO[name](one, other))
-    return (made[-1] + made[-2] * 0.5 + made[-3] * 0.25).sum()
+        one, other = result[-1 - first % len(result)], result[-1 - second % len(result)]
+        result.append(ONE[name](one) if name in ONE else TWO[name](one, other))
+    return (result[-1] + result[-2] * 0.5 + result[-3] * 0.25).sum()
 
 
 @given(graph=graphs, seed=st.integers(0, 2**32 - 1))
@@ -80,11 +80,11 @@ def test_gradients_of_random_graphs_are_differences(graph: list[tuple[str, int, 
 
     of_x, of_y = Var(Tensor(x)), Var(Tensor(y))
     grads = computed(graph, of_x, of_y).backward()
-    found = sum(
+    actual = sum(
         float((grad.numpy() * along).sum())
         for grad, along in ((grads.get(of_x), along_x), (grads.get(of_y), along_y))
         if grad is not None
     )
     # Of differences, two are extrapolated.
-    whole, half = ((value(size) - value(-size)) / (2 * size) for size in (STEP, STEP / 2))
-    np.testing.assert_allclose(found, (4 * half - whole) / 3, rtol=1e-6, atol=1e-6)
+    full, half = ((value(size) - value(-size)) / (2 * size) for size in (STEP, STEP / 2))
+    np.testing.assert_allclose(actual, (4 * half - full) / 3, rtol=1e-6, atol=1e-6)

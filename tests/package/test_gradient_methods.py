@@ -69,9 +69,9 @@ def test_gradients_of_both_operands_are_one_pass_of_the_same_bits(
     # Those of hypot need its result, which the pass computes again, in 16 bits without rounding it.
     for dtype in ("f32",) if name == "hypot_gradients" else ("f32", "bf16"):
         plain = [rand(5, 7, low=0.1, high=0.95, seed=seed).to(device, dtype) for seed in range(3)]
-        g, *given = [plain[0].T, plain[1].T, plain[2].reshape(7, 5)]
-        x, y = map(tl.Var, given)
-        results = [JOINT[name](x, given[1]), JOINT[name](given[0], y), JOINT[name](x, y)]
+        g, *inputs = [plain[0].T, plain[1].T, plain[2].reshape(7, 5)]
+        x, y = map(tl.Var, inputs)
+        results = [JOINT[name](x, inputs[1]), JOINT[name](inputs[0], y), JOINT[name](x, y)]
         alone = [results[0].backward(g)[x], results[1].backward(g)[y]]
         with monkeypatch.context() as patched:
             passes = passes_of(patched, 35)
@@ -170,11 +170,11 @@ def test_gradients_along_rows_are_those_op_by_op(op: Any, dtype: str, device: De
     big = 2.0**100
     rows += [[big, -2 * big, big], [1 / big, 2 / big, 3 / big]]
     x = Tensor(rows, dtype=dtype, device=device)
-    g = Tensor([[0.5 - place] for place in range(len(rows))], dtype=dtype, device=device)
+    g = Tensor([[0.5 - index] for index in range(len(rows))], dtype=dtype, device=device)
     parameters = {"correction": 1.0} if op in (MethodOp.VAR, MethodOp.STD) else {}
     spread = g.broadcast_as(x.shape)
     method = getattr(spread._storage, ROW_GRADIENTS[op].value)
-    found = x._like(method(spread._layout, x._storage, x._layout, *parameters.values()))
+    results = x._like(method(spread._layout, x._storage, x._layout, *parameters.values()))
     wide, (derivative,) = x.to_dtype("f32"), (DERIVATIVES[op] or {}).values()
     assert derivative is not None
     result = wide._reduce(op, (1,), True, None, None, *parameters.values())
@@ -182,7 +182,7 @@ def test_gradients_along_rows_are_those_op_by_op(op: Any, dtype: str, device: De
     expected = derivative.function(g.to_dtype("f32"), *[known[name] for name in derivative.takes]).to_dtype(dtype)
     error = {"bf16": 2.0**-7, "f32": 2.0**-20}[dtype]
     has_result = ~np.isnan(result.numpy().ravel())
-    actual, expected = found.to_dtype("f32").numpy(), expected.to_dtype("f32").numpy()
+    actual, expected = results.to_dtype("f32").numpy(), expected.to_dtype("f32").numpy()
     np.testing.assert_allclose(actual[has_result], expected[has_result], rtol=error)
     assert not np.isfinite(actual[~has_result]).any()
 
@@ -517,8 +517,8 @@ def test_indexes(gradcheck: Gradcheck) -> None:
 def test_cross_entropy(reduction: str, gradcheck: Gradcheck) -> None:
     targets = Tensor([0, 2, -100, 1], dtype="i64")
     gradcheck(lambda x: x.cross_entropy(like(targets, x), reduction=reduction), rand(4, 3))
-    places = Tensor([[0, 255], [2, 1]], dtype="i32")
-    gradcheck(lambda x: x.cross_entropy(like(places, x), ignore_index=255, reduction=reduction), rand(2, 3, 2))
+    indices = Tensor([[0, 255], [2, 1]], dtype="i32")
+    gradcheck(lambda x: x.cross_entropy(like(indices, x), ignore_index=255, reduction=reduction), rand(2, 3, 2))
     marked = Tensor([0, 2, 2**32 - 1], dtype="u32")
     gradcheck(lambda x: x.T.cross_entropy(like(marked, x), reduction=reduction), rand(3, 3))
     one = Tensor([[0], [-100]], dtype="i64")
@@ -570,15 +570,15 @@ def test_norms(gradcheck: Gradcheck) -> None:
 
 
 def gradients_of_layer_norm(g: Tensor, *others: Tensor) -> Tensor:
-    given = [part for other in others for part in (other.storage, other.layout)]
-    of_x, of_weight = g.storage.layer_norm_gradient(g.layout, *given, True, False, 1e-3)
-    _, of_bias = g.storage.layer_norm_gradient(g.layout, *given, False, True, 1e-3)
+    inputs = [part for other in others for part in (other.storage, other.layout)]
+    of_x, of_weight = g.storage.layer_norm_gradient(g.layout, *inputs, True, False, 1e-3)
+    _, of_bias = g.storage.layer_norm_gradient(g.layout, *inputs, False, True, 1e-3)
     return tl.cat([Tensor.from_storage(it, it.length) for it in (of_x, of_weight, of_bias)])
 
 
 def gradients_of_rms_norm(g: Tensor, *others: Tensor) -> Tensor:
-    given = [part for other in others for part in (other.storage, other.layout)]
-    of_x, of_weight = g.storage.rms_norm_gradient(g.layout, *given, True, 1e-3)
+    inputs = [part for other in others for part in (other.storage, other.layout)]
+    of_x, of_weight = g.storage.rms_norm_gradient(g.layout, *inputs, True, 1e-3)
     return tl.cat([Tensor.from_storage(it, it.length) for it in (of_x, of_weight)])
 
 
@@ -636,11 +636,11 @@ def test_rope(shape: tuple[int, ...], positions, interleaved: bool, device: Devi
         pytest.skip("there is no batch")
     x = rand(*(shape if positions else (0, *shape[1:])))
     tables = [rand(6, 3).to_dtype("f32"), rand(6, 3, seed=1).to_dtype("f32")]
-    place = positions if isinstance(positions, int) else Tensor(positions, dtype="u64")
+    index = positions if isinstance(positions, int) else Tensor(positions, dtype="u64")
 
     def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         on = x.device
-        return x.rope(cos.to(on), sin.to(on), place if isinstance(place, int) else place.to(on), interleaved)
+        return x.rope(cos.to(on), sin.to(on), index if isinstance(index, int) else index.to(on), interleaved)
 
     gradcheck(lambda x: rotated(x, *tables), x)
     # The tables are of f32, whatever x is of, and what is made is a sum of their elements.

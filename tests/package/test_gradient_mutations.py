@@ -195,8 +195,8 @@ class Known(Gradcheck):
 
     def differences(self, function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any) -> list[Any]:
         if self.is_tracing:
-            found = gradients(function, [Tensor(it, dtype="f64") for it in arrays], weights)
-            return [slopes(it, self.most) for it in found]
+            result = gradients(function, [Tensor(it, dtype="f64") for it in arrays], weights)
+            return [slopes(it, self.most) for it in result]
         if self.place == len(self.known):
             self.known.append(super().differences(function, arrays, weights))
         self.place += 1
@@ -253,10 +253,10 @@ class Case:
 
     def uses(self) -> set[CodeType]:
         """The code that it runs; none where it is skipped."""
-        found = set()
+        results = set()
 
         def note(frame: FrameType, *_: object) -> None:
-            found.add(frame.f_code)
+            results.add(frame.f_code)
 
         self.check.is_tracing, began = True, time.perf_counter()
         # Of the threads that it starts, and of its own.
@@ -271,7 +271,7 @@ class Case:
             profile.disable()
             threading.settrace(None)  # type: ignore[arg-type]
             self.check.is_tracing, self.seconds = False, time.perf_counter() - began
-        return found | {it.code for it in profile.getstats() if isinstance(it.code, CodeType)}
+        return results | {it.code for it in profile.getstats() if isinstance(it.code, CodeType)}
 
 
 def cases_of(function: Callable[..., None]) -> Iterator[Case]:
@@ -280,10 +280,10 @@ def cases_of(function: Callable[..., None]) -> Iterator[Case]:
     for mark in getattr(function, "pytestmark", ()):
         if mark.name == "parametrize":
             names, values = mark.args
-            given = [names] if isinstance(names, str) and "," not in names else names
+            inputs = [names] if isinstance(names, str) and "," not in names else names
             unmarked = [value.values if isinstance(value, ParameterSet) else (value,) for value in values]
-            rows = [value[0] if len(given) > 1 and len(value) == 1 else value for value in unmarked]
-            each.append([dict(zip(given, row, strict=True)) for row in rows])
+            rows = [value[0] if len(inputs) > 1 and len(value) == 1 else value for value in unmarked]
+            each.append([dict(zip(inputs, row, strict=True)) for row in rows])
     given_names = {name for part in each for row in part for name in row}
     if not inspect.signature(function).parameters.keys() <= given_names | FIXTURES:
         return  # it has fixtures of its own
@@ -306,8 +306,8 @@ class Threads(Alone):
         return [*self.board]
 
     def all_reduce(self, source: Any, reduction: str) -> Any:
-        joined = {"max": np.maximum}.get(reduction, np.add).reduce(self.every(source))
-        return (joined / len(self.board) if reduction == "mean" else joined).astype(source.dtype)
+        concatenated = {"max": np.maximum}.get(reduction, np.add).reduce(self.every(source))
+        return (concatenated / len(self.board) if reduction == "mean" else concatenated).astype(source.dtype)
 
     def reduce_scatter(self, source: Any, reduction: str) -> Any:
         return np.split(self.all_reduce(source, reduction), len(self.board))[self.rank]
@@ -322,8 +322,8 @@ class Threads(Alone):
         return self.every(source)[root].copy()
 
     def reduce(self, source: Any, reduction: str, root: int) -> Any:
-        joined = self.all_reduce(source, reduction)
-        return joined if self.rank == root else np.zeros_like(source)
+        concatenated = self.all_reduce(source, reduction)
+        return concatenated if self.rank == root else np.zeros_like(source)
 
 
 def test_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,16 +362,16 @@ def recording() -> Mapping[str, ModuleType]:
 @functools.cache
 def users() -> Mapping[str, Sequence[Case]]:
     """By the name of a function of the rules, and of a method that records, the cases that run it, short ones first."""
-    found: dict[str, list[Case]] = {}
+    results: dict[str, list[Case]] = {}
     files = {rules.__file__, row_formulas.__file__, *(module.__file__ for module in recording().values())}
     tests = [it for module in MODULES for name, it in vars(module).items() if name.startswith("test_")]
     cases = [case for function in (test_ranks, *tests) for case in cases_of(function)]
     for case in cases:
         for code in case.uses():
             if code.co_filename in files:
-                found.setdefault(code.co_qualname.split(".<locals>")[0], []).append(case)
+                results.setdefault(code.co_qualname.split(".<locals>")[0], []).append(case)
     return {
-        name: sorted({id(it): it for it in each}.values(), key=lambda it: it.seconds) for name, each in found.items()
+        name: sorted({id(it): it for it in each}.values(), key=lambda it: it.seconds) for name, each in results.items()
     }
 
 
@@ -427,9 +427,9 @@ def of_rules() -> Iterator[Code]:
 
     def replaced(tree: ast.AST, module: ModuleType) -> tuple[object, str, object]:
         assert isinstance(tree, ast.FunctionDef)
-        found: dict[str, Any] = {}
-        exec(compile(ast.Module([tree], []), str(module.__file__), "exec"), vars(module), found)
-        before, after = getattr(module, tree.name), found[tree.name]
+        results: dict[str, Any] = {}
+        exec(compile(ast.Module([tree], []), str(module.__file__), "exec"), vars(module), results)
+        before, after = getattr(module, tree.name), results[tree.name]
         if isinstance(before, Rule):
             return before, "gradients", after.gradients
         # Others may have imported the function itself.
@@ -438,8 +438,8 @@ def of_rules() -> Iterator[Code]:
     for name, module in {"rules": rules, "row_formulas": row_formulas}.items():
         for function in ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body:
             if isinstance(function, ast.FunctionDef):
-                path, made = f"runtime/gradient/{name}.py", functools.partial(replaced, module=module)
-                yield Code(f"{name}.{function.name}", path, 1, function, function.name, made)
+                path, result = f"runtime/gradient/{name}.py", functools.partial(replaced, module=module)
+                yield Code(f"{name}.{function.name}", path, 1, function, function.name, result)
 
 
 def of_methods() -> Iterator[Code]:
@@ -489,9 +489,9 @@ def lowered(family: Family, method: Method, key: str, text: str) -> dict[str, An
         raise SpecError(problems)
     template = environment(sources()).get_template("tallow/gradients/{recorded}.py.j2")
     module = recording()[family.name]
-    made = {"__name__": module.__name__, "__package__": module.__package__}
-    exec(compile(template.render(view=recorded_module(changed, family)), module.__file__, "exec"), made)
-    return made
+    result = {"__name__": module.__name__, "__package__": module.__package__}
+    exec(compile(template.render(view=recorded_module(changed, family)), module.__file__, "exec"), result)
+    return result
 
 
 CODE = [*of_methods(), *of_rules()]

@@ -77,18 +77,18 @@ def meet() -> None:
     start = threading.Barrier(len(losses))
     results: dict[int, object] = {}
 
-    def work(place: int) -> None:
+    def work(index: int) -> None:
         start.wait()
         try:
-            results[place] = losses[place].backward()[x].tolist()
+            results[index] = losses[index].backward()[x].tolist()
         except tl.GradientError:
-            results[place] = None
+            results[index] = None
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(len(losses))]
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(losses))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(results) == len(losses)
-    assert [value for place, value in results.items() if value not in (None, expected[place])] == []
+    assert [value for index, value in results.items() if value not in (None, expected[index])] == []
     assert sum(value is not None for value in results.values()) <= 1

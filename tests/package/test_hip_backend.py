@@ -107,9 +107,9 @@ def test_a_kernel_is_launched_with_a_value_for_each_parameter(rocm, backend):
     buffer = backend.buffer(256)
     backend.copy_to_device(buffer, np.zeros(64, np.float32))
     backend.launch(kernel, (1, 1, 1), (64, 1, 1), (buffer, ctypes.c_float(-1), ctypes.c_uint32(64)))
-    found = np.empty(64, np.float32)
-    backend.copy_from_device(buffer, found)
-    assert set(found) == {-1}
+    actual = np.empty(64, np.float32)
+    backend.copy_from_device(buffer, actual)
+    assert set(actual) == {-1}
     with pytest.raises(InvalidArgument, match=r"launch: 2\.5 has no type of C; give numbers of ctypes"):
         backend.launch(kernel, (1, 1, 1), (64, 1, 1), [x, 2.5, 60])
     with pytest.raises(InvalidArgument, match=r"fill: .* give its parameters one by one"):
@@ -142,11 +142,11 @@ def test_a_backend_closes_everything_after_an_error(rocm, image, monkeypatch):
 
 
 def test_limits_are_the_devices(backend):
-    found, limits = HipDevice(0).properties, backend.limits
-    assert limits.threads == found.max_threads_per_block
-    assert limits.block == found.max_threads_dim
-    assert limits.grid == found.max_grid
-    assert limits.shared_bytes == found.shared_memory_per_block
+    actual, limits = HipDevice(0).properties, backend.limits
+    assert limits.threads == actual.max_threads_per_block
+    assert limits.block == actual.max_threads_dim
+    assert limits.grid == actual.max_grid
+    assert limits.shared_bytes == actual.shared_memory_per_block
 
 
 def test_launches_within_the_limits_are_valid(backend):
@@ -252,9 +252,9 @@ def test_the_status_says_how_the_device_is_doing(rocm, backend):
 @pytest.fixture
 def waits(monkeypatch):
     """The seconds that were waited, and nobody waits."""
-    found: list[float] = []
-    monkeypatch.setattr(time, "sleep", found.append)
-    return found
+    results: list[float] = []
+    monkeypatch.setattr(time, "sleep", results.append)
+    return results
 
 
 def failing(times: int, error: Exception):
@@ -358,8 +358,8 @@ def test_a_bias_is_added_to_each_row(backend, shape):
 @pytest.mark.parametrize("shape", [(40,), (3, 40), (2, 3, 200), (0, 8)])
 def test_layernorm(backend, shape, with_bias):
     rows, weight, bias = normal(*shape) * 3 + 1, normal(shape[-1]), normal(1, shape[-1])[0]
-    given = [DeviceTensor.from_host(array) for array in ((rows, weight, bias) if with_bias else (rows, weight))]
-    result = backend.layernorm(*given, eps=0.01).to_host()
+    inputs = [DeviceTensor.from_host(array) for array in ((rows, weight, bias) if with_bias else (rows, weight))]
+    result = backend.layernorm(*inputs, eps=0.01).to_host()
     wide = rows.astype(np.float64)
     expected = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 0.01) * weight
     np.testing.assert_allclose(result, expected + bias * with_bias, rtol=1e-5, atol=1e-5)

@@ -61,43 +61,43 @@ def test_a_count_that_fails(monkeypatch):
 
 
 def test_properties_are_read_once_and_frozen(monkeypatch):
-    found = HipDevice(0).properties
+    result = HipDevice(0).properties
     monkeypatch.setattr(hip, "hipGetDeviceProperties", None)
-    assert HipDevice(0).properties is found
+    assert HipDevice(0).properties is result
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.name = "another"
+        result.name = "another"
 
 
 def test_properties_make_sense():
-    found = HipDevice(0).properties
-    assert found.name
-    assert found.gcn_arch_name.startswith(found.target)
-    assert found.wave_size in (32, 64)
-    assert found.multi_processor_count > 0
-    assert found.max_threads_per_block >= 256
-    assert min(found.max_threads_dim) >= 64
-    assert max(found.max_threads_dim) <= found.max_threads_per_block
-    assert min(found.max_grid) >= 65_535
-    assert found.shared_memory_per_block >= 32_768
-    assert found.shared_memory_per_multiprocessor >= found.shared_memory_per_block
-    assert found.regs_per_multiprocessor >= found.regs_per_block >= found.max_threads_per_block
-    assert found.max_threads_per_multi_processor >= found.max_threads_per_block
-    assert 100_000 <= found.clock_rate <= 10_000_000, "not in kHz"
-    assert len(found.uuid.bytes) == 16
-    assert found.pci.count(":") == 2
+    actual = HipDevice(0).properties
+    assert actual.name
+    assert actual.gcn_arch_name.startswith(actual.target)
+    assert actual.wave_size in (32, 64)
+    assert actual.multi_processor_count > 0
+    assert actual.max_threads_per_block >= 256
+    assert min(actual.max_threads_dim) >= 64
+    assert max(actual.max_threads_dim) <= actual.max_threads_per_block
+    assert min(actual.max_grid) >= 65_535
+    assert actual.shared_memory_per_block >= 32_768
+    assert actual.shared_memory_per_multiprocessor >= actual.shared_memory_per_block
+    assert actual.regs_per_multiprocessor >= actual.regs_per_block >= actual.max_threads_per_block
+    assert actual.max_threads_per_multi_processor >= actual.max_threads_per_block
+    assert 100_000 <= actual.clock_rate <= 10_000_000, "not in kHz"
+    assert len(actual.uuid.bytes) == 16
+    assert actual.pci.count(":") == 2
 
 
 def test_properties_are_hips_own():
     raw = hip.hipGetDeviceProperties(0)[1]
-    found = HipDevice(0).properties
-    assert found.max_threads_dim == tuple(raw.maxThreadsDim)
-    assert found.max_grid == tuple(raw.maxGridSize)
-    assert found.regs_per_block == raw.regsPerBlock
-    assert found.max_threads_per_multi_processor == raw.maxThreadsPerMultiProcessor
-    assert found.max_blocks_per_multi_processor == raw.maxBlocksPerMultiProcessor
-    assert found.shared_memory_per_multiprocessor == raw.maxSharedMemoryPerMultiProcessor
-    assert found.regs_per_multiprocessor == raw.regsPerMultiprocessor
-    assert found.clock_rate == raw.clockRate
+    actual = HipDevice(0).properties
+    assert actual.max_threads_dim == tuple(raw.maxThreadsDim)
+    assert actual.max_grid == tuple(raw.maxGridSize)
+    assert actual.regs_per_block == raw.regsPerBlock
+    assert actual.max_threads_per_multi_processor == raw.maxThreadsPerMultiProcessor
+    assert actual.max_blocks_per_multi_processor == raw.maxBlocksPerMultiProcessor
+    assert actual.shared_memory_per_multiprocessor == raw.maxSharedMemoryPerMultiProcessor
+    assert actual.regs_per_multiprocessor == raw.regsPerMultiprocessor
+    assert actual.clock_rate == raw.clockRate
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_properties_are_hips_own():
     ],
 )
 def test_the_target_has_no_features(arch, target, features):
-    found = dataclasses.replace(HipDevice(0).properties, gcn_arch_name=arch)
-    assert isinstance(found, HipDeviceProp)
-    assert found.target == target
-    assert found.features == features
+    actual = dataclasses.replace(HipDevice(0).properties, gcn_arch_name=arch)
+    assert isinstance(actual, HipDeviceProp)
+    assert actual.target == target
+    assert actual.features == features
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,7 @@ def test_many_cycles_leave_nothing(rocm, host, monkeypatch, full, use):
     with hip.HipBackend() as backend, hip.AsyncLoader(device) as loader, hip.HipStream(device) as stream:
         backend.load_module("nothing", image)
         numbers = np.ones(4, np.float32)
-        given = vars(hip) | {
+        inputs = vars(hip) | {
             "GpuDriver": GpuDriver,
             "driver": driver,
             "Kernel": Kernel,
@@ -299,14 +299,14 @@ def test_many_cycles_leave_nothing(rocm, host, monkeypatch, full, use):
             return host.live_all(), device.memory().free
 
         for _ in range(50):
-            exec(cycle, given)
+            exec(cycle, inputs)
         before = live()
         cycles = 1000 if full else 80
         # What other threads of the tests allocate meanwhile they do not allocate again and again.
         for _ in range(5):
             blocks = sys.getallocatedblocks()
             for _ in range(cycles):
-                exec(cycle, given)
+                exec(cycle, inputs)
             now, left = live(), sys.getallocatedblocks() - blocks
             if left < cycles // 2:
                 break

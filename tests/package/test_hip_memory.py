@@ -303,12 +303,12 @@ def test_rows_that_overlap(device, width, height, gap, source_gap, offset, sourc
     buffer, expected = filled(device, data), data.copy()
     pitch, source_pitch = width + gap, width + source_gap
     geometry = {"width": width, "height": height, "pitch": pitch, "source_pitch": source_pitch}
-    places, origins = (
+    indices, origins = (
         {start + row * step + byte for row in range(height) for byte in range(width)}
         for start, step in ((offset, pitch), (source_offset, source_pitch))
     )
-    apart = max(places) < min(origins) or max(origins) < min(places)
-    if places.isdisjoint(origins) and (apart or pitch == source_pitch):
+    apart = max(indices) < min(origins) or max(origins) < min(indices)
+    if indices.isdisjoint(origins) and (apart or pitch == source_pitch):
         for row in range(height):
             origin = source_offset + row * source_pitch
             expected[offset + row * pitch :][:width] = data[origin : origin + width]

@@ -127,17 +127,17 @@ def test_priorities(device):
 
 
 def test_flags_reach_the_runtime(device, monkeypatch):
-    given = []
+    inputs = []
     original = hip.hipStreamCreateWithPriority
 
     def create(flags, priority):
-        given.append(flags)
+        inputs.append(flags)
         return original(flags, priority)
 
     monkeypatch.setattr(hip, "hipStreamCreateWithPriority", create)
     HipStream(device).close()
     HipStream(device, blocking=True).close()
-    assert given == [hip.hipStreamNonBlocking, 0]
+    assert inputs == [hip.hipStreamNonBlocking, 0]
 
 
 def test_a_stream_that_can_not_be_made(device, monkeypatch):
@@ -199,12 +199,12 @@ def test_elapsed_time_of_what_was_never_recorded(device):
 
 
 def test_event_flags_reach_the_runtime(device, monkeypatch):
-    given = []
+    inputs = []
     original = hip.hipEventCreateWithFlags
-    monkeypatch.setattr(hip, "hipEventCreateWithFlags", lambda flags: given.append(flags) or original(flags))
+    monkeypatch.setattr(hip, "hipEventCreateWithFlags", lambda flags: inputs.append(flags) or original(flags))
     HipEvent(device).close()
     HipEvent(device, timing=False, blocking=True).close()
-    assert given == [0, hip.hipEventDisableTiming | hip.hipEventBlockingSync]
+    assert inputs == [0, hip.hipEventDisableTiming | hip.hipEventBlockingSync]
 
 
 def test_an_event_is_destroyed_once(device, destroyed):

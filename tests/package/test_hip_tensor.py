@@ -48,9 +48,9 @@ def test_an_empty_tensor_has_zeros(rocm, shape):
 def test_an_array_comes_back(rocm, array):
     array = np.asarray(array, np.float32)
     tensor = DeviceTensor.from_host(array, HipDevice(0))
-    found = tensor.to_host()
-    assert (found.shape, found.dtype) == (array.shape, np.float32)
-    np.testing.assert_array_equal(found, array)
+    actual = tensor.to_host()
+    assert (actual.shape, actual.dtype) == (array.shape, np.float32)
+    np.testing.assert_array_equal(actual, array)
 
 
 def test_what_a_tensor_shows(rocm):
@@ -209,13 +209,13 @@ def test_what_is_no_buffer(rocm, given):
 
 def test_tensors_are_shared_both_ways_without_a_call(rocm, host):
     x = DeviceTensor.from_host(np.arange(6, dtype=np.float32).reshape(2, 3))
-    made = []
-    assert host.calls_of(lambda: made.append(x.to_tensor())) == []
-    (tensor,) = made
+    result = []
+    assert host.calls_of(lambda: result.append(x.to_tensor())) == []
+    (tensor,) = result
     assert isinstance(tensor, Tensor)
     assert (tensor.shape, tensor.dtype, tensor.device.label) == ((2, 3), DType.F32, "rocm:0")
-    assert host.calls_of(lambda: made.append(DeviceTensor.from_tensor(tensor.narrow(0, 1, 1)))) == []
-    row = made[1]
+    assert host.calls_of(lambda: result.append(DeviceTensor.from_tensor(tensor.narrow(0, 1, 1)))) == []
+    row = result[1]
     assert row.address == x.address + 12
     x.copy_from_host(np.full((2, 3), 7, np.float32))
     assert tensor.tolist() == [[7] * 3] * 2

@@ -120,10 +120,10 @@ def test_threads_and_processes_share_no_memory() -> None:
     wrong = []
 
     def work(number: int) -> None:
-        for turn in range(20):
+        for iteration in range(20):
             array = DEVICE.empty(LARGE // 8 + number // 2, tl.DType.F32)
-            array[::4096] = number * 100 + turn
-            if not (array[::4096] == number * 100 + turn).all():
+            array[::4096] = number * 100 + iteration
+            if not (array[::4096] == number * 100 + iteration).all():
                 wrong.append(number)
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]

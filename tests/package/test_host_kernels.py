@@ -122,9 +122,9 @@ def test_reductions_over_dims_apart_have_the_bits_of_those_side_by_side(
     numbers = np.abs(random(*shape) * 3) if dtype == "u8" else random(*shape) * 3
     numbers.flat[::5], numbers.flat[1::7] = 0.0, -0.0
     x = tl.Tensor(numbers).to_dtype(dtype)
-    kept = [dim for dim in range(x.rank) if dim not in dims]
-    side_by_side = x.permute(*kept, *dims).contiguous()
-    last = tuple(range(len(kept), x.rank))
+    saved = [dim for dim in range(x.rank) if dim not in dims]
+    side_by_side = x.permute(*saved, *dims).contiguous()
+    last = tuple(range(len(saved), x.rank))
     names = ["sum", "max", "min", "prod", *(["mean", "var", "norm", "logsumexp"] if x.dtype.is_float else [])]
     for name in names:
         actual, expected = getattr(x, name)(dims), getattr(side_by_side, name)(last)
@@ -199,12 +199,12 @@ class Guarded:
 
     def __init__(self, nbytes: int) -> None:
         page = mmap.PAGESIZE
-        whole = -(-nbytes // page) * page
-        self._memory = mmap.mmap(-1, whole + page)
+        full = -(-nbytes // page) * page
+        self._memory = mmap.mmap(-1, full + page)
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         libc = ctypes.CDLL(None, use_errno=True)
-        assert libc.mprotect(ctypes.c_void_p(start + whole), ctypes.c_size_t(page), 0) == 0
-        self.address = start + whole - nbytes
+        assert libc.mprotect(ctypes.c_void_p(start + full), ctypes.c_size_t(page), 0) == 0
+        self.address = start + full - nbytes
 
 
 @pytest.mark.parametrize("count", [1, 3, 31, 513, 1025])
@@ -288,21 +288,21 @@ def test_indexes_choose_elements_of_any_layout(shape: tuple[int, ...], dim: int,
     indexes = generator.integers(0, size, shape, np.int32)
     vector = np.moveaxis(indexes, dim, 0)[:, 0, 0].copy()
     indexes[generator.random(shape) < 0.1] = mark
-    at, kept = tl.Tensor(indexes), indexes != mark
-    chosen = np.where(kept, indexes, 0)
-    places = tuple(chosen if axis == dim else grid for axis, grid in enumerate(np.indices(shape)))
+    at, saved = tl.Tensor(indexes), indexes != mark
+    chosen = np.where(saved, indexes, 0)
+    positions = tuple(chosen if axis == dim else grid for axis, grid in enumerate(np.indices(shape)))
 
     def rounded(values: np.ndarray) -> np.ndarray:
         return values.astype(dtype.numpy).astype(np.float32)
 
-    np.testing.assert_array_equal(x.gather(at, dim).numpy(), np.where(kept, array[places], 0))
+    np.testing.assert_array_equal(x.gather(at, dim).numpy(), np.where(saved, array[positions], 0))
     np.testing.assert_array_equal(x.index_select(tl.Tensor(vector), dim).numpy(), array.take(vector, dim))
-    kept_places = tuple(grid[kept] for grid in places)
+    kept_places = tuple(grid[saved] for grid in positions)
     expected = array.copy()
-    expected[kept_places] = terms[kept]
+    expected[kept_places] = terms[saved]
     np.testing.assert_array_equal(x.scatter(at, y, dim).numpy(), expected)
     expected = array.copy()
-    np.add.at(expected, kept_places, terms[kept])
+    np.add.at(expected, kept_places, terms[saved])
     np.testing.assert_array_equal(x.scatter_add(at, y, dim).numpy(), rounded(expected))
     expected = array.copy()
     np.add.at(np.moveaxis(expected, dim, 0), vector, np.moveaxis(terms, dim, 0))
@@ -328,8 +328,8 @@ def test_the_first_of_the_best_is_found(length: int, dtype: tl.DType) -> None:
         numbers[6, -1] = np.nan
     x = tl.Tensor(numbers).to_dtype(dtype)
     held = x.to_dtype(tl.DType.F64).numpy()
-    for sign, found in ((1, x.argmax(1)), (-1, x.argmin(1))):
-        np.testing.assert_array_equal(found.numpy(), np.argmax(held * sign, 1))
+    for sign, actual in ((1, x.argmax(1)), (-1, x.argmin(1))):
+        np.testing.assert_array_equal(actual.numpy(), np.argmax(held * sign, 1))
 
 
 @pytest.mark.usefixtures("threads")
@@ -352,13 +352,13 @@ def test_the_best_of_rows_of_any_length(dtype: tl.DType) -> None:
 @pytest.mark.parametrize("dtype", [tl.DType.F32, tl.DType.BF16])
 def test_a_nan_anywhere_makes_a_softmax_of_nan(dtype: tl.DType) -> None:
     for length in (1, 5, 31, 32, 33, 64, 100, 9000):
-        places = range(0, length, max(length // 100, 1))
-        rows = 30 * random(len(places) + 1, length)
-        for row, place in enumerate(places):
-            rows[row, place] = np.nan
+        indices = range(0, length, max(length // 100, 1))
+        rows = 30 * random(len(indices) + 1, length)
+        for row, index in enumerate(indices):
+            rows[row, index] = np.nan
         x = tl.Tensor(rows).to_dtype(dtype)
-        for made in (x.softmax(1), x.log_softmax(1)):
-            is_nan = np.isnan(made.to_dtype(tl.DType.F32).numpy())
+        for result in (x.softmax(1), x.log_softmax(1)):
+            is_nan = np.isnan(result.to_dtype(tl.DType.F32).numpy())
             assert is_nan[:-1].all() and not is_nan[-1].any(), length
 
 
@@ -383,12 +383,12 @@ def test_sums_of_a_scatter_are_rounded_once_and_leave_the_rest(
     values = np.moveaxis(y.to_dtype(tl.DType.F32).numpy(), dim, 1)
     rows = np.broadcast_to(np.arange(lines)[:, None], indexes.shape)
     np.add.at(expected, (rows, indexes), values)
-    made = np.moveaxis(x.scatter_add(at, y, dim).numpy(), dim, 1)
+    result = np.moveaxis(x.scatter_add(at, y, dim).numpy(), dim, 1)
     touched = np.zeros((lines, size), bool)
     touched[rows, indexes] = True
     rounded = tl.Tensor(expected).to_dtype(dtype).numpy()
-    np.testing.assert_array_equal(made.astype(np.float32), rounded.astype(np.float32))
-    np.testing.assert_array_equal(made.copy().view(bits.dtype)[~touched], bits[~touched])
+    np.testing.assert_array_equal(result.astype(np.float32), rounded.astype(np.float32))
+    np.testing.assert_array_equal(result.copy().view(bits.dtype)[~touched], bits[~touched])
 
 
 def test_what_is_written_and_read_at_once_is_as_if_copied_first() -> None:
@@ -482,11 +482,11 @@ def call_all(tensor):
 @pytest.mark.usefixtures("threads")
 def test_kernels_that_find_their_places_stay_inside_their_operands() -> None:
     tl.set_threads(1)
-    kept = []
+    saved = []
 
     def tensor(array: np.ndarray) -> tl.Tensor:
         memory = Guarded(array.nbytes)
-        kept.append(memory)
+        saved.append(memory)
         guarded = np.frombuffer((ctypes.c_char * array.nbytes).from_address(memory.address), array.dtype)
         guarded[:] = array.reshape(-1)
         storage = tl.Device.cpu().storage_owned(guarded)
@@ -509,8 +509,8 @@ def test_a_plan_keeps_nothing_and_reports_what_fails() -> None:
     before = [sys.getrefcount(each) for each in held]
     for _ in range(100):
         assert (clamp(inner, -0.5, 0.5).data == inner.data.clip(-0.5, 0.5)).all()
-        made = weakref.ref(norm(inner)[0].data)
-        assert made() is None
+        result = weakref.ref(norm(inner)[0].data)
+        assert result() is None
         for wrong in ((), (inner, 1.0)):
             with pytest.raises(TypeError, match="another number of arguments"):
                 clamp(*wrong)
@@ -552,9 +552,9 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     included = [file.read_text() for folder in (sources, headers) for file in sorted(folder.glob("*.hpp"))]
     for family in families:
         lines = (sources / f"{family}.cpp").read_text().splitlines()
-        kept = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]
+        saved = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]
         source, library = tmp_path / f"{family}.cpp", tmp_path / f"{family}.so"
-        source.write_text("\n".join(kept))
+        source.write_text("\n".join(saved))
 
         def compiled(source: Path = source, library: Path = library) -> bytes:
             command = ["g++", *flags.split(), '-DTALLOW_TARGET="x86-64"', f"-I{sources}", f"-I{headers}", str(source)]
@@ -572,11 +572,11 @@ HostKernels.open = classmethod(lambda cls: kernels)
 {CALLS}
 call_all(tl.Tensor)
 """
-    found = [
+    results = [
         subprocess.check_output(["g++", f"-print-file-name=lib{name}.so"], text=True) for name in ("asan", "ubsan")
     ]
     options = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1", "TALLOW_THREADS": "2"}
-    result = run(program, LD_PRELOAD=":".join(map(str.strip, found)), **options)
+    result = run(program, LD_PRELOAD=":".join(map(str.strip, results)), **options)
     assert result.returncode == 0, result.stderr
 
 
@@ -634,9 +634,9 @@ def test_reductions_of_rows_with_two_outer_strides() -> None:
         ((slice(None), slice(None, None, 2), slice(None), slice(None, None, 2)), (2,)),
     ):
         for dtype in ("i64", "f32", "bf16"):
-            part, wanted = x.to_dtype(dtype)[view], array[view]
-            assert np.array_equal(part.sum(dims).to_dtype("i64").numpy(), wanted.sum(dims)), (view, dims, dtype)
-            assert np.array_equal(part.max(dims).to_dtype("i64").numpy(), wanted.max(dims)), (view, dims, dtype)
+            part, expected = x.to_dtype(dtype)[view], array[view]
+            assert np.array_equal(part.sum(dims).to_dtype("i64").numpy(), expected.sum(dims)), (view, dims, dtype)
+            assert np.array_equal(part.max(dims).to_dtype("i64").numpy(), expected.max(dims)), (view, dims, dtype)
 
 
 @pytest.mark.parametrize("name", ["f32", "f64", "complex64", "complex128"])

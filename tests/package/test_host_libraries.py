@@ -64,9 +64,9 @@ class Fresh:
 
     def start(self, program: str = PROGRAM, **environment: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", program]
-        given = {**self.environment, **environment}
+        inputs = {**self.environment, **environment}
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, env=given, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen(command, env=inputs, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, program: str = PROGRAM, text: str = "", **environment: str) -> tuple[str, str]:
         process = self.start(program, **environment)

@@ -60,7 +60,7 @@ def test_one_launch_is_one_call_made_in_c() -> None:
     assert assign(x, y) is True
     assert x.to_numpy().tolist() == [4, 5, 6]
     gradients = program_of(native.binary_gradients, KERNELS, BinaryGradientsOp.MUL_GRADIENTS, row(x), row(x), row(x))
-    assert [made.to_numpy().tolist() for made in compiled(DEVICE, gradients)(x, x, x)] == [[16, 25, 36]] * 2
+    assert [result.to_numpy().tolist() for result in compiled(DEVICE, gradients)(x, x, x)] == [[16, 25, 36]] * 2
 
 
 @pytest.mark.parametrize("count", [1, 3, JOIN_ROWS_SOURCES])

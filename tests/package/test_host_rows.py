@@ -184,17 +184,17 @@ def test_bits_follow_from_the_row_alone(dtypes: list[str], functor: Functor) -> 
             for shape, dim in SHAPES:
                 operands = [each.broadcast_as(shape) for each in numbers(functor, shape, dim, dtype)]
                 tl.set_threads(1)
-                wanted = [each.transpose(dim, -1).contiguous() for each in run(functor, dim, operands)]
+                reference = [each.transpose(dim, -1).contiguous() for each in run(functor, dim, operands)]
                 tl.set_threads(3)
                 last = [each.transpose(dim, -1) for each in operands]
                 # Strided, dense, in every second element, and the last row alone.
                 dense = [each.contiguous() for each in last]
                 spread = [tl.stack([each, each], -1)[..., 0] for each in last]
-                for given in (last, dense, spread):
-                    for result, want in zip(run(functor, len(shape) - 1, given), wanted, strict=True):
+                for inputs in (last, dense, spread):
+                    for result, want in zip(run(functor, len(shape) - 1, inputs), reference, strict=True):
                         assert bits(result) == bits(want), (dtype, shape, dim)
                 alone = [each.reshape((-1, shape[dim]))[-1:] for each in dense]
-                for result, want in zip(run(functor, 1, alone), wanted, strict=True):
+                for result, want in zip(run(functor, 1, alone), reference, strict=True):
                     assert bits(result) == bits(want.reshape((-1, shape[dim]))[-1:]), (dtype, shape, dim)
     finally:
         tl.set_threads(before)
@@ -207,8 +207,8 @@ def test_nan_and_infinities(dtypes: list[str], shape: tuple[int, ...]) -> None:
     for dtype in dtypes:
         for functor, of_infinity in ((RANGES, np.nan), (DERIVED, np.nan)):
             for dim, rows in ((1, x), (0, x.T.copy())):
-                given = [Tensor(rows).to_dtype(dtype)] * len(functor.operands)
-                result = run(functor, dim, given)[0].to_dtype("f64").numpy()
+                inputs = [Tensor(rows).to_dtype(dtype)] * len(functor.operands)
+                result = run(functor, dim, inputs)[0].to_dtype("f64").numpy()
                 result = result.T if dim == 0 else result
                 assert np.isnan(result[0]).all()
                 np.testing.assert_array_equal(result[1], of_infinity)
@@ -259,7 +259,7 @@ def test_operands_that_do_not_collapse(dtypes: list[str]) -> None:
     generator = np.random.default_rng(0)
     sizes = (4, 6, 21), (4, 1, 20), (6, 4, 20), (20,)
     x, gradient, residual, weight = (Tensor(generator.normal(size=size).astype("f4")) for size in sizes)
-    given = [x.narrow(2, 1, 20), gradient.broadcast_as((4, 6, 20)), residual.transpose(0, 1)]
-    given.append(weight.broadcast_as((4, 6, 20)))
-    for result, right in zip(run(NORM_GRADIENT, 2, given), expected(NORM_GRADIENT, 2, given), strict=True):
+    incoming = [x.narrow(2, 1, 20), gradient.broadcast_as((4, 6, 20)), residual.transpose(0, 1)]
+    incoming.append(weight.broadcast_as((4, 6, 20)))
+    for result, right in zip(run(NORM_GRADIENT, 2, incoming), expected(NORM_GRADIENT, 2, incoming), strict=True):
         np.testing.assert_allclose(result.numpy(), right, rtol=0, atol=1e-5)

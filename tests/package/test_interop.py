@@ -81,12 +81,12 @@ def test_integers_that_numpy_would_round(device: Device) -> None:
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_slices_of_integers_wrap_and_floats_saturate(device: Device, dtype: DType) -> None:
     for integers in ([2**63, -1], [-1, 2**63 + 5], [2**64 + 3], [-(2**70) - 3, 7]):
-        found = device.storage_from_slice(integers, dtype).to_numpy()
+        actual = device.storage_from_slice(integers, dtype).to_numpy()
         bits = 8 * dtype.itemsize
-        assert [int(number) % 2**bits for number in found] == [number % 2**bits for number in integers]
+        assert [int(number) % 2**bits for number in actual] == [number % 2**bits for number in integers]
     limits = np.iinfo(dtype.numpy)
-    found = device.storage_from_slice([1e30, -(2**63), -1e30], dtype).to_numpy()
-    assert found.tolist() == [limits.max, limits.min, limits.min]
+    actual = device.storage_from_slice([1e30, -(2**63), -1e30], dtype).to_numpy()
+    assert actual.tolist() == [limits.max, limits.min, limits.min]
 
 
 @pytest.mark.parametrize("data", [[10**400, 0.5], ["a"]])

@@ -76,9 +76,9 @@ def test_what_a_pointer_takes(text: str, takes: str, dtypes: list[DType]) -> Non
 
 
 def test_lists() -> None:
-    found = parameters("compile", " float* y, const float*,float a ,unsigned n ")
-    assert [parameter.text for parameter in found] == ["float* y", "const float*", "float a", "unsigned n"]
-    assert [parameter.size for parameter in found] == [8, 8, 4, 4]
+    actual = parameters("compile", " float* y, const float*,float a ,unsigned n ")
+    assert [parameter.text for parameter in actual] == ["float* y", "const float*", "float a", "unsigned n"]
+    assert [parameter.size for parameter in actual] == [8, 8, 4, 4]
     assert parameters("compile", "") == parameters("compile", " void ") == ()
 
 

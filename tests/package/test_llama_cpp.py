@@ -75,11 +75,11 @@ def logits_of(llama_cpp: Any, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     )
     try:
         model.eval(TOKENS)
-        whole = model.scores[: len(TOKENS)].copy()
+        full = model.scores[: len(TOKENS)].copy()
         model.reset()
         for token in TOKENS:
             model.eval([token])
-        return whole, model.scores[: len(TOKENS)].copy()
+        return full, model.scores[: len(TOKENS)].copy()
     finally:
         model.close()
 
@@ -95,11 +95,11 @@ def quantised(llama_cpp: Any, path: Path, number: int) -> Path:
 
 def ours(path: Path) -> NDArray[Any]:
     runtime = ModelRuntime.load_from_gguf(path, "cpu")
-    whole = runtime.decode_step(TOKENS).numpy()
+    full = runtime.decode_step(TOKENS).numpy()
     runtime.reset_state()
-    for token, row in zip(TOKENS, whole, strict=True):
+    for token, row in zip(TOKENS, full, strict=True):
         agree(runtime.decode_step([token])[0], row)
-    return cast("NDArray[Any]", whole)
+    return cast("NDArray[Any]", full)
 
 
 @ARCHITECTURES
@@ -108,11 +108,11 @@ def test_llama_cpp_makes_the_same_logits_of_our_files(
     llama_cpp: Any, tmp_path: Path, format: str, architecture: str, biased: bool
 ) -> None:
     path = written(tmp_path / "m.gguf", architecture, format, biased)
-    found = ours(path)
+    actual = ours(path)
     for theirs in logits_of(llama_cpp, path):
-        assert distance(theirs, found) <= ROUNDED.get(format, ROUNDED_TO_BYTES)
+        assert distance(theirs, actual) <= ROUNDED.get(format, ROUNDED_TO_BYTES)
     for theirs in logits_of(llama_cpp, quantised(llama_cpp, path, 0)):
-        assert distance(theirs, found) <= EXACT
+        assert distance(theirs, actual) <= EXACT
 
 
 @ARCHITECTURES

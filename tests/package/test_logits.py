@@ -202,9 +202,9 @@ def test_logits_are_those_of_transformers(
     if by == "the whole prompt":
         agree(runtime.decode_step(tokens), expected)
         return
-    whole = runtime.decode_step(tokens).numpy()
+    full = runtime.decode_step(tokens).numpy()
     runtime.reset_state()
-    for token, row, row_of_whole in zip(tokens, expected, whole, strict=True):
+    for token, row, row_of_whole in zip(tokens, expected, full, strict=True):
         logits = runtime.decode_step([token])[0]
         agree(logits, row)
         agree(logits, row_of_whole)

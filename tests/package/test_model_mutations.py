@@ -62,9 +62,9 @@ def model(architecture: str, format: str, values: Values) -> tuple[Weights, Valu
 def of_shape(tensor: Tensor | QTensor, shape: tuple[int, ...]) -> Tensor | QTensor:
     """As much as a shape takes of the numbers of a tensor, again and again, in its format where that can be."""
     plain = tensor.dequantize() if isinstance(tensor, QTensor) else tensor
-    found = Tensor(np.resize(plain.numpy(), shape))
-    whole = isinstance(tensor, QTensor) and shape and shape[-1] % tensor.dtype.block_size == 0
-    return QTensor.quantize(found, tensor.dtype) if whole and isinstance(tensor, QTensor) else found
+    result = Tensor(np.resize(plain.numpy(), shape))
+    full = isinstance(tensor, QTensor) and shape and shape[-1] % tensor.dtype.block_size == 0
+    return QTensor.quantize(result, tensor.dtype) if full and isinstance(tensor, QTensor) else result
 
 
 def any_blocks(random: Random, tensor: Tensor | QTensor, format: GgmlDType) -> QTensor:
@@ -171,17 +171,17 @@ def run(path: Path) -> None:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Weights, Values]]:
     """Models that run."""
-    found = [
+    results = [
         model("llama", "F32", SENTENCES),
         model("llama", "Q8_0", BYTES),
         model("qwen2", "Q4K", BYTES),
         model("qwen3", "Q6K", SENTENCES),
     ]
     path = tmp_path_factory.mktemp("models") / "model.gguf"
-    for tensors, values in found:
+    for tensors, values in results:
         save_gguf(tensors, path, values)
         run(path)
-    return found
+    return results
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)

@@ -51,7 +51,7 @@ def test_a_block_serves_again_and_inside_itself(x: Var) -> None:
 
 
 def test_one_object_serves_many_threads(x: Var) -> None:
-    guard, both, found = tl.no_grad(), threading.Barrier(2), []
+    guard, both, actual = tl.no_grad(), threading.Barrier(2), []
 
     def work(is_first: bool) -> None:
         # One enters first and leaves last.
@@ -61,8 +61,8 @@ def test_one_object_serves_many_threads(x: Var) -> None:
             if is_first:
                 both.wait()
                 both.wait()
-            found.append((x * 2).is_recorded)
-        found.append((x * 2).is_recorded)
+            actual.append((x * 2).is_recorded)
+        actual.append((x * 2).is_recorded)
         if not is_first:
             both.wait()
 
@@ -71,28 +71,28 @@ def test_one_object_serves_many_threads(x: Var) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [False, True] * 2
+    assert actual == [False, True] * 2
 
 
 def test_tasks_that_overlap_record_on_their_own(x: Var) -> None:
-    found: list[bool] = []
+    actual: list[bool] = []
 
     async def task(before: float, inside: float) -> None:
         await asyncio.sleep(before)
         with tl.no_grad():
             await asyncio.sleep(inside)
-            found.append((x * 2).is_recorded)
-        found.append((x * 2).is_recorded)
+            actual.append((x * 2).is_recorded)
+        actual.append((x * 2).is_recorded)
 
     async def every() -> None:
         # The first one to enter is the first one to leave.
         tasks = [asyncio.create_task(task(0, 0.02)), asyncio.create_task(task(0.01, 0.02))]
         await asyncio.sleep(0.015)
-        found.append((x * 2).is_recorded)
+        actual.append((x * 2).is_recorded)
         await asyncio.gather(*tasks)
 
     asyncio.run(every())
-    assert found == [True, False, True, False, True]
+    assert actual == [True, False, True, False, True]
 
 
 def test_generators_that_overlap_leave_no_trace(x: Var) -> None:
@@ -193,10 +193,10 @@ def test_decorated_async_generators_record_between_their_steps(x: Var) -> None:
     assert inspect.isasyncgenfunction(values)
 
     async def every() -> None:
-        found = []
+        actual = []
         async for value in values(2):
-            found += [value, (x * 2).is_recorded]
-        assert found == [(0, False), True, (1, False), True]
+            actual += [value, (x * 2).is_recorded]
+        assert actual == [(0, False), True, (1, False), True]
         generator: Any = values(3)
         assert await generator.__anext__() == (0, False)
         assert await generator.asend("sent") == "sent"
@@ -285,7 +285,7 @@ def test_an_interrupt_leaves_no_trace(x: Var) -> None:
             pass
         (x * x).sum().backward()
 
-    def events_until(place: int) -> int:
+    def events_until(index: int) -> int:
         """Run it up to a call or a line of MODULES, and count them."""
         count = 0
 
@@ -295,7 +295,7 @@ def test_an_interrupt_leaves_no_trace(x: Var) -> None:
             is_line = event == "line" and not restores(frame.f_code.co_filename, frame.f_lineno)
             if is_own and (event == "call" or is_line):
                 count += 1
-                if count == place:
+                if count == index:
                     raise KeyboardInterrupt
             return trace
 
@@ -311,9 +311,9 @@ def test_an_interrupt_leaves_no_trace(x: Var) -> None:
 
     count = events_until(0)
     assert count > 100
-    for place in range(1, count + 1):
-        events_until(place)
-        assert is_recording(), place
+    for index in range(1, count + 1):
+        events_until(index)
+        assert is_recording(), index
 
 
 def test_an_interrupt_behind_the_entry_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:

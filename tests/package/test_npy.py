@@ -33,9 +33,9 @@ def test_files_keep_dtypes_and_shapes(device: Device, tmp_path: Path) -> None:
     for tensor in tensors.values():
         tl.write_npy(tensor, tmp_path / "x.npy")
         same(tensor, np.load(tmp_path / "x.npy"))
-        found = tl.read_npy(str(tmp_path / "x.npy"), device)
-        assert found.device == device
-        same(found, tensor.numpy())
+        actual = tl.read_npy(str(tmp_path / "x.npy"), device)
+        assert actual.device == device
+        same(actual, tensor.numpy())
     tl.write_npz(tensors, tmp_path / "x.npz")
     with np.load(tmp_path / "x.npz") as archive:
         assert sorted(archive.files) == sorted(tensors)
@@ -49,9 +49,9 @@ def test_files_of_numpy(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.asfortranarray(numbers((2, 3))))
     same(tl.read_npy(tmp_path / "x.npy"), numbers((2, 3)))
     np.savez_compressed(tmp_path / "x.npz", a=numbers((4,)), b=np.arange(3, dtype=">i4"))
-    found = tl.read_npz(tmp_path / "x.npz")
-    same(found["a"], numbers((4,)))
-    same(found["b"], np.arange(3, dtype=np.int32))
+    result = tl.read_npz(tmp_path / "x.npz")
+    same(result["a"], numbers((4,)))
+    same(result["b"], np.arange(3, dtype=np.int32))
 
 
 @pytest.mark.parametrize("read", [tl.read_npy, tl.read_npz])
@@ -120,13 +120,13 @@ FILES = files_of_numpy()
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_is_read_or_refused_as_such(name: str, tmp_path: Path, full: bool) -> None:
-    path, whole, random = tmp_path / "x", FILES[name], np.random.default_rng(1)
+    path, complete, random = tmp_path / "x", FILES[name], np.random.default_rng(1)
     read = tl.read_npy if name == "npy" else tl.read_npz
-    path.write_bytes(whole)
+    path.write_bytes(complete)
     read(path)
-    mutants = [whole[:size] for size in range(0, len(whole), 1 if full else 29)]
+    mutants = [complete[:size] for size in range(0, len(complete), 1 if full else 29)]
     for _ in range(4000 if full else 100):
-        content, kind = bytearray(whole), random.integers(4)
+        content, kind = bytearray(complete), random.integers(4)
         for _ in range(random.integers(1, 4)):
             at = int(random.integers(len(content)))
             match kind:

@@ -126,23 +126,23 @@ def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def agree(found: Any, expected: Any, device: Device, *, is_sorted: bool = False, has_values: bool = True) -> None:
+def agree(actual: Any, expected: Any, device: Device, *, is_sorted: bool = False, has_values: bool = True) -> None:
     if isinstance(expected, tuple | list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
             agree(one, other, device)
-    elif isinstance(found, Tensor):
+    elif isinstance(actual, Tensor):
         assert isinstance(expected, np.ndarray | np.generic)
-        assert found.device == device
-        assert tuple(found.shape) == expected.shape
-        values = found.numpy().astype(expected.dtype)
+        assert actual.device == device
+        assert tuple(actual.shape) == expected.shape
+        values = actual.numpy().astype(expected.dtype)
         if is_sorted:
             values, expected = np.sort(values), np.sort(expected)
         if has_values:
             np.testing.assert_allclose(values, expected, rtol=2e-5, atol=2e-5)
     else:
         # Nothing of a tensor was in it.
-        assert isinstance(found, str) or np.array_equal(found, expected)
+        assert isinstance(actual, str) or np.array_equal(actual, expected)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -234,11 +234,11 @@ def test_operands_on_the_left(device: Device, left: Any) -> None:
     x = Tensor.from_numpy(POSITIVE, device)
     array = left if isinstance(left, np.ndarray) and left.ndim else float(left)
     for operator in (op.add, op.sub, op.mul, op.truediv, op.floordiv, op.mod, op.pow, op.lt, op.ge, op.eq, op.ne):
-        found = operator(left, x)
-        assert found.dtype in (DType.F32, DType.BOOL)
-        agree(found, operator(array, POSITIVE), device)
+        actual = operator(left, x)
+        assert actual.dtype in (DType.F32, DType.BOOL)
+        agree(actual, operator(array, POSITIVE), device)
         agree(operator(x, left), operator(POSITIVE, array), device)
-        assert operator(x, left).dtype is found.dtype
+        assert operator(x, left).dtype is actual.dtype
     matrix = Tensor.from_numpy(SQUARE, device)
     agree(POSITIVE @ matrix, POSITIVE @ SQUARE, device)
 

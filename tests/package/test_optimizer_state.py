@@ -81,8 +81,8 @@ class Program:
             step = [gradient(start) if chance.random() < 0.6 else None for start in starts]
             if any(step_of is not None for step_of in step):
                 steps.append(step)
-        places = [chance.randrange(3) for _ in starts]
-        members = [[number for number, of in enumerate(places) if of == group] for group in range(3)]
+        indices = [chance.randrange(3) for _ in starts]
+        members = [[number for number, of in enumerate(indices) if of == group] for group in range(3)]
         groups = [(numbers_of, settings(kind, chance)) for numbers_of in members if numbers_of]
         return cls(
             starts, groups, settings(kind, chance), steps,
@@ -134,9 +134,9 @@ def test_a_resumed_program_has_the_bits_of_an_uninterrupted_one(
 ) -> None:
     path, count = tmp_path / "state.safetensors", 400 if full else 25
     for program in programs(kind, device, count):
-        whole = [*map(Var, program.starts)]
-        reference = program.optimizer(kind, whole)
-        program.run(reference, whole, 0, len(program.steps))
+        complete = [*map(Var, program.starts)]
+        reference = program.optimizer(kind, complete)
+        program.run(reference, complete, 0, len(program.steps))
         first = [*map(Var, program.starts)]
         interrupted = program.optimizer(kind, first)
         program.run(interrupted, first, 0, program.cut)
@@ -153,7 +153,7 @@ def test_a_resumed_program_has_the_bits_of_an_uninterrupted_one(
             group.learning_rate = rate
         resumed.load_state(state)
         program.run(resumed, second, program.cut, len(program.steps))
-        assert bits(resumed, second) == bits(reference, whole), program
+        assert bits(resumed, second) == bits(reference, complete), program
 
 
 def parameters(device: Device) -> list[Var]:

@@ -114,8 +114,8 @@ def test_steps_are_those_of_the_formulas(name: str, dtype: str, bound: float, de
     optimizer = MAKERS[name](variables)
     for step in gradients:
         optimizer.step([Tensor(g, dtype=dtype, device=device) for g in step])
-    for place, (w, start) in enumerate(zip(variables, starts, strict=True)):
-        expected = EXPECTED[name](start, [step[place] for step in gradients])
+    for index, (w, start) in enumerate(zip(variables, starts, strict=True)):
+        expected = EXPECTED[name](start, [step[index] for step in gradients])
         np.testing.assert_allclose(w.to_dtype("f32").numpy(), expected, atol=bound, rtol=bound)
 
 
@@ -134,8 +134,8 @@ def two(device: Device) -> list[Var]:
 
 
 def test_a_saved_state_goes_on_with_the_same_bits(make: Make, device: Device, tmp_path: Path) -> None:
-    whole, first = two(device), two(device)
-    trained(make(whole), whole, 5)
+    full, first = two(device), two(device)
+    trained(make(full), full, 5)
     optimizer = make(first)
     trained(optimizer, first, 2)
     tl.save_safetensors({"w": first[0], "b": first[1]}, tmp_path / "weights.safetensors")
@@ -146,7 +146,7 @@ def test_a_saved_state_goes_on_with_the_same_bits(make: Make, device: Device, tm
     other = make(second)
     other.load_state(tl.load_safetensors(tmp_path / "state.safetensors", device))
     trained(other, second, 3)
-    assert numbers_of(second) == numbers_of(whole)
+    assert numbers_of(second) == numbers_of(full)
 
 
 def test_groups_have_settings_of_their_own(device: Device) -> None:
@@ -226,9 +226,11 @@ def test_clipped_gradients_have_gradients(device: Device) -> None:
     grads = (w.sqr().sum() + b.sqr().sum()).backward(create_graph=True)
     norm = optim.clip_by_norm(grads, 0.5)
     # The norm is 2 |x|, and each gradient 0.5 x / |x|, at a vector x of the norm 3.
-    found = (norm + grads[w].sum()).backward()
-    np.testing.assert_allclose(found[w].numpy(), [2 / 3 + 0.5 * (1 / 3 - 3 / 27), 4 / 3 + 0.5 * (1 / 3 - 6 / 27)], 1e-5)
-    np.testing.assert_allclose(found[b].numpy(), [[4 / 3 - 0.5 * 6 / 27]], rtol=1e-5)
+    actual = (norm + grads[w].sum()).backward()
+    np.testing.assert_allclose(
+        actual[w].numpy(), [2 / 3 + 0.5 * (1 / 3 - 3 / 27), 4 / 3 + 0.5 * (1 / 3 - 6 / 27)], 1e-5
+    )
+    np.testing.assert_allclose(actual[b].numpy(), [[4 / 3 - 0.5 * 6 / 27]], rtol=1e-5)
 
 
 @pytest.mark.parametrize("most", [1 << 24, 6])

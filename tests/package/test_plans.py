@@ -229,8 +229,8 @@ def test_observers_come_and_go_while_threads_make_calls(plans: Plans, x: tl.Tens
 
 def test_joining_again_needs_neither_checks_nor_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = tl.Tensor([1.0, 2.0]), tl.Tensor([3.0, 4.0])
-    joined = [tl.cat([x, y, x]), tl.stack([x, y], 1), tl.cat([x])]
+    concatenated = [tl.cat([x, y, x]), tl.stack([x, y], 1), tl.cat([x])]
     monkeypatch.setattr(tl.Storage, "cat", None)
     again = [tl.cat([y, x, y]), tl.stack([y, x], 1), tl.cat([y])]
-    assert [z.tolist() for z in joined] == [[1, 2, 3, 4, 1, 2], [[1, 3], [2, 4]], [1, 2]]
+    assert [z.tolist() for z in concatenated] == [[1, 2, 3, 4, 1, 2], [[1, 3], [2, 4]], [1, 2]]
     assert [z.tolist() for z in again] == [[3, 4, 1, 2, 3, 4], [[3, 1], [4, 2]], [3, 4]]

@@ -239,14 +239,14 @@ def test_the_file_is_one_of_trace_events(x: tl.Tensor, tmp_path: Path, fails: bo
 
 def test_memory_in_use_is_that_of_the_device(x: tl.Tensor) -> None:
     with tl.profile() as p:
-        kept = [x.exp() for _ in range(3)]
+        saved = [x.exp() for _ in range(3)]
     used = [sample.nbytes for sample in p.memory]
     if x.device.backend in ("cuda", "rocm"):
         block = 512
         assert np.diff(used).tolist() == [block, block]
         assert used[-1] == x.device.inner.allocator.allocated
     elif x.device.backend == "cpu" and sys.platform == "linux":
-        assert len(used) == len(kept)
+        assert len(used) == len(saved)
         assert min(used) > 1 << 20, "the process has more than that"
         assert "MiB in use at most" in str(p)
 
@@ -442,8 +442,8 @@ def test_an_op_that_has_refused_refuses_in_a_profile_too(gpu: Any) -> None:
     for _ in range(3):
         call()
     with tl.profile() as p:
-        found = [call().to_numpy().tolist() for _ in range(2)]
-    assert found == [[0, 1, 2, 3, 4, 5]] * 2
+        actual = [call().to_numpy().tolist() for _ in range(2)]
+    assert actual == [[0, 1, 2, 3, 4, 5]] * 2
     assert [(call.name, call.is_planned) for call in p.calls if "copy" not in call.name] == [("take", True)] * 2
 
 

@@ -68,13 +68,13 @@ def test_a_struct_is_packed_with_numbers_in_the_place_of_values(fields: tuple[An
         return 1000 + int(value.offset)
 
     memory = Memory(1 << 10)
-    given = [memory.address + position if field == "value" else field for position, field in enumerate(fields)]
+    inputs = [memory.address + position if field == "value" else field for position, field in enumerate(fields)]
     expected = [1000 + position if field == "value" else field for position, field in enumerate(fields)]
-    if given[1] is not fields[1]:
+    if inputs[1] is not fields[1]:
         # No address has 32 bits.
-        given[1] = expected[1] = 7
-    arguments = KernelArguments(PAIR, tuple(given))
-    assert arguments.values == [(place, field) for place, field in enumerate(given) if isinstance(field, Address)]
+        inputs[1] = expected[1] = 7
+    arguments = KernelArguments(PAIR, tuple(inputs))
+    assert arguments.values == [(index, field) for index, field in enumerate(inputs) if isinstance(field, Address)]
     packed = PAIR.pack(*expected)
     assert arguments.packed(number) == packed
     form, parts = arguments.parts()

@@ -210,12 +210,12 @@ def as_fused(call: examples.Example) -> tuple[Callable[..., Tensor], list[Tensor
     numbers = [value for value in arguments.values() if type(value) in (int, float)]
 
     def function(*given: Any) -> Any:
-        tensors, rest = [tensor.storage for tensor in given[: len(storages)]], iter(given[len(storages) :])
+        tensors, remaining = [tensor.storage for tensor in given[: len(storages)]], iter(given[len(storages) :])
         others, lies = iter(tensors[1:]), iter([tensor.layout for tensor in given[: len(storages)]])
         called = [
             next(others) if isinstance(value, Storage)
             else next(lies) if isinstance(value, Layout)
-            else next(rest) if type(value) in (int, float)
+            else next(remaining) if type(value) in (int, float)
             else value
             for value in arguments.values()
         ]  # fmt: skip

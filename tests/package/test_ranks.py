@@ -71,8 +71,8 @@ LAUNCHERS = {
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_place_that_a_launcher_gives(launcher: str) -> None:
-    variables, place = LAUNCHERS[launcher]
-    assert environment.placement(variables) == place
+    variables, index = LAUNCHERS[launcher]
+    assert environment.placement(variables) == index
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_place_that_a_launcher_gives(launcher: str) -> None:
 )
 def test_first_host_of_a_list_of_slurm(hosts: str, first: str) -> None:
     variables, _ = LAUNCHERS["srun"]
-    place = environment.placement(variables | {"SLURM_JOB_NODELIST": hosts})
-    assert place is not None
-    assert place.address == first
+    index = environment.placement(variables | {"SLURM_JOB_NODELIST": hosts})
+    assert index is not None
+    assert index.address == first
 
 
 NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "LOCAL_WORLD_SIZE")

@@ -99,7 +99,7 @@ def test_layers_directions_and_lengths(
     rng, count = np.random.default_rng(1), 1 if kind == "gru" else 2
     weights = random_weights(kind, 5, 6, layers, directions, has_bias=has_bias)
     x, states = rng.normal(size=(4, 3, 5)), rng.normal(size=(count, layers * directions, 3, 6))
-    wanted, last = expected(kind, x, weights, states, lengths or (4, 4, 4))
+    reference, last = expected(kind, x, weights, states, lengths or (4, 4, 4))
     function, own = FUNCTIONS[kind], tensors_of(weights, device)
     initial = [Tensor(each, dtype="f32", device=device) for each in states]
     state = tuple(initial) if kind == "lstm" else initial[0]
@@ -110,7 +110,7 @@ def test_layers_directions_and_lengths(
         )
         output, actual = function(operand, own, state, lengths=ends, batch_first=is_transposed)
         np.testing.assert_allclose(
-            output.transpose(0, 1).numpy() if is_transposed else output.numpy(), wanted, atol=2e-6
+            output.transpose(0, 1).numpy() if is_transposed else output.numpy(), reference, atol=2e-6
         )
         for one, other in zip(states_of(actual), last, strict=True):
             np.testing.assert_allclose(one.numpy(), other, atol=2e-6)
@@ -256,7 +256,7 @@ def test_long_sequences_on_any_number_of_threads(
         gradients = output.backward(seed)
         return [each.to_dtype("f64").numpy() for each in (output, *[gradients[operand] for operand in operands])]
 
-    wanted, before = results("f64", lambda x, own: in_steps(kind, x, own, lengths)), tl.get_threads()
+    reference, before = results("f64", lambda x, own: in_steps(kind, x, own, lengths)), tl.get_threads()
     of_threads = []
     try:
         for threads in (1, 2, 5):
@@ -264,7 +264,7 @@ def test_long_sequences_on_any_number_of_threads(
             of_threads.append(results(dtype, lambda x, own: FUNCTIONS[kind](x, own, lengths=lengths)[0]))
     finally:
         tl.set_threads(before)
-    for first, *others, exact in zip(*of_threads, wanted, strict=True):
+    for first, *others, exact in zip(*of_threads, reference, strict=True):
         np.testing.assert_allclose(first, exact, rtol=0, atol=tolerance * abs(exact).max())
         for other in others:
             np.testing.assert_array_equal(other, first)
@@ -331,18 +331,18 @@ def test_dropout_is_between_layers(kind: str) -> None:
     first, _ = FUNCTIONS[kind](x, {name: each for name, each in own.items() if "_l0" in name})
     Device.cpu().set_seed(1)
     second = {name.replace("_l1", "_l0"): each for name, each in own.items() if "_l1" in name}
-    wanted, _ = FUNCTIONS[kind](first.dropout(0.5), second)
-    np.testing.assert_array_equal(dropped.numpy(), wanted.numpy())
+    reference, _ = FUNCTIONS[kind](first.dropout(0.5), second)
+    np.testing.assert_array_equal(dropped.numpy(), reference.numpy())
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_operands_of_different_dtypes_are_promoted_together(kind: str, device: Device) -> None:
     own, x = tensors_of(random_weights(kind, 5, 6, 2, 1), device), Tensor.ones((4, 3, 5), device=device)
     wide = {name: weight.to_dtype("f64") for name, weight in own.items()}
-    wanted, _ = getattr(tl, kind)(x.to_dtype("f64"), wide)
+    reference, _ = getattr(tl, kind)(x.to_dtype("f64"), wide)
     for name in own:
-        found, _ = getattr(tl, kind)(x, {**own, name: wide[name]})
-        assert (found.dtype, found.tolist()) == (tl.DType.F64, wanted.tolist())
+        actual, _ = getattr(tl, kind)(x, {**own, name: wide[name]})
+        assert (actual.dtype, actual.tolist()) == (tl.DType.F64, reference.tolist())
 
 
 def test_errors(device: Device) -> None:
@@ -402,8 +402,8 @@ def test_layers_of_bf16(kind: str, batch: int, units: int, has_tiles: bool) -> N
     state = tuple(initial) if kind == "lstm" else initial[0]
     output, last = FUNCTIONS[kind](x, own, state, lengths=lengths)
     states = [each.to_dtype("f64").numpy() for each in initial]
-    wanted, of_states = expected(kind, x.to_dtype("f64").numpy(), weights, states, lengths)
-    for ours, exact in zip((output, *states_of(last)), (wanted, *of_states), strict=True):
+    reference, of_states = expected(kind, x.to_dtype("f64").numpy(), weights, states, lengths)
+    for ours, exact in zip((output, *states_of(last)), (reference, *of_states), strict=True):
         np.testing.assert_allclose(ours.to_dtype("f64").numpy(), exact, rtol=0, atol=0.06 * max(1, abs(exact).max()))
 
 

@@ -12,9 +12,9 @@ from tallow.runtime.backends.cpu_backend.replay import Replay
 
 
 def replay() -> BackendReplay:
-    made = tl.Device.cpu().inner.replay()
-    assert isinstance(made, Replay)
-    return made
+    result = tl.Device.cpu().inner.replay()
+    assert isinstance(result, Replay)
+    return result
 
 
 def test_a_replay_writes_to_what_the_block_made() -> None:
@@ -30,7 +30,7 @@ def test_a_replay_writes_to_what_the_block_made() -> None:
     with noted:
         largest, more = step()
     assert noted.complete
-    kept = largest.numpy()
+    saved = largest.numpy()
     for number in (5, 7):
         before = total.numpy().copy()
         x.fill_(number)
@@ -38,7 +38,7 @@ def test_a_replay_writes_to_what_the_block_made() -> None:
         assert largest.numpy().tolist() == [[2 * number] * 2] * 2
         assert total.numpy().tolist() == (before + 2 * number).tolist()
         assert more.numpy().tolist() == (before + 2 * number + 1).tolist()
-    assert kept.tolist() == [[4, 2], [10, 8]], "what NumPy was given stays as it was"
+    assert saved.tolist() == [[4, 2], [10, 8]], "what NumPy was given stays as it was"
 
 
 def test_a_block_with_a_call_that_has_no_plan_is_not_whole() -> None:

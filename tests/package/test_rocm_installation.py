@@ -79,20 +79,20 @@ def test_a_target_that_the_libraries_may_lack_is_named_with_its_override(
     for target in ("gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1201", "host64"):
         assert [*installation.diagnose(target, tmp_path)] == []
     for target, number in (("gfx1031", "10.3.0"), ("gfx1036", "10.3.0"), ("gfx1103", "11.0.0"), ("gfx90c", "9.0.0")):
-        (found,) = installation.diagnose(target, tmp_path)
-        assert found.is_present is None and target in found.text
-        assert f"{installation.OVERRIDE}={number}" in found.fix
+        (actual,) = installation.diagnose(target, tmp_path)
+        assert actual.is_present is None and target in actual.text
+        assert f"{installation.OVERRIDE}={number}" in actual.fix
     monkeypatch.setenv(installation.OVERRIDE, "10.3.0")
-    (found,) = installation.diagnose("gfx1030", tmp_path)
-    assert f"{installation.OVERRIDE}=10.3.0" in found.text and not found.fix
+    (actual,) = installation.diagnose("gfx1030", tmp_path)
+    assert f"{installation.OVERRIDE}=10.3.0" in actual.text and not actual.fix
 
 
 def test_the_version_of_rocm_is_read_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder, version in (("opt/rocm", "6.4.1-83"), ("elsewhere", "7.1.0-20")):
         (tmp_path / folder / ".info").mkdir(parents=True)
         (tmp_path / folder / ".info/version").write_text(f"{version}\n")
-    (found,) = installation.diagnose("gfx1100", tmp_path)
-    assert found.text == f"6.4.1-83 in {tmp_path.resolve()}/opt/rocm"
+    (actual,) = installation.diagnose("gfx1100", tmp_path)
+    assert actual.text == f"6.4.1-83 in {tmp_path.resolve()}/opt/rocm"
     monkeypatch.setenv("ROCM_PATH", str(tmp_path / "elsewhere"))
-    (found,) = installation.diagnose("gfx1100", tmp_path)
-    assert found.text == f"7.1.0-20 in {tmp_path.resolve()}/elsewhere"
+    (actual,) = installation.diagnose("gfx1100", tmp_path)
+    assert actual.text == f"7.1.0-20 in {tmp_path.resolve()}/elsewhere"

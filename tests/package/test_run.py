@@ -150,8 +150,8 @@ def test_a_prompt_comes_from_a_file_or_a_pipe(
         assert main([str(model), "--prompt", "ab", "--max-tokens", "5", *more]) == 0
         expected = capsys.readouterr().out
         monkeypatch.setattr(sys, "stdin", io.StringIO(file.read_text(encoding="utf-8")))
-        given = [str(file) if option == "FILE" else option for option in options]
-        assert main([str(model), "--max-tokens", "5", *given, *more]) == 0
+        inputs = [str(file) if option == "FILE" else option for option in options]
+        assert main([str(model), "--max-tokens", "5", *inputs, *more]) == 0
         assert capsys.readouterr().out == expected
 
 
@@ -238,7 +238,7 @@ def test_a_conversation_reads_only_what_is_new(model: Path, device: Device, monk
     (first, own_first), *others = zip(read[::2], read[1::2], strict=True)
     assert first == own_first
     assert others
-    assert all(own < whole for own, whole in others), read
+    assert all(own < full for own, full in others), read
 
 
 def test_a_system_prompt_is_the_first_message(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

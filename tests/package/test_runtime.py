@@ -218,11 +218,11 @@ def test_a_layer_and_the_head_are_called_by_themselves(device: Device) -> None:
 
 
 def test_heads_share_keys_or_not() -> None:
-    found = {
+    results = {
         key_heads: ModelConfig.from_metadata(metadata("llama", **{"attention.head_count_kv": key_heads}))
         for key_heads in (None, 1, 2, 4)
     }
-    assert {key: (each.is_mha, each.is_gqa, each.is_mqa) for key, each in found.items()} == {
+    assert {key: (each.is_mha, each.is_gqa, each.is_mqa) for key, each in results.items()} == {
         None: (True, False, False),
         1: (False, False, True),
         2: (False, True, False),

@@ -151,9 +151,9 @@ def test_an_element_that_is_half_too_large_is_seen_in_every_cell() -> None:
     trusted, unseen = trial.reference(), []
     cells = [cell for backend in BACKENDS for family in plan.families(backend) for cell in family.cells]
     for name, cell in {trial.name_of(cell): cell for cell in cells}.items():
-        found = trial.run(cell, trusted)
-        assert isinstance(found, list) and found and found[0].size, name
-        right = found[0].reshape(-1)
+        result = trial.run(cell, trusted)
+        assert isinstance(result, list) and result and result[0].size, name
+        right = result[0].reshape(-1)
         wrong, dtype = right.copy(), tl.DType.from_numpy(right.dtype)
         if dtype.is_inexact:
             wide = right.astype(np.complex128 if dtype.is_complex else np.float64)
@@ -162,9 +162,9 @@ def test_an_element_that_is_half_too_large_is_seen_in_every_cell() -> None:
             if not ordinary.size:
                 assert cell.method == "zeros", name
                 continue
-            place = int(np.argmin(np.abs(magnitudes - np.median(ordinary))))
+            index = int(np.argmin(np.abs(magnitudes - np.median(ordinary))))
             # Floats of 8 bits have no number in between.
-            wide[place] *= 2 if dtype.itemsize == 1 else 1.5
+            wide[index] *= 2 if dtype.itemsize == 1 else 1.5
             wrong = wide.astype(right.dtype)
         else:
             wrong[0] ^= 1
@@ -266,14 +266,14 @@ def check_device(label: str, **environment: str) -> None:
     """Everything that a device has is right; the report is JSON of one schema, and names nobody."""
     done = program_of("--device", label, "--json", HOME=str(ROOT), **environment)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    found = json.loads(done.stdout)
-    assert [*found] == KEYS and found["schema"] == report.SCHEMA == 1
-    assert (found["result"], found["device"].partition(":")[0]) == ("passed", label.partition(":")[0])
-    assert all([*family] == FAMILY_KEYS for family in found["families"])
-    assert {family["status"] for family in found["families"]} == {"passed", "skipped"}
-    assert all([*time] == TIME_KEYS and time["seconds"] > 0 for time in found["times"])
-    assert found["times"][0]["of_copy"] == 1 and any(time["teraflops"] for time in found["times"])
-    assert found["backend"]["available"] and str(ROOT) not in done.stdout
+    actual = json.loads(done.stdout)
+    assert [*actual] == KEYS and actual["schema"] == report.SCHEMA == 1
+    assert (actual["result"], actual["device"].partition(":")[0]) == ("passed", label.partition(":")[0])
+    assert all([*family] == FAMILY_KEYS for family in actual["families"])
+    assert {family["status"] for family in actual["families"]} == {"passed", "skipped"}
+    assert all([*time] == TIME_KEYS and time["seconds"] > 0 for time in actual["times"])
+    assert actual["times"][0]["of_copy"] == 1 and any(time["teraflops"] for time in actual["times"])
+    assert actual["backend"]["available"] and str(ROOT) not in done.stdout
 
 
 def test_everything_that_a_device_has_is_right(device: tl.Device) -> None:
@@ -304,8 +304,8 @@ def test_what_cannot_be_tested_says_why(capsys: Any) -> None:
     assert done.returncode == 2 and "not usable: " in done.stdout and "no number 7" in done.stdout
     assert "\ncpu: available\n" in done.stdout and done.stderr == ""
     done = program_of("--device", "cuda", "--json", CUDA_VISIBLE_DEVICES="")
-    found = json.loads(done.stdout)
-    assert done.returncode == 2 and found["result"] == "unusable" and found["reason"] and found["backend"]
+    actual = json.loads(done.stdout)
+    assert done.returncode == 2 and actual["result"] == "unusable" and actual["reason"] and actual["backend"]
 
 
 def test_a_library_that_ends_the_process_is_reported_with_what_it_wrote(capsys: Any) -> None:
@@ -386,6 +386,6 @@ def test_ctrl_c_ends_quietly_with_what_was_found() -> None:
                 # As a terminal does, to both processes.
                 os.killpg(process.pid, signal.SIGINT)
                 break
-        rest, errors = process.communicate()
+        remaining, errors = process.communicate()
     assert process.returncode == 130 and errors == ""
-    assert "interrupted: " in rest and "send this report to" in rest
+    assert "interrupted: " in remaining and "send this report to" in remaining

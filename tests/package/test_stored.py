@@ -165,10 +165,10 @@ def test_parts_are_read_as_numpy_would_index_them(device: Device, path: Path, in
 def test_parts_of_every_dtype_at_any_place(device: Device, tmp_path: Path, dtype: DType) -> None:
     array = numbers((5, 7), dtype)
     save_safetensors({"x": Tensor(array), "y": Tensor.zeros((3,), dtype=DType.U8)}, tmp_path / "x")
-    whole = (tmp_path / "x").read_bytes()
+    full = (tmp_path / "x").read_bytes()
     # A header of an odd size puts elements where no element of more than a byte is aligned.
-    size = int.from_bytes(whole[:8], "little")
-    odd = (size + 1).to_bytes(8, "little") + whole[8 : 8 + size] + b" " + whole[8 + size :]
+    size = int.from_bytes(full[:8], "little")
+    odd = (size + 1).to_bytes(8, "little") + full[8 : 8 + size] + b" " + full[8 + size :]
     for file in (open_safetensors(tmp_path / "x", device), open_safetensors(odd, device)):
         with file:
             same(file["x"][...], array)
@@ -278,12 +278,12 @@ def test_nothing_is_read_after_the_end(path: Path) -> None:
     file = open_safetensors(path)
     stored = file["b"]
     with file:
-        kept = stored[0]
+        saved = stored[0]
     file.close()
     for index in (..., (slice(None), 1)):
         with pytest.raises(InvalidArgument, match="it is closed; read it before close"):
             stored[index]
-    same(kept, ARRAYS["b"][0])
+    same(saved, ARRAYS["b"][0])
 
 
 def test_a_file_that_is_cut_short_while_it_is_read(device: Device, path: Path) -> None:

@@ -147,8 +147,8 @@ def test_bits_are_those_of_numpy(device: Device, dtype: DType) -> None:
         change(changed, right)
         same(view, op(x, y))
     same(~left, ~x)
-    found = divmod(left, right)
-    same(found[0], x // y)
+    result = divmod(left, right)
+    same(result[0], x // y)
     same(divmod(100, right)[1], 100 % y)
 
 
@@ -184,15 +184,15 @@ def test_powers_and_signs(device: Device) -> None:
     same(tensor ** Tensor([3.0, -1.0], device=device), np.array([-8, 3**-1], np.float32))
     same(2**tensor, np.array([0.25, 8], np.float32))
     integers = np.array([-3, -2, -1, 0, 1, 2, 3])
-    whole = Tensor(integers, device=device)
-    same(whole**3, integers**3)
+    full = Tensor(integers, device=device)
+    same(full**3, integers**3)
     same(2 ** Tensor([3, 62, 63, 64, -1], device=device), np.array([8, 2**62, -(2**63), 0, 0]))
-    same(whole ** Tensor(-1, device=device), np.array([0, 0, -1, 0, 1, 0, 0]))
-    same(whole ** Tensor(-2, device=device), np.array([0, 0, 1, 0, 1, 0, 0]))
+    same(full ** Tensor(-1, device=device), np.array([0, 0, -1, 0, 1, 0, 0]))
+    same(full ** Tensor(-2, device=device), np.array([0, 0, 1, 0, 1, 0, 0]))
     with pytest.raises(InvalidArgument, match="-1 is negative, and such powers of integers are fractions"):
-        whole**-1
+        full**-1
     with pytest.raises(InvalidArgument, match=r"0\.5 is not an integer"):
-        whole**0.5
+        full**0.5
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -282,11 +282,11 @@ def test_in_place_the_dtype_stays(device: Device) -> None:
     small = Tensor([1.0, 256.0], "bf16", device)
     small *= Tensor([1 / 3, 1 + 2**-8], device=device)
     assert small.tolist() == [0.333984375, 256.0]
-    whole = Tensor([1, 2], "i32", device)
-    whole += Tensor([2**33 + 1, 1], "i64", device)
-    same(whole, np.array([2, 3], np.int32))
+    full = Tensor([1, 2], "i32", device)
+    full += Tensor([2**33 + 1, 1], "i64", device)
+    same(full, np.array([2, 3], np.int32))
     with pytest.raises(DTypeMismatch, match=r"^add_: a tensor of i32 is written to in place, and does not take f32"):
-        whole += x
+        full += x
 
 
 def test_tensors_hash_by_identity() -> None:

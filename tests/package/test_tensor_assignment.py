@@ -45,9 +45,9 @@ def test_arithmetic_in_place(device: Device, name: str) -> None:
     for other in (numbers((4, 6), seed=1) + 0.25, numbers((6,), seed=2) + 0.25, numbers((4, 1), seed=3) + 0.25, 3):
         expected = OPERATORS[name](ARRAY.copy(), other)
         operand = on(device, other) if isinstance(other, np.ndarray) else other
-        tensor = kept = on(device, ARRAY)
+        tensor = saved = on(device, ARRAY)
         tensor = OPERATORS[name](tensor, operand)
-        assert tensor is kept
+        assert tensor is saved
         same(tensor, expected)
         method = on(device, ARRAY)
         assert getattr(method, name)(operand) is method
@@ -160,8 +160,8 @@ def test_rows_that_indexes_name(device: Device) -> None:
         rows = np.array([2, 0, 2])
         shape = tuple(3 if i == dim % 2 else size for i, size in enumerate(ARRAY.shape))
         source = numbers(shape, seed=5)
-        for place, row in enumerate(rows):
-            expected[(slice(None),) * (dim % 2) + (row,)] = source[(slice(None),) * (dim % 2) + (place,)]
+        for position, row in enumerate(rows):
+            expected[(slice(None),) * (dim % 2) + (row,)] = source[(slice(None),) * (dim % 2) + (position,)]
         assert tensor.index_copy_(on(device, rows), on(device, source), dim) is tensor
         same(tensor, expected)
 
@@ -222,20 +222,20 @@ def test_steps_back_and_tensors_choose_as_in_numpy(device: Device, data: st.Data
     bounds = st.none() | st.integers(-5, 5)
     slices = st.builds(slice, bounds, bounds, st.sampled_from([None, 1, 2, -1, -2]))
     items: list[Any] = [data.draw(slices) for _ in shape]
-    place = data.draw(st.integers(-1, len(shape) - 1))
-    if place >= 0:
-        rows = data.draw(st.lists(st.integers(0, shape[place] - 1), min_size=1, max_size=4))
+    position = data.draw(st.integers(-1, len(shape) - 1))
+    if position >= 0:
+        rows = data.draw(st.lists(st.integers(0, shape[position] - 1), min_size=1, max_size=4))
         indexes = np.array(rows).reshape(data.draw(st.sampled_from([(-1,), (1, -1)])))
-        items[place] = data.draw(st.sampled_from([indexes, np.isin(np.arange(shape[place]), rows)]))
+        items[position] = data.draw(st.sampled_from([indexes, np.isin(np.arange(shape[position]), rows)]))
     if data.draw(st.booleans()):
-        items = [*items[: place + 1], ...]
+        items = [*items[: position + 1], ...]
     items.insert(data.draw(st.integers(0, len(items))), None)
     array = numbers(shape)
     index = tuple(on(device, item) if isinstance(item, np.ndarray) else item for item in items)
     tensor = on(device, array)
     same(tensor[index], array[tuple(items)])
     # Where there are tensors too, no step back is written to.
-    if place < 0 or all(not isinstance(item, slice) or (item.step or 1) > 0 for item in items):
+    if position < 0 or all(not isinstance(item, slice) or (item.step or 1) > 0 for item in items):
         assigned_as_in_numpy(data, tensor, index, array, tuple(items))
         tensor[index] = 3.0
         array[tuple(items)] = 3.0
@@ -256,11 +256,11 @@ def test_floats_of_any_dtype_are_set_and_rounded(device: Device) -> None:
     tensor[1:] = Tensor([0.1, 0.2, 0.3], "f64", device)
     tensor[on(device, [0])] = Tensor(0.7, "f64", device)
     same(tensor, np.array([0.7, 0.1, 0.2, 0.3], np.float32))
-    whole = on(device, np.zeros(2, np.int32))
-    whole[:1] = Tensor([2**32 + 1], "i64", device)
-    same(whole, np.array([1, 0], np.int32))
+    full = on(device, np.zeros(2, np.int32))
+    full[:1] = Tensor([2**32 + 1], "i64", device)
+    same(full, np.array([1, 0], np.int32))
     with pytest.raises(DTypeMismatch, match=r"^index: a tensor of i32 is written to in place, and does not take f32"):
-        whole[:1] = Tensor([1.0], device=device)
+        full[:1] = Tensor([1.0], device=device)
 
 
 @pytest.mark.parametrize(

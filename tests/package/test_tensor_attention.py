@@ -52,9 +52,9 @@ def test_a_mask_of_truth_values_says_which_keys_are_seen(device: Device) -> None
 # Around the sizes of tiles of queries, keys and elements.
 @pytest.mark.parametrize(("queries", "keys", "size"), [(5, 300, 80), (33, 65, 20), (70, 130, 192)])
 def test_attention_of_bf16_on_the_cpu_rounds_no_weight_to_8_bits(queries: int, keys: int, size: int) -> None:
-    given = [drawn(1, 2, length, size).to_dtype("bf16") for length in (queries, keys, keys)]
-    result = given[0].scaled_dot_product_attention(*given[1:]).to_dtype("f64").numpy()
-    expected = Tensor(by_hand(*(each.to_dtype("f64") for each in given)), device="cpu")
+    inputs = [drawn(1, 2, length, size).to_dtype("bf16") for length in (queries, keys, keys)]
+    result = inputs[0].scaled_dot_product_attention(*inputs[1:]).to_dtype("f64").numpy()
+    expected = Tensor(by_hand(*(each.to_dtype("f64") for each in inputs)), device="cpu")
     rounded = expected.to_dtype("bf16").to_dtype("f64").numpy()
     np.testing.assert_allclose(result, rounded, rtol=2**-7, atol=2**-13)
     # Two fifths of them would be others if weights had 8 bits.
@@ -94,8 +94,8 @@ def test_on_a_gpu_the_last_block_joins_any_number_of_splits(
     device = tallow.Device(gpu)
     for splits in (1, 2, 7, 40):
         monkeypatch.setattr(attention, "_splits", lambda *_, splits=splits: splits)
-        given = drawn(2, heads, 1, 24), *(drawn(2, 1, 299 + splits, 24) for _ in range(2))
-        query, key, value = (each.to_dtype(dtype).to(device) for each in given)
+        inputs = drawn(2, heads, 1, 24), *(drawn(2, 1, 299 + splits, 24) for _ in range(2))
+        query, key, value = (each.to_dtype(dtype).to(device) for each in inputs)
         result = query.scaled_dot_product_attention(key, value).to_dtype("f64").numpy()
         expected = by_hand(*(each.to_dtype("f64").to("cpu") for each in (query, key, value)))
         np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance)

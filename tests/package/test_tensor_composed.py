@@ -33,8 +33,8 @@ def test_sort_and_topk(device: Device, dim: int, descending: bool) -> None:
         expected = np.argsort(-array if descending else array, axis=dim, kind="stable")
         ordered = np.take_along_axis(array, expected, dim)
         same(tensor.argsort(dim, descending), expected.astype(np.uint32))
-        for actual, whole in zip(tensor.sort(dim, descending), (ordered, expected.astype(np.uint32)), strict=True):
-            same(actual, whole)
+        for actual, full in zip(tensor.sort(dim, descending), (ordered, expected.astype(np.uint32)), strict=True):
+            same(actual, full)
         for count in (0, 1, 2):
             values, positions = tensor.topk(count, dim, largest=descending)
             same(values, np.take(ordered, range(count), axis=dim))
@@ -151,9 +151,9 @@ def test_eye(device: Device, dtype: DType) -> None:
 
 def test_linspace(device: Device) -> None:
     for start, stop, count in ((0, 1, 11), (-3, 2.5, 7), (5, 5, 3), (2, -2, 1000), (1, 9, 1), (1, 9, 0), (0, 0.1, 2)):
-        found = Tensor.linspace(start, stop, count, "f64", device).numpy()
-        np.testing.assert_allclose(found, np.linspace(start, stop, count), 1e-15, 1e-15)
-        assert count < 2 or (found[0], found[-1]) == (start, stop)
+        actual = Tensor.linspace(start, stop, count, "f64", device).numpy()
+        np.testing.assert_allclose(actual, np.linspace(start, stop, count), 1e-15, 1e-15)
+        assert count < 2 or (actual[0], actual[-1]) == (start, stop)
     assert Tensor.linspace(0, 1, 3, device=device).dtype is DType.F32
 
 

@@ -76,7 +76,7 @@ EQUATIONS: dict[str, tuple[tuple[int, ...], ...]] = {
 
 @pytest.mark.parametrize("equation", EQUATIONS)
 def test_einsum(device: Device, equation: str) -> None:
-    arrays = [whole(*shape, seed=place) for place, shape in enumerate(EQUATIONS[equation])]
+    arrays = [whole(*shape, seed=index) for index, shape in enumerate(EQUATIONS[equation])]
     expected = np.einsum(equation, *arrays)
     same(tl.einsum(equation, *[Tensor(array, device=device) for array in arrays]), np.asarray(expected))
     flipped = [Tensor(array.T, device=device).T for array in arrays]

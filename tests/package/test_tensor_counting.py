@@ -52,8 +52,8 @@ def test_searchsorted(device: Device, side: str) -> None:
     ordered = Tensor(line, device=device)
     same(ordered.searchsorted(Tensor(values, device=device), side), np.searchsorted(line, values, side))
     same(ordered.searchsorted(2, side), np.asarray(np.searchsorted(line, 2, side)))
-    found = ordered.broadcast_as(2, 5).searchsorted(Tensor(values, device=device), side)
-    same(found, np.searchsorted(line, values, side))
+    result = ordered.broadcast_as(2, 5).searchsorted(Tensor(values, device=device), side)
+    same(result, np.searchsorted(line, values, side))
 
 
 REFUSED: dict[str, tuple[type[TallowError], Callable[[Tensor], object]]] = {

@@ -75,8 +75,8 @@ def test_parts_along_a_dim_are_views(device: Device) -> None:
         for part, array in zip(parts, expected, strict=True):
             assert part.storage is x.storage
             same(part, array)
-    for place, part in enumerate(x.unbind(1)):
-        same(part, ARRAY[:, place])
+    for index, part in enumerate(x.unbind(1)):
+        same(part, ARRAY[:, index])
     for wrong in (0, [1, 2], [5, -1]):
         with pytest.raises(InvalidArgument, match=r"^split: "):
             x.split(wrong, 2)
@@ -148,10 +148,10 @@ def test_round_takes_decimals(device: Device) -> None:
         np.testing.assert_array_equal(np.signbit(rounded[:5]), np.signbit(x.numpy()[:5]))
     for fine in (40, 400):
         np.testing.assert_array_equal(x.round_to(fine).numpy(), x.numpy())
-    whole = Tensor([125, -7], dtype="i32", device=device)
-    assert whole.round(3).tolist() == [125, -7]
+    full = Tensor([125, -7], dtype="i32", device=device)
+    assert full.round(3).tolist() == [125, -7]
     with pytest.raises(UnsupportedDType, match="round"):
-        whole.round(-1)
+        full.round(-1)
     with pytest.raises(InvalidArgument, match="decimals must be an integer"):
         x.round(0.5)  # type: ignore[arg-type]
 
@@ -160,7 +160,7 @@ def test_round_takes_decimals(device: Device) -> None:
 def test_numbers_of_few_bits_are_rounded_to_any_decimals(device: Device, dtype: str) -> None:
     if device.is_metal() and dtype == "f64":
         pytest.skip("metal has no f64")
-    numbers = [sign * whole / 8 for whole in (0, 1, 3, 4, 12, 20, 500, 1999, 8008, 12345) for sign in (1, -1)]
+    numbers = [sign * full / 8 for full in (0, 1, 3, 4, 12, 20, 500, 1999, 8008, 12345) for sign in (1, -1)]
     x = Var(Tensor(numbers, dtype, device))
     for decimals in (*range(-5, 4), -400, 30, 300, 308, 309, 400):
         rounded = x.round(decimals)
@@ -234,16 +234,16 @@ def test_powers_of_integers(device: Device, dtype: DType) -> None:
     least, bits = (np.iinfo(dtype.numpy).min, 8 * dtype.itemsize)
     x = Tensor(np.array([max(least, n) for n in (-3, -2, -1, 0, 1, 2, 3, 7)], dtype.numpy), device=device)
     power = tallow.array_api.pow
-    ways = (lambda x, n: x**n, Tensor.pow, power, tallow.fuse(lambda x, n: x**n + 0))
+    variants = (lambda x, n: x**n, Tensor.pow, power, tallow.fuse(lambda x, n: x**n + 0))
     for exponent in (0, 1, 2, 3, 40, 63, 100):
         expected = [pow(element, exponent) for element in x.tolist()]
         wrapped = [(number - least) % 2**bits + least for number in expected]
-        for way in (*ways, lambda x, n: x.pow(Tensor(np.array(n, dtype.numpy), device=device))):
-            assert way(x, exponent).tolist() == wrapped, exponent
+        for variant in (*variants, lambda x, n: x.pow(Tensor(np.array(n, dtype.numpy), device=device))):
+            assert variant(x, exponent).tolist() == wrapped, exponent
     for exponent in (-1, np.int8(-3)):
-        for way in ways:
+        for variant in variants:
             with pytest.raises((InvalidArgument, DTypeMismatch)):
-                way(x, exponent)
+                variant(x, exponent)
     if least:
         negative = Tensor(np.full(8, -3, dtype.numpy), device=device)
         assert x.pow(negative).tolist() == [0, 0, -1, 0, 1, 0, 0, 0]

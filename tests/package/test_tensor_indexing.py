@@ -31,15 +31,15 @@ ARRAY = numbers((2, 3, 4))
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_gather(device: Device, dim: int) -> None:
     indexes = np.zeros((2, 2, 3), np.int64) + np.arange(2)[:, None, None]
-    found = Tensor(ARRAY, device=device).gather(Tensor(indexes, device=device), dim)
+    result = Tensor(ARRAY, device=device).gather(Tensor(indexes, device=device), dim)
     narrowed = tuple(slice(None) if axis == dim % 3 else slice(size) for axis, size in enumerate(indexes.shape))
-    same(found, np.take_along_axis(ARRAY[narrowed], indexes, dim))
+    same(result, np.take_along_axis(ARRAY[narrowed], indexes, dim))
 
 
 def test_index_select_and_its_mark_for_no_row(device: Device) -> None:
     indexes = Tensor([2, 0, 2, 2**63 - 1], device=device)
-    found = Tensor(ARRAY, device=device).index_select(indexes, -2)
-    same(found, np.concatenate([ARRAY[:, [2, 0, 2]], np.zeros((2, 1, 4), np.float32)], 1))
+    result = Tensor(ARRAY, device=device).index_select(indexes, -2)
+    same(result, np.concatenate([ARRAY[:, [2, 0, 2]], np.zeros((2, 1, 4), np.float32)], 1))
 
 
 def test_scatters(device: Device) -> None:

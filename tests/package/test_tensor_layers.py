@@ -25,9 +25,9 @@ def channels(vector: np.ndarray, rank: int) -> np.ndarray:
     return vector.astype(np.float64).reshape(1, -1, *[1] * (rank - 2))
 
 
-def close(found: Tensor, expected: np.ndarray, bound: float = 1e-5) -> None:
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found.numpy().astype(np.float64), expected, rtol=0, atol=bound * np.abs(expected).max())
+def close(actual: Tensor, expected: np.ndarray, bound: float = 1e-5) -> None:
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual.numpy().astype(np.float64), expected, rtol=0, atol=bound * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("array", [IMAGES, ROWS], ids=["images", "rows"])
@@ -130,9 +130,9 @@ def test_norms_of_every_memory_format(device: Device, name: str, shape: tuple[in
         if expected is None or of_x is None:
             expected, of_x = result.numpy(), gradient.numpy()
         bound = 2e-2 if dtype == "bf16" else 2e-5
-        for actual, wanted in ((result, expected), (gradient, of_x)):
+        for actual, reference in ((result, expected), (gradient, of_x)):
             np.testing.assert_allclose(
-                actual.numpy().astype(np.float64), wanted.astype(np.float64), rtol=bound, atol=bound
+                actual.numpy().astype(np.float64), reference.astype(np.float64), rtol=bound, atol=bound
             )
 
 
@@ -176,8 +176,8 @@ def test_logsumexp(device: Device, dim: int | tuple[int, ...], dtype: str) -> No
 
 def test_logarithms_of_sums_that_are_no_numbers(device: Device) -> None:
     rows = [[-np.inf, -np.inf], [np.inf, 1.0], [np.nan, 1.0], [-np.inf, 2.0], [1e30, 1e30]]
-    found = Tensor(rows, device=device).logsumexp(1)
-    same(found, np.array([-np.inf, np.inf, np.nan, 2, 1e30], np.float32))
+    result = Tensor(rows, device=device).logsumexp(1)
+    same(result, np.array([-np.inf, np.inf, np.nan, 2, 1e30], np.float32))
     same(Tensor.zeros((2, 0), device=device).logsumexp(1), np.full(2, -np.inf, np.float32))
     assert Tensor.zeros((0, 2), device=device).logsumexp(1).shape == (0,)
 
@@ -240,8 +240,8 @@ def test_ends_of_losses(device: Device) -> None:
     logits = x.binary_cross_entropy_with_logits(y, "none").tolist()
     np.testing.assert_allclose(logits, [0, 0, np.exp(-50), np.exp(-50), np.log1p(np.exp(-3))], 1e-6)
     p = Tensor([0.0, 1, 0.25, 1], device=device)
-    found = p.binary_cross_entropy(Tensor([0.0, 1, 0.5, 0], device=device), "none").tolist()
-    np.testing.assert_allclose(found, [0, 0, -0.5 * (np.log(0.25) + np.log(0.75)), 100], 1e-6)
+    actual = p.binary_cross_entropy(Tensor([0.0, 1, 0.5, 0], device=device), "none").tolist()
+    np.testing.assert_allclose(actual, [0, 0, -0.5 * (np.log(0.25) + np.log(0.75)), 100], 1e-6)
     far = Tensor([0.0, 4], device=device).huber_loss(Tensor([1.0, 0], device=device), "none", 2.0)
     same(far, np.array([0.5, 6], np.float32))
     x, y = Tensor([[-1.0, -INF, 2]], device=device), Tensor([[0.0, 0, 1]], device=device)

@@ -96,8 +96,8 @@ def grouped(function: Any, x: Array, kernel: Array, groups: int, *arguments: int
 def test_convolutions(device: Device, padding: int, stride: int, dilation: int, groups: int) -> None:
     x, kernel = numbers((2, 4, 7, 6), seed=1), numbers((6, 4 // groups, 3, 2), seed=2)
     options = {"padding": padding, "stride": stride, "dilation": dilation, "groups": groups}
-    found = Tensor(x, device=device).conv2d(Tensor(kernel, device=device), **options)
-    same(found, grouped(convolve, x, kernel, groups, padding, stride, dilation))
+    result = Tensor(x, device=device).conv2d(Tensor(kernel, device=device), **options)
+    same(result, grouped(convolve, x, kernel, groups, padding, stride, dilation))
     line = Tensor(x[..., 0], device=device).conv1d(Tensor(kernel[..., 0], device=device), **options)
     padded = np.pad(x[..., :1], ((0, 0), (0, 0), (padding, padding), (0, 0)))
     same(line, grouped(convolve_lines, padded, kernel[..., :1], groups, stride, dilation)[..., 0])
@@ -221,8 +221,8 @@ def losses_of(x: Array, targets: Array, ignored: int) -> tuple[Array, Array]:
     below = x - x.max(axis=1, keepdims=True)
     logarithms = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
     counted = targets != ignored
-    places = np.expand_dims(np.where(counted, targets, 0), 1)
-    return np.where(counted, -np.take_along_axis(logarithms, places, 1)[:, 0], 0), counted
+    indices = np.expand_dims(np.where(counted, targets, 0), 1)
+    return np.where(counted, -np.take_along_axis(logarithms, indices, 1)[:, 0], 0), counted
 
 
 @pytest.mark.parametrize("dtype", ["i64", "i32", "u32", "u8"])
@@ -235,9 +235,9 @@ def test_cross_entropy_ignores_an_index_and_takes_the_mean_of_the_others(
     tensor, indexes = Tensor(x, "f64", device), Tensor(targets, dtype, device)
     for ignored in (-100, 1):
         losses, counted = losses_of(x, targets, ignored)
-        found = tensor.cross_entropy(indexes, ignored, "none").numpy()
-        np.testing.assert_allclose(found, losses, rtol=1e-12)
-        assert not np.signbit(found).any()
+        actual = tensor.cross_entropy(indexes, ignored, "none").numpy()
+        np.testing.assert_allclose(actual, losses, rtol=1e-12)
+        assert not np.signbit(actual).any()
         np.testing.assert_allclose(tensor.cross_entropy(indexes, ignored, "sum").item(), losses.sum(), rtol=1e-12)
         with np.errstate(invalid="ignore"):
             mean = losses.sum() / counted.sum()
@@ -263,12 +263,12 @@ def test_cross_entropy_with_weights_and_smoothing(
         total = np.where(counted, weights[targets], 0).sum()
         with np.errstate(invalid="ignore"):
             expected = {"none": losses, "sum": losses.sum(), "mean": losses.sum() / total}[reduction]
-        given = Tensor(weights, device=device) if is_weighted else None
+        inputs = Tensor(weights, device=device) if is_weighted else None
         indexes, logits = Tensor(targets, dtype, device), Tensor(x, device=device)
-        actual = logits.cross_entropy(indexes, 1, reduction, given, smoothing).numpy()
+        actual = logits.cross_entropy(indexes, 1, reduction, inputs, smoothing).numpy()
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
         if not smoothing:
-            actual = logits.log_softmax(dim).nll_loss(indexes, 1, reduction, given).numpy()
+            actual = logits.log_softmax(dim).nll_loss(indexes, 1, reduction, inputs).numpy()
             np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -334,11 +334,11 @@ def test_groups_without_channels_cost_nothing(device: Device, groups: int) -> No
 
 def test_groups_without_anything_to_add_up_give_zeros(device: Device) -> None:
     line, image = (Tensor.ones((2, 0, *sizes), device=device) for sizes in ((4,), (4, 5)))
-    for found, shape in (
+    for actual, shape in (
         (line.conv1d(Tensor.ones((6, 0, 3), device=device), groups=3), (2, 6, 2)),
         (image.conv2d(Tensor.ones((6, 0, 3, 3), device=device), groups=3), (2, 6, 2, 3)),
         (line.conv_transpose1d(Tensor.ones((0, 2, 3), device=device), groups=3), (2, 6, 6)),
         (image.conv_transpose2d(Tensor.ones((0, 2, 3, 3), device=device), groups=3), (2, 6, 6, 7)),
     ):
-        same(found, np.zeros(shape, np.float32))
-        same(found.add_(1), np.ones(shape, np.float32))
+        same(actual, np.zeros(shape, np.float32))
+        same(actual.add_(1), np.ones(shape, np.float32))

@@ -85,8 +85,8 @@ def test_biases_of_transposed_convolutions(device: Device) -> None:
         x = Tensor(numbers((2, 3, *shape)), device=device)
         kernel = Tensor(numbers((3, 2, *[3] * len(shape)), seed=1), device=device)
         plain = getattr(x, name)(kernel).numpy()
-        found = getattr(x, name)(kernel, bias=Tensor(bias, device=device))
-        same(found, plain + bias.reshape(-1, *[1] * len(shape)))
+        result = getattr(x, name)(kernel, bias=Tensor(bias, device=device))
+        same(result, plain + bias.reshape(-1, *[1] * len(shape)))
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.F8E4M3, DType.I32, DType.U8])
@@ -135,6 +135,6 @@ def test_what_does_not_fit(device: Device) -> None:
 def test_arrays_of_steps(device: Device) -> None:
     image, line = Tensor.ones((1, 2, 3, 4), device=device), Tensor.ones((1, 2, 4), device=device)
     kernel = Tensor.ones((2, 2, 2, 2), device=device)
-    found = image.conv2d(kernel, np.array([[1, 0], [2, 1]]), np.array([1, 2]), np.int64(1), np.array(1))
-    assert found.tolist() == image.conv2d(kernel, ((1, 0), (2, 1)), (1, 2)).tolist()
+    actual = image.conv2d(kernel, np.array([[1, 0], [2, 1]]), np.array([1, 2]), np.int64(1), np.array(1))
+    assert actual.tolist() == image.conv2d(kernel, ((1, 0), (2, 1)), (1, 2)).tolist()
     assert line.conv1d(kernel[0], np.array([1, 2])).tolist() == line.conv1d(kernel[0], (1, 2)).tolist()

@@ -41,28 +41,28 @@ def windows(size: int, given: dict[str, Any]) -> list[tuple[list[int], int]]:
         bounds = [range(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
         return [(list(each), len(each)) for each in bounds]
     padding, dilation = given["padding"], given.get("dilation", 1)
-    found: list[tuple[list[int], int]] = []
+    results: list[tuple[list[int], int]] = []
     for begin in itertools.count(-padding, given["stride"]):
         every = [begin + t * dilation for t in range(given["kernel_size"])]
         if begin >= size or (every[-1] >= size + padding and not given["ceil_mode"]):
-            return found
+            return results
         inside = [position for position in every if 0 <= position < size]
         padded = [position for position in every if position < size + padding]
-        found.append((inside, len(padded if given.get("count_include_pad", True) else inside)))
+        results.append((inside, len(padded if given.get("count_include_pad", True) else inside)))
         if every[-1] >= size + padding - 1:
             # PyTorch has one more than fit, if that begins early enough, and no other.
-            return found
+            return results
     raise AssertionError
 
 
 def pooled(x: np.ndarray[Any, Any], along: list[list[tuple[list[int], int]]], is_average: bool) -> np.ndarray[Any, Any]:
     result = np.empty((*x.shape[:2], *map(len, along)))
-    for place in np.ndindex(*result.shape[2:]):
-        chosen = [windows[i] for windows, i in zip(along, place, strict=True)]
+    for index in np.ndindex(*result.shape[2:]):
+        chosen = [windows[i] for windows, i in zip(along, index, strict=True)]
         window = x[np.ix_(*map(range, x.shape[:2]), *(inside for inside, _ in chosen))].reshape(*x.shape[:2], -1)
         divisor = np.prod([count for _, count in chosen])
-        joined = window.sum(-1) / divisor if is_average else window.max(-1, initial=-np.inf)
-        result[(slice(None), slice(None), *place)] = joined
+        concatenated = window.sum(-1) / divisor if is_average else window.max(-1, initial=-np.inf)
+        result[(slice(None), slice(None), *index)] = concatenated
     return result
 
 
@@ -72,26 +72,26 @@ def draw(method: str, seed: int, longest: int) -> tuple[list[int], dict[str, Any
     names = list(inspect.signature(getattr(Tensor, method)).parameters)[1:]
     while True:
         each = {name: [generator.choice(CHOICES[name]).item() for _ in range(dims)] for name in names}
-        given = {name: all_[0] if isinstance(all_[0], bool) else tuple(all_) for name, all_ in each.items()}
+        inputs = {name: all_[0] if isinstance(all_[0], bool) else tuple(all_) for name, all_ in each.items()}
         along = [
-            {name: value[dim] if isinstance(value, tuple) else value for name, value in given.items()}
+            {name: value[dim] if isinstance(value, tuple) else value for name, value in inputs.items()}
             for dim in range(dims)
         ]
         sizes = [int(size) for size in generator.integers(3, longest + 1, dims)]
         spans = [one.get("dilation", 1) * (one.get("kernel_size", 1) - 1) + 1 for one in along]
         pads = [one.get("padding", 0) for one in along]
         if all(2 * pad <= span <= size + 2 * pad for pad, span, size in zip(pads, spans, sizes, strict=True)):
-            return sizes, given, along
+            return sizes, inputs, along
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_values(method: str, device: Device) -> None:
     for seed in range(12):
-        sizes, given, along = draw(method, seed, longest=(40, 12, 7)[int(method[-2]) - 1])
+        sizes, inputs, along = draw(method, seed, longest=(40, 12, 7)[int(method[-2]) - 1])
         x = np.random.default_rng(seed).integers(-5, 6, (2, 2, *sizes)).astype(np.float32)
         expected = pooled(x, [windows(*each) for each in zip(sizes, along, strict=True)], "avg" in method)
-        actual = getattr(Tensor(x, device=device), method)(**given).numpy()
-        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6, err_msg=f"{sizes}, {given}")
+        actual = getattr(Tensor(x, device=device), method)(**inputs).numpy()
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6, err_msg=f"{sizes}, {inputs}")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -71,11 +71,11 @@ def test_windows_are_views(device: Device, dim: int, size: int, step: int) -> No
                 0,
             )
             continue
-        places = [slice(None)] * array.ndim
-        places[dim] = slice(None, None, step)
-        found = tensor.unfold(dim, size, step)
-        assert found.storage is tensor.storage
-        same(found, windows[tuple(places)])
+        indices = [slice(None)] * array.ndim
+        indices[dim] = slice(None, None, step)
+        result = tensor.unfold(dim, size, step)
+        assert result.storage is tensor.storage
+        same(result, windows[tuple(indices)])
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
@@ -107,9 +107,9 @@ def test_meshgrid(device: Device, indexing: Any) -> None:
     for count in (0, 1, 2, 3):
         tensors = [Tensor(line, device=device) for line in lines[:count]]
         expected = np.meshgrid(*lines[:count], indexing=indexing)
-        for given in (tl.meshgrid(*tensors, indexing=indexing), tl.meshgrid(tensors, indexing=indexing)):
-            assert len(given) == count
-            for actual, array in zip(given, expected, strict=True):
+        for inputs in (tl.meshgrid(*tensors, indexing=indexing), tl.meshgrid(tensors, indexing=indexing)):
+            assert len(inputs) == count
+            for actual, array in zip(inputs, expected, strict=True):
                 same(actual, array)
     assert tl.meshgrid(Tensor(2.0), Tensor([3.0]))[0].shape == (1, 1)
 

@@ -30,17 +30,17 @@ def test_numbers_like_those_of_a_tensor(device: Device) -> None:
     x = Tensor.zeros((3, 5), dtype="f16", device=device).T
     for draw, other in ((x.rand_like, Tensor.rand), (x.randn_like, Tensor.randn)):
         device.set_seed(3)
-        found = draw(-1.0, 2.0)
+        result = draw(-1.0, 2.0)
         device.set_seed(3)
         options = {"lo": -1.0, "up": 2.0} if other == Tensor.rand else {"mean": -1.0, "std": 2.0}
-        same(found, other(x.shape, dtype="f16", device=device, **options).numpy())
+        same(result, other(x.shape, dtype="f16", device=device, **options).numpy())
 
 
 @pytest.mark.parametrize("dtype", ["i64", "u8", "f32"])
 def test_randint(device: Device, dtype: str) -> None:
-    found = drawn_twice(device, lambda d: tl.randint(3, 9, (40, 50), dtype=dtype, device=d))
-    assert found.dtype == DType(dtype)
-    counts = np.bincount(found.numpy().astype(np.int64).ravel(), minlength=9)
+    actual = drawn_twice(device, lambda d: tl.randint(3, 9, (40, 50), dtype=dtype, device=d))
+    assert actual.dtype == DType(dtype)
+    counts = np.bincount(actual.numpy().astype(np.int64).ravel(), minlength=9)
     assert counts[:3].sum() == 0
     assert (abs(counts[3:] - 2000 / 6) < 5 * np.sqrt(2000 / 6)).all()
     assert Tensor.randint(-(2**63), -(2**63) + 1, 2, device=device).tolist() == [-(2**63)] * 2
@@ -49,16 +49,16 @@ def test_randint(device: Device, dtype: str) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 7, 3000])
 def test_randperm(device: Device, count: int) -> None:
-    found = drawn_twice(device, lambda d: tl.randperm(count, device=d)).numpy()
-    assert sorted(found) == list(range(count))
-    assert count < 100 or abs(np.corrcoef(found, np.arange(count))[0, 1]) < 0.1
+    actual = drawn_twice(device, lambda d: tl.randperm(count, device=d)).numpy()
+    assert sorted(actual) == list(range(count))
+    assert count < 100 or abs(np.corrcoef(actual, np.arange(count))[0, 1]) < 0.1
 
 
 def test_bernoulli(device: Device) -> None:
     probabilities = np.linspace(0, 1, 5, dtype=np.float32).repeat(400)
-    found = drawn_twice(device, lambda d: Tensor(probabilities, device=d).bernoulli()).numpy().reshape(5, 400)
-    assert set(found.ravel()) == {0, 1}
-    np.testing.assert_allclose(found.mean(1), [0, 0.25, 0.5, 0.75, 1], atol=0.12)
+    actual = drawn_twice(device, lambda d: Tensor(probabilities, device=d).bernoulli()).numpy().reshape(5, 400)
+    assert set(actual.ravel()) == {0, 1}
+    np.testing.assert_allclose(actual.mean(1), [0, 0.25, 0.5, 0.75, 1], atol=0.12)
     assert Tensor([0.5], "bf16", device).bernoulli().dtype is DType.BF16
 
 
@@ -99,8 +99,8 @@ def test_weights_of_multinomial(device: Device, dtype: DType, with_replacement: 
     device.set_seed(1)
     for weight in (largest, least):
         rows = np.array([[0, weight, 0, weight, 0], [weight, 0, 0, 0, weight]], dtype.numpy)
-        found = Tensor(rows, device=device).multinomial(500 if with_replacement else 2, with_replacement).numpy()
-        assert [set(row) for row in found] == [{1, 3}, {0, 4}]
+        actual = Tensor(rows, device=device).multinomial(500 if with_replacement else 2, with_replacement).numpy()
+        assert [set(row) for row in actual] == [{1, 3}, {0, 4}]
     assert Tensor(np.zeros((0, 3), dtype.numpy), device=device).multinomial(2, with_replacement).shape == (0, 2)
 
 

@@ -61,13 +61,13 @@ INDEXES: list[tuple[Any, ...]] = [
 
 def there(device: Device, items: tuple[Any, ...], kind: str = "tensor") -> tuple[Any, ...]:
     """An index with its arrays as tensors of a device, as lists, or as they are."""
-    made: dict[str, Callable[[Any], Any]] = {
+    result: dict[str, Callable[[Any], Any]] = {
         "tensor": lambda item: Tensor.from_numpy(item, device),
         # The list of an array without elements has lost the dtype, and True itself is no index.
         "list": lambda item: item.tolist() if item.size and (item.ndim or item.dtype.kind != "b") else item,
         "array": lambda item: item,
     }
-    return tuple(made[kind](item) if isinstance(item, np.ndarray) else item for item in items)
+    return tuple(result[kind](item) if isinstance(item, np.ndarray) else item for item in items)
 
 
 @pytest.mark.parametrize("items", INDEXES, ids=range(len(INDEXES)))
@@ -102,8 +102,8 @@ def test_masks_and_numbers_of_rank_0(device: Device) -> None:
 
 def test_places_that_are_not_0(device: Device) -> None:
     for array in (MASK, ARRAY[0] % 2, np.zeros((2, 0), np.float32), np.array(1, np.float32), np.array(0)):
-        found = Tensor.from_numpy(array, device).nonzero()
-        np.testing.assert_array_equal(found.numpy(), np.argwhere(array))
+        actual = Tensor.from_numpy(array, device).nonzero()
+        np.testing.assert_array_equal(actual.numpy(), np.argwhere(array))
     x = Tensor.from_numpy(ARRAY, device)
     np.testing.assert_array_equal(
         x.masked_select(x[:, :, :1] > 20).numpy(), ARRAY[np.broadcast_to(ARRAY[:, :, :1] > 20, SHAPE)]
@@ -154,13 +154,13 @@ def arrays_of_an_index(data: st.DataObject, shape: tuple[int, ...]) -> list[np.n
         return [np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count))).reshape(shape)]
     common = data.draw(st.sampled_from([(), (1,), (3,), (2, 1), (0,), (2, 3)]))
     dtype = data.draw(st.sampled_from([np.int64, np.int32, np.int16, np.uint8, np.uint64]))
-    found = []
+    results = []
     for size in shape:
         lowest = -size if np.dtype(dtype).kind == "i" else 0
         numbers = st.integers(lowest, size - 1)
         count = math.prod(common)
-        found.append(np.array(data.draw(st.lists(numbers, min_size=count, max_size=count)), dtype).reshape(common))
-    return found
+        results.append(np.array(data.draw(st.lists(numbers, min_size=count, max_size=count)), dtype).reshape(common))
+    return results
 
 
 @given(st.data())
@@ -238,9 +238,9 @@ def test_a_place_outside_is_refused_where_nothing_is_chosen(device: Device, kind
 @pytest.mark.parametrize("items", [(Tensor([0, -5]),), (Tensor([0, 9]), 0), (1, Tensor([2]), Tensor([0, -7]))])
 def test_errors_show_the_index_that_was_given(items: tuple[Any, ...]) -> None:
     x = Tensor.zeros((4, 4, 4))
-    given = next(it for item in items if isinstance(item, Tensor) for it in item.tolist() if not -4 <= it < 4)
+    inputs = next(it for item in items if isinstance(item, Tensor) for it in item.tolist() if not -4 <= it < 4)
     for use in (lambda: x[items], lambda: x.__setitem__(items, 0.0)):
-        with pytest.raises(InvalidIndex, match=rf"^index: index {given} is out of range; use one from 0 to 3$"):
+        with pytest.raises(InvalidIndex, match=rf"^index: index {inputs} is out of range; use one from 0 to 3$"):
             use()
 
 

@@ -124,9 +124,9 @@ def test_contiguous_and_copy(device: Device) -> None:
     assert tensor[1].contiguous().storage is tensor.storage
     assert tensor.is_contiguous()
     assert not tensor.T.is_contiguous()
-    made = tensor.T.contiguous()
-    same(made, ARRAY.T)
-    assert made.is_contiguous()
+    result = tensor.T.contiguous()
+    same(result, ARRAY.T)
+    assert result.is_contiguous()
     copy = tensor.copy()
     copy.fill_(1)
     same(tensor, ARRAY)

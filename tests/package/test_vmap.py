@@ -44,8 +44,8 @@ def example_of(
 
     if isinstance(cell.dtype, GgmlDType):
         return device.quantized_zeros(examples.block_count(cell), cell.dtype), examples.block_arguments(cell, make)
-    made = examples.storage_example(cell, make, lay=lay)
-    return made.owner, made.arguments
+    result = examples.storage_example(cell, make, lay=lay)
+    return result.owner, result.arguments
 
 
 def transposed(sizes: Sequence[int]) -> Layout:
@@ -65,11 +65,11 @@ def each(value: Any) -> list[tl.Storage]:
 
 def results(cell: SupportCell, owner: Any, arguments: dict[str, Any]) -> list[Tensor]:
     """What a call gives, or writes to."""
-    made = getattr(owner, cell.method)(*arguments.values())
-    if made is None:
+    result = getattr(owner, cell.method)(*arguments.values())
+    if result is None:
         # Some methods write to another operand than the storage itself.
-        made = arguments.get("dst", owner)
-    return [flat(storage) for storage in each(made)]
+        result = arguments.get("dst", owner)
+    return [flat(storage) for storage in each(result)]
 
 
 @pytest.mark.parametrize("cell", list(cells()), ids=lambda cell: f"{cell.method}-{cell.op or cell.dtype}")
@@ -100,22 +100,22 @@ def test_a_call_of_a_batch_is_a_loop(cell: SupportCell, device: tl.Device) -> No
         def one(
             tensors: list[list[Tensor]], chosen: list[str] = chosen, first: dict[str, Any] = named[0]
         ) -> list[Tensor]:
-            given = dict(first)
+            inputs = dict(first)
             for name, parts in zip(chosen, tensors, strict=True):
                 storages = tuple(part.storage for part in parts)
-                given[name] = storages if isinstance(first[name], tuple) else storages[0]
-            owner = given.pop("self")
-            return results(cell, owner, given)
+                inputs[name] = storages if isinstance(first[name], tuple) else storages[0]
+            owner = inputs.pop("self")
+            return results(cell, owner, inputs)
 
         expected = []
         for i in range(EXAMPLES):
             # Stacks are copied, since some calls write.
             expected.append(one([[part[i].copy() for part in parts] for parts in stacks]))
         actual = tl.vmap(one)(stacks)
-        for whole, *parts in zip(actual, *expected, strict=True):
+        for full, *parts in zip(actual, *expected, strict=True):
             values = np.stack([part.numpy() for part in parts])
-            assert whole.dtype is parts[0].dtype and whole.shape == values.shape
-            np.testing.assert_allclose(whole.numpy(), values, rtol=2e-5, atol=2e-5, err_msg=f"{lay.__name__} {batched}")
+            assert full.dtype is parts[0].dtype and full.shape == values.shape
+            np.testing.assert_allclose(full.numpy(), values, rtol=2e-5, atol=2e-5, err_msg=f"{lay.__name__} {batched}")
 
 
 WRITES = {"const_set", "assign", "binary_assign", "scatter_set", "scatter_add", "copy_strided_src", "copy2d"}
@@ -139,9 +139,9 @@ def test_a_call_without_a_rule_says_what_to_do(name: str) -> None:
     operand = next(it for it in batching.operands if it in ("self", "src", "x"))
 
     def one(x: Tensor) -> Tensor:
-        given = [x.storage if it == operand else None for it in batching.parameters]
+        inputs = [x.storage if it == operand else None for it in batching.parameters]
         owner = x.storage if operand == "self" else tl.Device.cpu().quantized_zeros(256, GgmlDType.F32)
-        getattr(tl.Storage.recorded.fget(x.storage), name)(owner, *given)  # type: ignore[attr-defined]
+        getattr(tl.Storage.recorded.fget(x.storage), name)(owner, *inputs)  # type: ignore[attr-defined]
         return x
 
     with pytest.raises(BatchingError) as error:
@@ -278,15 +278,15 @@ def test_random_numbers(device: tl.Device) -> None:
 
 def test_errors() -> None:
     x = tl.ones((2, 3))
-    kept: list[Tensor] = []
+    saved: list[Tensor] = []
     for function, error, text in [
         (lambda x: x * x[0].item(), BatchingError, "the elements of one example cannot be read"),
         (lambda x: x if x.sum() > 0 else -x, BatchingError, "tl.where"),
         (lambda x: x[x > 0], BatchingError, "cannot be read"),
         (lambda x: x.numpy(), BatchingError, "cannot be read"),
         (lambda x: tl.zeros(3).add_(x), BatchingError, "what is written differs between examples"),
-        (lambda x: kept.append(x) or x, None, ""),
-        (lambda x: x + kept[0], BatchingError, "stored beyond its call"),
+        (lambda x: saved.append(x) or x, None, ""),
+        (lambda x: x + saved[0], BatchingError, "stored beyond its call"),
         (lambda x: "text", BatchingError, "gives tensors, also in lists, tuples and dicts, not 'text'"),
     ]:
         if error is None:
@@ -296,8 +296,8 @@ def test_errors() -> None:
             tl.vmap(function)(x)
     for use in (lambda x: x + 1, lambda x: tl.ones(3) * x, lambda x: x.sum().item(), lambda x: tl.Var(tl.ones(3)) * x):
         with pytest.raises(BatchingError, match=r"stored beyond its call|cannot be read"):
-            use(kept[0])
-    kept.clear()
+            use(saved[0])
+    saved.clear()
     gc.collect()
     assert not tl.runtime.storage.calls.live_batches
     for arguments, options, text in [

@@ -22,11 +22,11 @@ print(device_count(), is_available(), float((tallow.Tensor([1.0, 2.0]) + 1.0).su
 
 
 def test_without_its_package_the_dummy_names_what_to_install(run_python):
-    refusal, other, rest = run_python(REPORT.format(prelude="sys.modules['cuda'] = None")).splitlines()
+    refusal, other, remaining = run_python(REPORT.format(prelude="sys.modules['cuda'] = None")).splitlines()
     assert refusal.startswith("cuda | its packages are not installed")
     assert "pip install 'cuda-python>=13,<14'" in refusal
     assert "pip install 'cuda-python>=13,<14'" in other
-    assert rest == "0 False 5.0"
+    assert remaining == "0 False 5.0"
 
 
 # Of cuda-python before 13.5, and since.
@@ -44,9 +44,9 @@ class Missing:
         return call
 sys.modules["cuda.bindings"].driver = Missing()
 """
-    refusal, other, rest = run_python(REPORT.format(prelude=prelude)).splitlines()
+    refusal, other, remaining = run_python(REPORT.format(prelude=prelude)).splitlines()
     assert refusal.startswith("cuda | the CUDA driver does not load (")
     assert message in refusal
     assert "install NVIDIA's driver" in refusal
     assert other == refusal.removeprefix("cuda | ")
-    assert rest == "0 False 5.0"
+    assert remaining == "0 False 5.0"

@@ -34,18 +34,18 @@ def run(prelude: str, **environment: str) -> list[str]:
 
 
 def test_without_its_package_the_dummy_names_what_to_install():
-    refusal, rest = run("sys.modules['hip'] = None")
+    refusal, remaining = run("sys.modules['hip'] = None")
     assert refusal.startswith("rocm | ")
     assert "pip install 'hip-python[libraries]>=10'" in refusal
-    assert rest == "cpu 5.0"
+    assert remaining == "cpu 5.0"
 
 
 def test_without_its_library_the_backend_says_what_is_missing(tmp_path):
     pytest.importorskip("hip")
-    refusal, rest = run("", ROCM_PATH=str(tmp_path), LD_LIBRARY_PATH="")
+    refusal, remaining = run("", ROCM_PATH=str(tmp_path), LD_LIBRARY_PATH="")
     assert refusal.startswith("rocm | ")
     assert "ROCM_PATH" in refusal or "ROCm" in refusal or "GPU" in refusal
-    assert rest == "cpu 5.0"
+    assert remaining == "cpu 5.0"
 
 
 def test_no_vendor_package_is_imported_with_tallow():

@@ -13,8 +13,8 @@ SYMBOLS = [chr(byte) for byte in range(33, 127)] + ["Ġ", "Ċ", "Ã", "¼"]
 
 def byte_level(pre: str | None = "gpt-2", *merges: str, **more: Any) -> dict[str, Any]:
     """The metadata of a vocabulary of bytes and of what the merges make of them, with two tokens for control."""
-    made = ["".join(merge.split(" ")) for merge in merges]
-    tokens = [*SYMBOLS, *made, "<|im_end|>", "<|endoftext|>", "[user]"]
+    result = ["".join(merge.split(" ")) for merge in merges]
+    tokens = [*SYMBOLS, *result, "<|im_end|>", "<|endoftext|>", "[user]"]
     kinds = np.array([NORMAL] * (len(tokens) - 3) + [CONTROL, CONTROL, USER_DEFINED], np.int32)
     values = {"model": "gpt2", "tokens": tokens, "token_type": kinds, "merges": list(merges), "pre": pre, **more}
     return {f"tokenizer.ggml.{key}": value for key, value in values.items() if value is not None}

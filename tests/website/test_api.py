@@ -204,6 +204,6 @@ def test_the_facts_of_an_entry_are_those_of_the_spec_and_of_calls() -> None:
 
 def test_gradients_have_gradients() -> None:
     """The index page says so of all."""
-    found = {name: gradient for name in METHODS if (gradient := observed.gradient_of(name)) is not None}
-    assert [name for name, gradient in found.items() if gradient.exists != gradient.has_gradient] == []
-    assert sum(gradient.exists for gradient in found.values()) > 120
+    actual = {name: gradient for name in METHODS if (gradient := observed.gradient_of(name)) is not None}
+    assert [name for name, gradient in actual.items() if gradient.exists != gradient.has_gradient] == []
+    assert sum(gradient.exists for gradient in actual.values()) > 120

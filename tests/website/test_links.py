@@ -34,25 +34,25 @@ def slug(heading: str) -> str:
 @cache
 def anchors(file: Path) -> set[str]:
     counts: Counter[str] = Counter()
-    found = set()
+    results = set()
     for heading in HEADING.findall(FENCE.sub("", file.read_text(encoding="utf-8"))):
         name = slug(heading)
-        found.add(f"{name}-{counts[name]}" if counts[name] else name)
+        results.add(f"{name}-{counts[name]}" if counts[name] else name)
         counts[name] += 1
-    return found
+    return results
 
 
 def broken(file: Path, text: str) -> list[str]:
     """The links of a page that lead nowhere."""
-    found = []
+    results = []
     for match in LINK.finditer(CODE.sub("", FENCE.sub("", text))):
         path, anchor = match["path"], match["anchor"]
         if re.match(r"[a-z]+:", path):
             continue
         target = (file.parent / path).resolve() if path else file
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
-            found.append(match[0])
-    return found
+            results.append(match[0])
+    return results
 
 
 @pytest.mark.parametrize("name", documents())

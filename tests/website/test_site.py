@@ -28,9 +28,9 @@ def browser() -> Iterator[Browser]:
     # Without a Chromium of the system, that of `playwright install chromium` is taken.
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path)
-        yield found
-        found.close()
+        result = playwright.chromium.launch(executable_path=path)
+        yield result
+        result.close()
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_no_page_is_wider_than_its_window(page: Page) -> None:
         page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
-            if (found := page.evaluate("document.documentElement.scrollWidth")) > width:
-                wider[name, width] = found
+            if (result := page.evaluate("document.documentElement.scrollWidth")) > width:
+                wider[name, width] = result
     assert wider == {}
 
 
@@ -158,8 +158,8 @@ def test_the_landing_page_leads_to_the_first_guide(page: Page) -> None:
 
 def test_the_matrix_searches_by_keyboard(page: Page) -> None:
     visit(page, "reference/matrix")
-    whole = ops(page)
-    assert len(whole) > 150
+    full = ops(page)
+    assert len(full) > 150
     assert page.locator("#matrix thead").is_visible()
     page.keyboard.press("/")
     page.keyboard.type("conv2d")
@@ -174,7 +174,7 @@ def test_the_matrix_searches_by_keyboard(page: Page) -> None:
     page.keyboard.press("ArrowUp")
     assert page.evaluate("document.activeElement.id") == "search"
     page.keyboard.press("Escape")
-    assert ops(page) == whole
+    assert ops(page) == full
 
 
 def test_the_keys_go_through_the_matrix_in_order(page: Page) -> None:
@@ -218,13 +218,13 @@ def test_internal_gradients_are_hidden_until_they_are_asked_for(page: Page) -> N
 
 def test_the_matrix_says_when_nothing_matches(page: Page) -> None:
     visit(page, "reference/matrix")
-    whole = ops(page)
+    full = ops(page)
     assert page.locator("#nothing").is_hidden()
     page.fill("#search", "no such op")
     assert ops(page) == []
     assert page.locator("#nothing").inner_text() == "No op matches. Show all ops"
     page.click("#reset")
-    assert ops(page) == whole
+    assert ops(page) == full
     assert page.locator("#nothing").is_hidden()
 
 
@@ -253,8 +253,8 @@ def test_the_texts_of_the_matrix_have_contrast(page: Page, theme: str) -> None:
     visit(page, "reference/matrix")
     assert page.evaluate("document.documentElement.dataset.theme") == theme
     for text in ("none", "all", "float except f64"):
-        found = page.get_by_text(text, exact=True).and_(page.locator(".state")).first
-        assert contrast(found) >= 4.5, text
+        actual = page.get_by_text(text, exact=True).and_(page.locator(".state")).first
+        assert contrast(actual) >= 4.5, text
     for selector in ("#matrix tbody small", "#matrix tbody a", "#count", "#search", "#filters label", "#dtype"):
         assert contrast(page.locator(selector).first) >= 4.5, selector
 
@@ -348,12 +348,12 @@ def test_plots_are_of_the_ops_and_always_the_same() -> None:
     spec = read_spec(ROOT)
     functors = {functor.name: functor for functor in plots.plotted(spec)}
     assert len(functors) > 40
-    found = plots.curves(spec, functors["silu"], {})
-    x, y = found["silu(x)"]
+    actual = plots.curves(spec, functors["silu"], {})
+    x, y = actual["silu(x)"]
     np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-12, atol=1e-15)
-    x, slope = found["its derivative by x"]
+    x, slope = actual["its derivative by x"]
     np.testing.assert_allclose(slope, np.gradient(y, x), atol=1e-4)
-    first, second = (plots.picture(functors["silu"], found) for _ in range(2))
+    first, second = (plots.picture(functors["silu"], actual) for _ in range(2))
     assert first == second
     assert "currentColor" in first
     assert "#000000" not in first
