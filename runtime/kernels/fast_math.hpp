@@ -56,8 +56,8 @@ TALLOW_INLINE float fast_logistic_product(float x, float u) {
     return x * (root * approx_reciprocal(fma(root, root, 1.0f))) * root;
 }
 
-// 1 / (1 + s * s) with s = e**(-|x| / 2), or s * s times that: so it is 1 exactly where f32 has it so, and what is left of
-// it, which decides the sign of an infinite gradient, takes the same functions.
+// 1 / (1 + s * s) with s = e**(-|x| / 2), or s * s times that: so it is 1 exactly where f32 has it so, and what is left
+// of it, which decides the sign of an infinite gradient, takes the same functions.
 template <bool Bounded> TALLOW_INLINE float sigmoid(FastMath<Bounded> x) {
     const float root = approx_exp2(fabs(x.value) * -0.72134752f);
     const float larger = approx_reciprocal(fma(root, root, 1.0f));

@@ -229,7 +229,7 @@ class Trial:
 
     def take(self, numbers: Callable[[int, int], Any]) -> None:
         """Take numbers for the operands, and the directions in which they change."""
-        operands = filter(is_operand, leaves(self.given()))
+        operands = filter(is_operand, leaves(self.inputs()))
         self.arrays = [numbers(storage_of(leaf).length, seed) for seed, leaf in enumerate(operands)]
         self.directions = [_direction(array, seed) for seed, array in enumerate(self.arrays)]
 
@@ -254,7 +254,7 @@ class Trial:
                 flat = record(variables[index])
             return Tensor.from_storage(flat.storage, leaf.layout) if isinstance(leaf, Tensor) else flat.storage
 
-        return mapped(self.given(), changed), variables
+        return mapped(self.inputs(), changed), variables
 
     def results(self, given: Given) -> list[Any]:
         """The tensors and storages of floats that the call returns."""
@@ -455,7 +455,7 @@ def weighted(results: list[Any]) -> Iterator[tuple[Any, Any]]:
 def is_accepted(call: hostile.Call, result: Given, device: tallow.Device) -> bool:
     """Whether a call takes arguments."""
     try:
-        inputs = Trial(call, result, device, DType.F32).given()
+        inputs = Trial(call, result, device, DType.F32).inputs()
         call.find(inputs.of)(*inputs.arguments, **inputs.keywords)
     except Exception:
         return False

@@ -229,51 +229,51 @@ def test_a_cell_calls_what_it_says(
     cell: SupportCell,
     device: tallow.Device,
     call: Callable[[], None],
-    result: list[str],
+    made: list[str],
     ran: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     variants = ways_of(cell)
     if cell.via is not None and cell.via.startswith("attribute "):
         call()
-        assert result == ran == []
+        assert made == ran == []
         return
     if cell.via is not None and cell.via.startswith("methods "):
         call()
-        assert result, "the methods that it is composed of call ops"
+        assert made, "the methods that it is composed of call ops"
         return
     if "op.fwd" in variants:
         call()
-        assert "op.fwd" in result, "the op uses other methods besides"
+        assert "op.fwd" in made, "the op uses other methods besides"
         return
     nondeterministic = {name: library for name, library in variants.items() if library.endswith("nondeterministic")}
     if nondeterministic:
         with tallow.deterministic(False):
             call()
-        assert result[0] in nondeterministic
+        assert made[0] in nondeterministic
         # A library may refuse.
-        assert len(result) == 1 or nondeterministic[result[0]] != "nondeterministic"
+        assert len(made) == 1 or nondeterministic[made[0]] != "nondeterministic"
         variants = {name: library for name, library in variants.items() if name not in nondeterministic}
     left = [name for name, library in variants.items() if not library or getattr(device.inner, library) is not None]
     while left:
         call()
-        assert result
-        assert result == left[: len(result)]
+        assert made
+        assert made == left[: len(made)]
         # The last one took the work, so it alone used its library.
-        library = variants[result[-1]]
-        assert set(variants.values()) & set(ran) == {library} - {""}, f"{result[-1]} ran {ran}"
+        library = variants[made[-1]]
+        assert set(variants.values()) & set(ran) == {library} - {""}, f"{made[-1]} ran {ran}"
         if isinstance(device.inner, GpuDevice) and (cell.op is not None or cell.method in FUNCTORS):
-            assert ran, f"{result[-1]} launched nothing"
+            assert ran, f"{made[-1]} launched nothing"
             # One kernel joins the sums over rows of all ops.
             own = [name for name in ran if not name.startswith("totals_")]
-            assert all(name.startswith(kernel_of(cell)) for name in own), f"{result[-1]} ran {ran}"
+            assert all(name.startswith(kernel_of(cell)) for name in own), f"{made[-1]} ran {ran}"
         # Where a library is missing, what follows takes the work.
-        for name in result:
+        for name in made:
             if variants[name]:
                 owner = device.inner if variants[name] in vars(device.inner) else type(device.inner)
                 monkeypatch.setattr(owner, variants[name], None)
         left = [
             name
-            for name in left[len(result) :]
+            for name in left[len(made) :]
             if not variants[name] or getattr(device.inner, variants[name]) is not None
         ]

@@ -19,6 +19,7 @@ from opgen.model.reductions import BOUNDS, Monoid, Position
 from opgen.model.spec import Spec
 from opgen.monoids import COUNT, ITSELF, REDUCED, UNIT, inner_reduction, reads_unit
 from opgen.results import typed_result
+from opgen.row_methods import SAVES
 from opgen.rows import POSITION
 from opgen.scopes import decisive, has_complex, row_statements, scopes, with_inner_result
 from opgen.views.call_checks import dtypes_constant
@@ -254,6 +255,10 @@ def _along_dim(name: str, arguments: Sequence[str], *, is_widened: bool = False,
     return "\n        ".join(lines)
 
 
+_IS_RECORDED = "self._storage.inner.kind < 0"
+"""Whether gradients are recorded of a tensor, so that a call of it saves what they need."""
+
+
 def _number_of_row(name: str, arguments: Sequence[str]) -> str:
     """The statements of a tensor method with a number for each row along a dim."""
     call = ", ".join(["layout", "dim", *arguments])
@@ -305,7 +310,8 @@ def tensor_methods(spec: Spec) -> View:
             body = _along_dim(method.name, options, is_widened=functor.widened, is_pair=functor.positions)
             returns = "tuple[Self, Self]" if functor.positions else returns
         elif functor is not None and functor.per_row:
-            body = _number_of_row(method.name, [*functor.parameters])
+            saves = [_IS_RECORDED] * (SAVES in method.signature.arguments)
+            body = _number_of_row(method.name, [*saves, *functor.parameters])
         elif functor is not None and functor.is_of_rows and len(method.operands) == 1:
             body = _along_dim(method.name, [*functor.parameters])
         elif functor is not None and functor.is_of_rows:

@@ -304,8 +304,8 @@ def _vector(weight: Operand | None) -> tuple[Any, Any]:
     return (None, None) if weight is None else (weight.storage, weight.layout)
 
 
-def _saves(method: str, *, saves: bool) -> tuple[bool, ...]:
-    """Whether a loss gives what its gradient needs, if that is a choice."""
+def saves_argument(method: str, *, saves: bool) -> tuple[bool, ...]:
+    """Whether an op of rows gives what its gradient needs, if that is a choice."""
     return (saves,) if constants.ROWS[method].saved else ()
 
 
@@ -320,7 +320,7 @@ def loss(bench: Bench) -> None:
     saved = constants.ROWS[method].saved
     for number, (fact, x, placed, weight, targets, ignored) in enumerate(_loss_cases(bench)):
         shape, dim, where, saves = x.values.shape, targets.dim, bench.where(fact), number % 2 == 1
-        rows, options = (*shape[:dim], *shape[dim + 1 :]), (*_saves(method, saves=saves), *numbers)
+        rows, options = (*shape[:dim], *shape[dim + 1 :]), (*saves_argument(method, saves=saves), *numbers)
         operands = x.layout, *_vector(weight), placed.storage, placed.layout, dim, ignored, *options
         losses, counted, *others = getattr(x.storage, method)(*operands)
         assert len(others) == saved * saves, where
@@ -337,7 +337,9 @@ def loss(bench: Bench) -> None:
 
         def call(indexes: Operand) -> object:
             indices = indexes.storage, indexes.layout, 1, -100
-            return getattr(x.storage, method)(x.layout, None, None, *indices, *_saves(method, saves=False), *numbers)
+            return getattr(x.storage, method)(
+                x.layout, None, None, *indices, *saves_argument(method, saves=False), *numbers
+            )
 
         check_bad_indexes(bench, index_name, (5,), 4, call)
     # Without classes no target counts.
@@ -346,7 +348,7 @@ def loss(bench: Bench) -> None:
         bench.lay_out(np.full(3, 7), name="i64"),
     )
     operands = nothing.layout, None, None, targets.storage, targets.layout, 1, 7
-    losses, *_ = getattr(nothing.storage, method)(*operands, *_saves(method, saves=False), *numbers)
+    losses, *_ = getattr(nothing.storage, method)(*operands, *saves_argument(method, saves=False), *numbers)
     where = bench.where("no classes")
     assert_same(bench.read(losses, compute, (3,), where), np.zeros(3, NUMPY[compute]), where)
 
@@ -362,7 +364,7 @@ def loss_gradient(bench: Bench) -> None:
         gradients = encode(compute, bench.generator.normal(0, 1, rows).astype(EXTENDED))
         gradient = bench.lay_out(np.asarray(gradients), placements[number % 4] if rows else "contiguous", compute)
         indices = placed.storage, placed.layout
-        options = targets.dim, ignored, *_saves(forward, saves=True), *numbers
+        options = targets.dim, ignored, *saves_argument(forward, saves=True), *numbers
         _, _, *saved = getattr(x.storage, forward)(x.layout, *_vector(weight), *indices, *options)
         operands = [*_vector(weight), gradient.storage, gradient.layout]
         operands += [part for each in saved for part in (each, placed.layout.dense)]

@@ -15,7 +15,7 @@ from ..layouts import Case, Operand
 from ..oracle.formats import EXTENDED, FLOATS, HALVES, Array, compute_name, decode, encode
 from ..oracle.network import epsilon
 from ..oracle.rows import REDUCTIONS, ROWS
-from .network import DIMS, LONG_ROWS, draw_rows, special_rows
+from .network import DIMS, LONG_ROWS, draw_rows, saves_argument, special_rows
 from .network import ROWS as CASES
 
 _GRADIENT = "_gradient"
@@ -108,7 +108,8 @@ def row(bench: Bench) -> None:
     every.append(("special numbers", [bench.lay_out(special_rows(bench)) for _ in range(count)], 1))
     for fact, operands, dim in every:
         where, (x, *others) = bench.where(fact), operands
-        result = getattr(x.storage, op)(x.layout, *_parts(others), dim, *_numbers(op).values())
+        options = *saves_argument(op, saves=bool(dim)), *_numbers(op).values()
+        result = getattr(x.storage, op)(x.layout, *_parts(others), dim, *options)
         if isinstance(result, tuple):
             got = _numbers_of_rows(bench, result[0], x.values.shape, dim, where)
         else:
@@ -157,7 +158,8 @@ def gradient(bench: Bench) -> None:
             # Of numbers of rows, and of those that the op saved.
             first, g = operands[0], _gradient_of_numbers(bench, g, dim)
             values[0] = np.expand_dims(decode(compute_name(bench.name), g.values), dim)
-            _, *saved = getattr(first.storage, op)(first.layout, dim, *_numbers(op).values())
+            options = *saves_argument(op, saves=True), *_numbers(op).values()
+            _, *saved = getattr(first.storage, op)(first.layout, dim, *options)
             known["gradient"] = _parts([g])
             known |= {f"saved_{index}": [each, g.layout.dense] for index, each in enumerate(saved, 1)}
         others = [part for name in signature for part in known.get(name, ())]
