@@ -49,13 +49,6 @@ template <bool Bounded> TALLOW_INLINE bool is_infinite(FastMath<Bounded> x) {
     return is_infinite(x.value);
 }
 
-// x / (1 + e**-u) = (x * s / (1 + s * s)) * s with s = e**(u / 2): neither factor overflows, and a subnormal result
-// comes of the last product alone. Beyond u = 20 nothing changes any more.
-TALLOW_INLINE float fast_logistic_product(float x, float u) {
-    const float root = approx_exp2((u > 20.0f ? 20.0f : u) * 0.72134752f);
-    return x * (root * approx_reciprocal(fma(root, root, 1.0f))) * root;
-}
-
 // 1 / (1 + s * s) with s = e**(-|x| / 2), or s * s times that: so it is 1 exactly where f32 has it so, and what is left
 // of it, which decides the sign of an infinite gradient, takes the same functions.
 template <bool Bounded> TALLOW_INLINE float sigmoid(FastMath<Bounded> x) {
@@ -64,8 +57,11 @@ template <bool Bounded> TALLOW_INLINE float sigmoid(FastMath<Bounded> x) {
     return x.value < 0.0f ? root * (root * larger) : larger;
 }
 
+// x / (1 + e**-x) = (x * s / (1 + s * s)) * s with s = e**(x / 2): neither factor overflows, and a subnormal result
+// comes of the last product alone. Beyond x = 20 nothing changes any more.
 template <bool Bounded> TALLOW_INLINE float silu(FastMath<Bounded> x) {
-    const float product = fast_logistic_product(x.value, x.value);
+    const float root = approx_exp2((x.value > 20.0f ? 20.0f : x.value) * 0.72134752f);
+    const float product = x.value * (root * approx_reciprocal(fma(root, root, 1.0f))) * root;
     return x.value < -170.0f ? -0.0f : product;
 }
 

@@ -255,10 +255,6 @@ def _along_dim(name: str, arguments: Sequence[str], *, is_widened: bool = False,
     return "\n        ".join(lines)
 
 
-_IS_RECORDED = "self._storage.inner.kind < 0"
-"""Whether gradients are recorded of a tensor, so that a call of it saves what they need."""
-
-
 def _number_of_row(name: str, arguments: Sequence[str]) -> str:
     """The statements of a tensor method with a number for each row along a dim."""
     call = ", ".join(["layout", "dim", *arguments])
@@ -310,7 +306,7 @@ def tensor_methods(spec: Spec) -> View:
             body = _along_dim(method.name, options, is_widened=functor.widened, is_pair=functor.positions)
             returns = "tuple[Self, Self]" if functor.positions else returns
         elif functor is not None and functor.per_row:
-            saves = [_IS_RECORDED] * (SAVES in method.signature.arguments)
+            saves = ["self._storage.is_wrapped"] * (SAVES in method.signature.arguments)
             body = _number_of_row(method.name, [*saves, *functor.parameters])
         elif functor is not None and functor.is_of_rows and len(method.operands) == 1:
             body = _along_dim(method.name, [*functor.parameters])

@@ -175,7 +175,7 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         >>> scores.cross_entropy(tl.Tensor([0, 1]), weight=tl.Tensor([1.0, 3.0]), label_smoothing=0.1).item()
         0.3495199382305145
         """
-        op, saves = "cross_entropy", self._storage.inner.kind < 0
+        op, saves = "cross_entropy", self._storage.is_wrapped
         if label_smoothing == 0:
             return self._of_classes(op, targets, ignore_index, reduction, weight, saves)
         share = argument.real(op, "label_smoothing", label_smoothing)
@@ -199,20 +199,20 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
             dtype = common_dtype(op, self.dtype, weight.dtype)
             self, weight = self.to_dtype(dtype), weight.to_dtype(dtype)
             factors, factors_layout = weight._storage, weight._layout
-        storage, places = self._storage, targets._layout
-        rows = factors, factors_layout, targets._storage, places, 1 if len(self._layout.shape) > 1 else 0, ignore_index
+        storage, layout = self._storage, targets._layout
+        rows = factors, factors_layout, targets._storage, layout, 1 if len(self._layout.shape) > 1 else 0, ignore_index
         results = getattr(storage, op)(self._layout, *rows, *options)
-        losses, dtype = self._new(results[0], places.dense), storage.inner.dtype
+        losses, dtype = self._new(results[0], layout.dense), storage.inner.dtype
         if reduction == "none":
             loss = losses
         elif reduction == "sum":
             loss = losses.sum()
         elif factors is None or not factors.is_wrapped:
-            loss = losses._mean_of_counted(self._new(results[1], places.dense))
+            loss = losses._mean_of_counted(self._new(results[1], layout.dense))
         else:
             # What rows count for has no gradient, and the weights of targets have.
             ones = self._new_full((), -1.0).broadcast_as(self.shape)
-            loss = losses.sum().div(self._new(ones._storage.nll_loss(ones._layout, *rows)[0], places.dense).sum())
+            loss = losses.sum().div(self._new(ones._storage.nll_loss(ones._layout, *rows)[0], layout.dense).sum())
         return loss if loss._storage.inner.dtype is dtype else loss.to_dtype(dtype)
 
     def _mean_of_counted(self, counted: Self) -> Self:

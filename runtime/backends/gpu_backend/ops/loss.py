@@ -28,7 +28,7 @@ def ratio_of_sums(build: ProgramBuilder, x: Operand, divisor: Operand, saves: bo
             return (ratio,)
         return ratio, below, elementwise.unary(build, UnaryOp.RECIP, dense(below, ()))
     ratio, *saved = [build.output(result) for result in results.ratio_of_sums(x, saves) if result is not None]
-    # The kernel writes what nobody reads to the same memory.
+    # The kernel writes both unread results to the same memory.
     below, slope = saved or [build.empty(x.dtype, 1)] * 2
     packed = arguments.ratio_of_sums(
         result=ratio.address, total=below.address, slope=slope.address, source=x.address,

@@ -110,7 +110,7 @@ def _with_numbers(build: ProgramBuilder, formula: RowFormula, values: Sequence[A
     rows = math.prod(shape[:dim]) * math.prod(shape[dim + 1 :])
     unread = 0 if has_saved else facts.saved
     number_results = [build.empty(x.dtype.compute, rows) for _ in range(facts.number_results - unread)]
-    # Kernels write what nobody reads to the same memory.
+    # Kernels write all unread results to the same memory.
     ignored_results = [build.empty(x.dtype.compute, rows)] * unread if unread else []
     numbers = RowNumbers([_evenly_spaced(build, each, (0, 1)) for each in others], [*number_results, *ignored_results])
     if targets is not None:
