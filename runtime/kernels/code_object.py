@@ -33,8 +33,8 @@ class Checksums(dict[str, str]):
         return checksum
 
 
-def current(path: Path, checksums: Checksums | None = None) -> bytes | None:
-    """Return a code object if it is complete and, by the record next to it, built from the present sources, else None.
+def recorded(path: Path, checksums: Checksums) -> str | None:
+    """Return the checksum of a code object that was built from the present sources by the record next to it, else None.
 
     Kernels of older sources may take other structs. Code objects that include the same headers share `checksums`.
     """
@@ -42,12 +42,24 @@ def current(path: Path, checksums: Checksums | None = None) -> bytes | None:
 
     try:
         record = json.loads(path.with_suffix(".json").read_bytes())
-        code = path.read_bytes()
-        checksums = Checksums() if checksums is None else checksums
-        sources = {name: checksums[name] for name in record["sources"]}
-        return code if record["sources"] == sources and record["code"] == _checksum(code) else None
+        is_current = record["sources"] == {name: checksums[name] for name in record["sources"]}
+        return str(record["code"]) if is_current and path.is_file() else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def intact(path: Path, checksum: str | None) -> bytes | None:
+    """Return a code object if it has this checksum, else None."""
+    try:
+        code = path.read_bytes()
+    except OSError:
+        return None
+    return code if _checksum(code) == checksum else None
+
+
+def current(path: Path, checksums: Checksums | None = None) -> bytes | None:
+    """Return a code object if it is complete and was built from the present sources, else None."""
+    return intact(path, recorded(path, Checksums() if checksums is None else checksums))
 
 
 def sources(name: str) -> dict[str, str]:

@@ -256,6 +256,29 @@ def test_only_what_changed_is_compiled_where_kernels_were_built_ahead(fresh: Fre
     assert fresh.run()[0].startswith("True")
 
 
+def test_a_library_is_checked_and_loaded_at_its_first_use(fresh: Fresh) -> None:
+    shutil.copytree(CODE, fresh.kernels / "code", copy_function=os.symlink)
+    damaged = fresh.kernels / "code" / BUILT[0] / "host_scan.co"
+    content = damaged.read_bytes()
+    damaged.unlink()
+    damaged.write_bytes(content[:-1])
+    program = """
+import tallow as tl
+x = tl.Tensor([1.0, 3.0])
+libraries = x.device.inner.kernels._libraries
+print(x.exp().sum().item(), *sorted(libraries))
+try:
+    x.cumsum(0)
+except tl.BackendUnavailable as error:
+    print(error)
+print(x.softmax(0).shape, *sorted(libraries))
+"""
+    output, errors = fresh.run(program)
+    before, message, after = output.splitlines()
+    assert before.endswith(" fold span") and after.endswith(" fold host_row span") and not errors
+    assert str(damaged) in message and "damaged" in message and "opgen compile --host" in message
+
+
 def test_without_a_compiler_one_line_names_the_fix(fresh: Fresh) -> None:
     output, errors = fresh.run()
     assert output.startswith("False 22.80")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from ....kernels.host_arguments import FAMILIES, TARGETS
+from ...base.error import BackendUnavailable
 from ...compilation import background
 from ...compilation.host_compiler import (
     CannotCompile,
@@ -27,7 +30,17 @@ POOL: Final = "span"
 """The family whose library has the threads too."""
 
 
-def find() -> dict[str, ctypes.CDLL] | None:
+class Libraries(dict[str, ctypes.CDLL]):
+    """The library of each family, which `load` loads at its first use."""
+
+    def __init__(self, load: Callable[[str], ctypes.CDLL]) -> None:
+        self._load = load
+
+    def __missing__(self, family: str) -> ctypes.CDLL:
+        return self.setdefault(family, self._load(family))
+
+
+def find() -> Libraries | None:
     """The library of each family, for the best target that this machine is; None where NumPy computes.
 
     Nothing is compiled in this process. Where libraries are missing or out of date, a line on stderr says so, and a
@@ -52,27 +65,36 @@ def find() -> dict[str, ctypes.CDLL] | None:
     return None
 
 
-def _shipped() -> tuple[str, dict[str, ctypes.CDLL]] | None:
+def _shipped() -> tuple[str, Libraries] | None:
     """A target, and its libraries that came with the package."""
     checksums = code_object.Checksums()
     for target in TARGETS:
-        if all(current(target, family, checksums) for family in FAMILIES):
-            try:
-                paths = {family: code_object.path_of(target, family) for family in FAMILIES}
-                libraries = {family: ctypes.CDLL(str(path)) for family, path in paths.items()}
-            except OSError:
-                continue
+        expected = {family: code_object.recorded(code_object.path_of(target, family), checksums) for family in FAMILIES}
+        if None in expected.values():
+            continue
+        libraries = Libraries(partial(_load_shipped, target, expected))
+        with suppress(BackendUnavailable, OSError):
             if is_supported(libraries[POOL]):
                 return target, libraries
     return None
 
 
-def _compiled() -> dict[str, ctypes.CDLL] | None:
+def _load_shipped(target: str, expected: Mapping[str, str | None], family: str) -> ctypes.CDLL:
+    path = code_object.path_of(target, family)
+    if code_object.intact(path, expected[family]) is None:
+        reason = f"{path} is damaged, or was replaced since the program began"
+        raise BackendUnavailable("cpu", f"{reason}; start it again, or reinstall tallow ('opgen compile --host')")
+    return ctypes.CDLL(str(path))
+
+
+def _compiled() -> Libraries | None:
     """The libraries, of which some or all were compiled on this machine; None if one is missing."""
     try:
         _, codes = _in_cache(HostCompiler(background.open_cache()))
-        missing = [family for family, code in codes.items() if code is None]
-        return None if missing else load({family: code for family, code in codes.items() if code is not None})
+        if not all(codes.values()):
+            return None
+        libraries = load({family: code for family, code in codes.items() if code is not None})
+        return Libraries(libraries.__getitem__)
     except OSError as error:
         fix = "set TMPDIR to a folder that programs may run from"
         raise CannotCompile(f"what was compiled does not load: {error}; {fix}") from error
@@ -111,7 +133,7 @@ def diagnose() -> Iterator[Finding]:
         yield Finding("kernels", None, "NumPy does everything, as TALLOW_THREADS=0 says")
         return
     shipped = _shipped()
-    if shipped is not None:
+    if shipped is not None and all(current(shipped[0], family) for family in FAMILIES):
         yield Finding("kernels", True, f"built ahead for {shipped[0]}, {get_threads()} threads")
         return
     built = [target for target in TARGETS if code_object.path_of(target, POOL).is_file()]

@@ -30,7 +30,7 @@ Kernel: TypeAlias = Callable[[bytes], None]
 class HostKernels:
     """Kernels in libraries. Calls of them leave the GIL."""
 
-    def __init__(self, libraries: dict[str, ctypes.CDLL]) -> None:
+    def __init__(self, libraries: host_libraries.Libraries) -> None:
         self._libraries = libraries
         self._addresses: dict[tuple[str, str], int] = {}
         self._kernels: dict[tuple[str, str], Kernel] = {}
