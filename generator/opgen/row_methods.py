@@ -40,10 +40,12 @@ def with_row_gradient(spec: Spec, kinds: Mapping[str, FunctorKind], method: Meth
 
 def _with_saved(functor: Functor, method: Method, count: int) -> Method:
     """Return a method with numbers of each row that its gradient needs as further results, where a call saves them."""
-    parameters, examples = [*method.signature.parameters], []
-    parameters.insert(len(parameters) - len(functor.parameters), Parameter(SAVES, "bool"))
+    parameters, examples, after = [*method.signature.parameters], [], len(functor.parameters)
+    parameters.insert(len(parameters) - after, Parameter(SAVES, "bool"))
     for number, example in enumerate(method.examples):
-        examples.append(Example.of({**example.arguments, SAVES: number % 2 == 0}, example.location))
+        arguments = [*example.arguments.items()]
+        arguments.insert(len(arguments) - after, (SAVES, number % 2 == 0))
+        examples.append(Example.of(dict(arguments), example.location))
     saved = Result(f"{number_of_row(functor)} if {SAVES} else null", functor.location)
     return replace(
         method,
