@@ -39,7 +39,7 @@ class Other(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Another value for one argument."""
+    """Another value for one argument, or for several layouts, whose names "+" joins."""
 
     argument: str
     what: str
@@ -124,7 +124,7 @@ class Valid:
         """What becomes of the call with a change: None where it is made."""
         owner, arguments = self.made(device, room)
         if change is not None:
-            arguments[change.argument] = change.value
+            arguments.update(dict.fromkeys(change.argument.split("+"), change.value))
         owner = arguments.pop("self", owner)
         operands = [value for value in (owner, *arguments.values()) if isinstance(value, tallow.Storage)]
         here = [operand for operand in operands if operand.inner.device is device.inner]
@@ -201,11 +201,17 @@ def promised(method: str) -> set[str]:
 
 
 def changes(valid: Valid, device: tallow.Device) -> Iterator[Change]:
-    """Each change of one argument."""
+    """Each change of one argument, and other ranks for all layouts of one shape, which compared alone refuse them."""
     _, arguments = valid.made(device)
+    alike: dict[Layout, list[str]] = {}
     for name, value in arguments.items():
         for other in others(valid, device, name, value):
             yield Change(name, *other)
+        if isinstance(value, Layout):
+            alike.setdefault(value, []).append(name)
+    for layout, names in alike.items():
+        for other in of_another_rank(layout) if len(names) > 1 else ():
+            yield Change("+".join(names), *other)
 
 
 def others(valid: Valid, device: tallow.Device, name: str, value: Any) -> Iterator[Other]:
@@ -290,10 +296,14 @@ def of_layout(value: Layout) -> Iterator[Other]:
         if size > 1:
             strides = (*value.strides[:dim], 0, *value.strides[dim + 1 :])
             yield Other(f"[{dim}] repeated", Layout(value.shape, strides))
-    yield Other(" with a dim more", Layout.contiguous((1, *value.shape)))
-    yield Other(" without dims", Layout.contiguous(()))
+    yield from of_another_rank(value)
     yield Other(" outside", Layout.contiguous(value.shape, ROOM))
     yield Other(" missing", None)
+
+
+def of_another_rank(value: Layout) -> Iterator[Other]:
+    yield Other(" with a dim more", Layout.contiguous((1, *value.shape)))
+    yield Other(" without dims", Layout.contiguous(()))
 
 
 def of_storage(device: tallow.Device, name: str, value: tallow.Storage) -> Iterator[Other]:
