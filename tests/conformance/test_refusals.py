@@ -116,7 +116,9 @@ def test_a_method_refuses_what_does_not_fit(method: str, device: tallow.Device, 
             # A call inside of the method that refused would hide that a check is gone, but kernels of ops that consist
             # of others name their own index. DType.from_numpy names itself.
             is_named = getattr(error, "op", None) in (error_op(valid.cell), method, "dtype")
-            assert is_named or isinstance(error, BackendUnavailable | InvalidIndex), f"{where}: {error} names another op"
+            assert is_named or isinstance(error, BackendUnavailable | InvalidIndex), (
+                f"{where}: {error} names another op"
+            )
             # That matrices have no decomposition depends on elements; of a layout it would hide that a check is gone.
             is_found_late = isinstance(error, InvalidArgument) and not refusal.is_check
             is_of_layout = method in matrix.DECOMPOSITIONS and isinstance(change.value, tallow.Layout)
