@@ -27,8 +27,9 @@ Key: TypeAlias = Hashable
 without a plan. Looking for a plan fails where an argument is of a wrong class, and the checks then name that; an error
 that has another reason replaces the key."""
 
-SizedPlans: TypeAlias = Callable[[Key, int], Plan]
-"""Returns the plan that runs a dynamic program for calls with a key and a number of elements."""
+SizedPlans: TypeAlias = Callable[[Key, int, Sequence[Any]], tuple[Any, Plan]]
+"""Makes a first call by a dynamic program, with a key, a number of elements and operands: its result, and the plan of
+calls like it."""
 
 MAX_PLANS: Final = 1 << 14
 
@@ -42,6 +43,12 @@ def kind_of(dtype: DType | GgmlDType, length: int, form: int = 0) -> int:
     kind = _kinds.get(key)
     # Numbers are never reused: a kind that comes again after the others are forgotten has a new one, and new plans.
     return _kinds.put(key, next(_next_kind)) if kind is None else kind
+
+
+def sized_call(plan_of: Callable[[int], Plan], _: Key, count: int, operands: Sequence[Any]) -> tuple[Any, Plan]:
+    """Make a first call by the plan that later ones have too, as `SizedPlans` does."""
+    plan = plan_of(count)
+    return plan(*operands), plan
 
 
 class Observer(Protocol):
@@ -161,7 +168,7 @@ class Planner:
                 if plans_of is None:
                     call, _ = OpCall.of(function, arguments, options, numbers)
                     plans_of = self._dynamic(dynamic_key, call, may_refuse)
-                return None if plans_of is None else self._sized(key, plans_of(key, count), operands)
+                return None if plans_of is None else self._sized(key, plans_of, count, operands)
         call, operands = OpCall.of(function, arguments, options, numbers)
         return self._first(key, call, operands, may_refuse)
 
@@ -170,9 +177,9 @@ class Planner:
         plans_of = self.sized_plans_of(call.dynamic(), may_refuse=may_refuse)
         return None if plans_of is None else self.plans.dynamic.put(dynamic_key, plans_of)
 
-    def _sized(self, key: Key, plan: Plan, operands: Sequence[Any]) -> Any:
-        """Make a call that has no plan so far by that of a dynamic program."""
-        result = plan(*operands)
+    def _sized(self, key: Key, plans_of: SizedPlans, count: int, operands: Sequence[Any]) -> Any:
+        """Make a call of `count` elements that has no plan so far by a dynamic program."""
+        result, plan = plans_of(key, count, operands)
         if key is not None:
             self.plans.store(key, plan)
         return result
@@ -224,19 +231,22 @@ class Planner:
             return self.call(function, *arguments)
         # 1 is no 1.0, and 0.0 no -0.0.
         key = function, *arguments, *map(type, arguments), *map(repr, filterfalse(None, arguments))
-        plan = self.plans.get(key)
+        plans = self.plans
+        plan = plans.get(key)
         if plan is not None:
             return plan()
         op = dynamic_ops.get(function)
-        if op is None or op.shape is None or self.plans.observers:
-            return self._first(key, OpCall(function, arguments), (), may_refuse=True)
-        count = arguments[op.shape].elem_count
-        if not 0 < count <= op.limit:
-            return self._first(key, OpCall(function, arguments), (), may_refuse=True)
-        # All but the shape.
-        dynamic_key = key[: op.shape + 1] + key[op.shape + 2 :]
-        plans_of = self.plans.dynamic.get(dynamic_key) or self._dynamic(dynamic_key, OpCall(function, arguments), True)
-        return None if plans_of is None else self._sized(key, plans_of(key, count), ())
+        position = None if op is None else op.shape
+        if op is not None and position is not None and not plans.observers:
+            count = arguments[position].elem_count
+            if 0 < count <= op.limit:
+                # All but the shape.
+                dynamic_key = key[: position + 1] + key[position + 2 :]
+                plans_of = plans.dynamic.get(dynamic_key)
+                if plans_of is None:
+                    plans_of = self._dynamic(dynamic_key, OpCall(function, arguments), may_refuse=True)
+                return None if plans_of is None else self._sized(key, plans_of, count, ())
+        return self._first(key, OpCall(function, arguments), (), may_refuse=True)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the device that has no program."""

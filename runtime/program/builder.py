@@ -385,7 +385,7 @@ class OpCall:
             kind = type(part)
             if kind in _WITHOUT_STORAGES:
                 continue
-            is_tuple = isinstance(part, tuple)
+            is_tuple = kind is Operand or isinstance(part, tuple)
             operand = part[0] if is_tuple and part else part
             if isinstance(operand, GivenStorage):
                 buffer = operand.buffer(len(operands))

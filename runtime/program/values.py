@@ -274,6 +274,17 @@ def alignment_of(*numbers: int | Address) -> int:
     return bits & -bits
 
 
+class _ValueKinds(dict[type, bool]):
+    """Whether a class is one of values."""
+
+    def __missing__(self, kind: type) -> bool:
+        self[kind] = is_value = issubclass(kind, Value)
+        return is_value
+
+
+_is_value: Final = _ValueKinds().__getitem__
+
+
 class ArgumentStruct:
     """The struct of a kernel's arguments.
 
@@ -311,11 +322,11 @@ class ArgumentStruct:
         return positions, itemgetter(*positions, slice(0))
 
     def values(self, fields: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """The fields that are values, each with its position, and numbers among them other than 0."""
+        """The fields that are values, each with its position."""
         positions, getter = self._value_fields
         candidates = getter(fields)
-        # Most are NULL, and this loop is C.
-        return compress(zip(positions, candidates, strict=False), candidates)
+        # Most are numbers, and this loop is C.
+        return compress(zip(positions, candidates, strict=False), map(_is_value, map(type, candidates)))
 
 
 class KernelArguments:
@@ -332,7 +343,7 @@ class KernelArguments:
     def values(self) -> list[tuple[int, Value]]:
         """The fields that are values, each with its position."""
         if self._values is None:
-            self._values = [field for field in self.struct.values(self.fields) if type(field[1]) is not int]
+            self._values = list(self.struct.values(self.fields))
         return self._values
 
     def packed(self, number: Callable[[Value], int] | None = None) -> bytes:

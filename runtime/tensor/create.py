@@ -192,9 +192,7 @@ class CreationMethods(InteropMethods):
         layout = _layout("rand", shape, more)
         target = device_of(device)
         try:
-            storage = batch.draw_examples(
-                "rand", lambda sizes: target.rand_uniform_f64(lo, up, sizes, dtype), layout.shape
-            )
+            storage = batch.draw_examples("rand", partial(target.rand_uniform_f64, lo, up, dtype=dtype), layout.shape)
         except TallowError as error:
             error.rename("rand")
             raise
@@ -223,9 +221,8 @@ class CreationMethods(InteropMethods):
         layout = _layout("randn", shape, more)
         target = device_of(device)
         try:
-            storage = batch.draw_examples(
-                "randn", lambda sizes: target.rand_normal_f64(mean, std, sizes, dtype), layout.shape
-            )
+            draw = partial(target.rand_normal_f64, mean, std, dtype=dtype)
+            storage = batch.draw_examples("randn", draw, layout.shape)
         except TallowError as error:
             error.rename("randn")
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ....dtype import Array, DType
@@ -17,7 +18,7 @@ from ...program.dynamic import with_count
 from ...program.host import HostCompiler
 from ...program.program import Program
 from ..backend import Part
-from ..plan import Key, Plan, SizedPlans
+from ..plan import Key, Plan, SizedPlans, sized_call
 from . import strided, transfer
 from .library_device import LibraryDevice
 
@@ -107,7 +108,7 @@ class ArrayDevice(LibraryDevice):
 
     def sized(self, program: Program) -> SizedPlans:
         """Return what gives the plans of a dynamic program."""
-        return lambda _, count: self.compiled(with_count(program, count))
+        return partial(sized_call, lambda count: self.compiled(with_count(program, count)))
 
     def compiled(self, program: Program, mark: Callable[[], None] | None = None) -> Plan:
         """Return the function that runs a program; it calls `mark` before each step if there are several."""

@@ -28,7 +28,7 @@ from ...program.values import (
     Value,
     sized_number,
 )
-from ..plan import Plan, SizedPlans
+from ..plan import Plan, SizedPlans, sized_call
 from .host_device import HostDevice
 from .kernel_call import KernelCall
 from .storage import CpuStorage
@@ -47,7 +47,7 @@ def compiled(device: HostDevice, program: Program, mark: Callable[[], None] | No
 def sized(device: HostDevice, program: Program) -> SizedPlans | None:
     """Return what gives the plans of a dynamic program, if these are calls of its only launch."""
     call = _OnlyCall.of(device, program)
-    return None if call is None else lambda _, count: call.plan(count)
+    return None if call is None else partial(sized_call, call.plan)
 
 
 _memory_of: Final = attrgetter("memory")

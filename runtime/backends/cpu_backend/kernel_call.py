@@ -71,8 +71,6 @@ class KernelCall:
         for number, value in struct.values(fields):
             # Patterns of classes would take longer.
             kind = type(value)
-            if kind is int:
-                continue
             fields[number], offset = 0, offsets[number]
             if kind is Threads:
                 self._threads = offset

@@ -59,15 +59,8 @@ def plan_of(device: GpuBase, key: Key, call: OpCall, *, may_refuse: bool) -> Gpu
     program = call.program(device.facts, may_refuse=may_refuse)
     if program is None:
         return None
-    if not program.disjoint:
-        return GpuPlan(device, key, partial(_run, device, program), lambda: _compiled(device, program))
     # Only other overlaps of foreign memory make another program of the call.
-    otherwise = partial(_run_overlapping, device, call, program)
-
-    def first(*operands: Any) -> Results:
-        return otherwise(*operands) if overlapping(program, operands) else _run(device, program, *operands)
-
-    return GpuPlan(device, key, first, partial(_compiled, device, program, otherwise))
+    return _OverlapPlan(device, key, program, call) if program.disjoint else GpuPlan(device, key, program)
 
 
 def sized_plans_of(device: GpuBase, call: OpCall, *, may_refuse: bool) -> GpuSizedPlans | None:
@@ -83,33 +76,62 @@ class GpuPlan:
     some applications make many, are not worth compiling.
     """
 
-    __slots__ = ("_compile", "_first", "_function", "_key", "device")
+    __slots__ = ("_function", "_key", "_program", "_was_run", "device")
 
-    def __init__(self, device: GpuBase, key: Key, first: Callable[..., Results], compile: Callable[[], Plan]) -> None:
+    def __init__(self, device: GpuBase, key: Key, program: Program) -> None:
         self.device = device
         self._key = key
-        self._first: Callable[..., Results] | None = first
-        self._compile = compile
+        self._program = program
+        self._was_run = False
         self._function: Plan | None = None
 
     def __call__(self, *operands: Any) -> Results:
         """Run the program with storages and then numbers."""
-        first = self._first
-        if first is not None:
-            self._first = None
-            return first(*operands)
+        if not self._was_run:
+            self._was_run = True
+            return self._run(operands)
         if self._function is None:
-            self._function = self._compile()
+            self._function = self._compiled()
             if self._key is not None:
                 self.device.plans.store(self._key, self._function)
         result: Results = self._function(*operands)
         return result
 
+    def _run(self, operands: Sequence[Any]) -> Results:
+        """Run the program the first time."""
+        return Run(self.device, self._program, operands).run()
+
+    def _compiled(self) -> Plan:
+        """The function that replaces the plan."""
+        return _compiled(self.device, self._program)
+
+
+class _OverlapPlan(GpuPlan):
+    """The plan of a call whose program is another one where foreign memory of its operands overlaps."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, device: GpuBase, key: Key, program: Program, call: OpCall) -> None:
+        super().__init__(device, key, program)
+        self._call = call
+
+    def _run(self, operands: Sequence[Any]) -> Results:
+        return self._run_overlapping(*operands) if overlapping(self._program, operands) else super()._run(operands)
+
+    def _run_overlapping(self, *operands: Any) -> Results:
+        """Run the program for operands whose foreign memory overlaps, which is built for each call."""
+        other = self._call.program(self.device.facts, overlapping(self._program, operands))
+        assert other is not None, "the op has taken this call before"
+        return Run(self.device, other, operands).run()
+
+    def _compiled(self) -> Plan:
+        return _compiled(self.device, self._program, self._run_overlapping)
+
 
 class GpuSizedPlans:
     """Gives the plans of a dynamic program.
 
-    The first run of each runs the dynamic program, which is compiled when a second number of elements comes.
+    A first call runs the dynamic program, which is compiled when a second number of elements comes.
     """
 
     __slots__ = ("_device", "_program", "_run")
@@ -124,16 +146,13 @@ class GpuSizedPlans:
         """The name of the op."""
         return self._program.name
 
-    def __call__(self, key: Key, count: int) -> GpuPlan:
-        """The plan of calls with a key and `count` elements."""
-        return GpuPlan(self._device, key, lambda *operands: self._run(*operands, count), lambda: self._compiled(count))
-
-    def _compiled(self, count: int) -> Plan:
-        return _compiled(self._device, with_count(self._program, count))
+    def __call__(self, key: Key, count: int, operands: Sequence[Any]) -> tuple[Results, Plan]:
+        """Make a first call of `count` elements, and return its result and the plan of those that come again."""
+        return self._run(*operands, count), _SizedPlan(self._device, key, self._program, count)
 
     def _run_first(self, *operands: Any) -> Results:
         self._run = self._run_second
-        return _run(self._device, with_count(self._program, operands[-1]), *operands)
+        return Run(self._device, with_count(self._program, operands[-1]), operands).run()
 
     def _run_second(self, *operands: Any) -> Results:
         self._run = run = _compiled(self._device, self._program)
@@ -141,26 +160,36 @@ class GpuSizedPlans:
         return result
 
 
+class _SizedPlan:
+    """The plan of calls with `count` elements, of which there was one: compiles a program for them."""
+
+    __slots__ = ("_count", "_function", "_key", "_program", "device")
+
+    def __init__(self, device: GpuBase, key: Key, program: Program, count: int) -> None:
+        self.device = device
+        self._key = key
+        self._program = program
+        self._count = count
+        self._function: Plan | None = None
+
+    def __call__(self, *operands: Any) -> Results:
+        if self._function is None:
+            self._function = _compiled(self.device, with_count(self._program, self._count))
+            if self._key is not None:
+                self.device.plans.store(self._key, self._function)
+        result: Results = self._function(*operands)
+        return result
+
+
 def _compiled(device: GpuBase, program: Program, otherwise: Plan | None = None) -> Plan:
     return compiled(device, program, partial(_run_fallback, device, program.arguments), otherwise)
-
-
-def _run(device: GpuBase, program: Program, *operands: Any) -> Results:
-    return Run(device, program, operands).run()
-
-
-def _run_overlapping(device: GpuBase, call: OpCall, program: Program, *operands: Any) -> Results:
-    """Run the program for operands whose foreign memory overlaps, which is built for each call."""
-    other = call.program(device.facts, overlapping(program, operands))
-    assert other is not None, "the op has taken this call before"
-    return _run(device, other, *operands)
 
 
 def _run_fallback(
     device: GpuBase, arguments: Sequence[Argument], fallback: partial[BuiltResults], *operands: Any
 ) -> Results:
     """Run what a fallback builds for the arguments of a program."""
-    return _run(device, program_of_fallback(device.facts, arguments, fallback), *operands)
+    return Run(device, program_of_fallback(device.facts, arguments, fallback), operands).run()
 
 
 class Run:
@@ -252,12 +281,11 @@ class Run:
         """As `KernelArguments.packed`, in one loop: most of what a run does is to pack structs."""
         fields, struct = [*arguments.fields], arguments.struct
         for position, field in struct.values(arguments.fields):
-            kind = type(field)
-            if kind is Address:
+            if type(field) is Address:
                 memory = field.memory
                 allocation = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
                 fields[position] = allocation.address + field.offset
-            elif kind is not int:
+            else:
                 fields[position] = self._number(field)
         return struct.pack(*fields)
 

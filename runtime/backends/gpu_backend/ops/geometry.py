@@ -55,6 +55,7 @@ def packed_block(itemsize: int, row: int) -> int:
     return BLOCK_SIZE if row < packs // BLOCK_SIZE else packs
 
 
+@lru_cache(maxsize=4096)
 def divisor(size: int) -> tuple[int, int]:
     """The multiplier and the shift by which kernels divide (Granlund and Montgomery 1994)."""
     if size == 0:
