@@ -61,7 +61,15 @@ def pytest_collection() -> None:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_heap() -> None:
+    """Leave to no later collection of garbage what modules before have cached: it holds millions of objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def keep_few(config: pytest.Config, items: list[pytest.Item]) -> None:
