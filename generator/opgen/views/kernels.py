@@ -184,8 +184,11 @@ def _row(spec: Spec, functor: Functor, is_of_host: bool) -> View:
         )
         texts = iter(lowered)
         used = {name for node in nodes for name in names_in(node)}
+        # The op of a reduction divides by the count, where ops of rows multiply by its reciprocal.
+        divides = not (are_of_elements or functor.is_of_rows)
+        known_texts = number | ({COUNT: "static_cast<compute_type<T>>(row.count)"} if divides else {})
         return [
-            *(f"const auto {name} = {text};" for name, text in number.items() if name in used),
+            *(f"const auto {name} = {text};" for name, text in known_texts.items() if name in used),
             *(f"const auto {name} = {text};" for name, text in parts.items()),
             *(
                 f"{target} = {f'product({next(texts)}, {next(texts)})' if own else next(texts)};"
