@@ -54,7 +54,7 @@ def test_a_block_with_a_call_that_has_no_plan_is_not_whole() -> None:
 
 def test_a_block_inside_of_another_one_is_part_of_both() -> None:
     x, outer, inner = tl.Tensor(np.ones(3, np.float32)), replay(), replay()
-    x.exp()
+    x.exp() + 0
     with outer:
         with inner:
             y = x.exp()
