@@ -1,4 +1,4 @@
-"""Numbers from Python as the bits of elements, and blocks of random numbers: what launches of all devices need."""
+"""Numbers of launches on all devices: bits of elements, random blocks, and what follows from operands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..core.random import drawn_blocks
 from ..core.random import uniform_range as uniform_range
 from ..host import cast
 from ..program.builder import ProgramBuilder
-from ..program.values import Draw, Number, Parameter, Scalar, computed
+from ..program.values import Draw, Number, Operand, Parameter, Scalar, computed
 
 
 def draw(build: ProgramBuilder, count: Number, dtype: DType) -> Draw:
@@ -41,3 +41,15 @@ def _cached_bits(value: float, _sign: float, dtype: DType) -> int:
 def _bits(value: complex, dtype: DType) -> int:
     # A number is converted on the host: a launch would take longer.
     return int.from_bytes(cast.scalar(value, dtype).tobytes(), "little")
+
+
+def index_stride(indexes: Operand | None) -> int:
+    """How far indexes of a vector, or contiguous ones, are from each other; 0 for a single one, and for none."""
+    if indexes is None or indexes.layout.elem_count == 1:
+        return 0
+    return 1 if indexes.layout.is_contiguous else indexes.strides[0]
+
+
+def is_wide(dtype: DType, *vectors: Operand | None) -> bool:
+    """Return True if vectors are in the compute dtype of the elements; without vectors no kernel asks."""
+    return any(vector is not None and vector.dtype is not dtype for vector in vectors)

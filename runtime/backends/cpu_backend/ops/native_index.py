@@ -64,11 +64,6 @@ def _along(vector: Operand, shape: Sequence[int], dim: int) -> Operand:
     return Operand(vector.storage, Layout(sizes, strides, vector.layout.start_offset))
 
 
-def index_stride(indexes: Operand) -> int:
-    """How far indexes of a vector, or contiguous ones, are from each other; 0 for a single one."""
-    return 0 if indexes.layout.elem_count == 1 else 1 if indexes.layout.is_contiguous else indexes.strides[0]
-
-
 def index_record(op: str, indexes: DType, size: int) -> IndexRecord:
     """The record of an index that is out of range of a dim of a size."""
 

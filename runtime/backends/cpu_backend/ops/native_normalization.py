@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from .....dtype import DType
 from ....program.builder import ProgramBuilder
 from ....program.values import Operand
 from .native import copied
@@ -41,8 +40,3 @@ def cut(shape: tuple[int, ...], dim: int, groups: int | None, whole_batch: bool 
 def in_rows(build: ProgramBuilder, x: Operand) -> Operand:
     """The elements with those of the last dim side by side: in place if they are, else copied."""
     return x if x.strides[2] == 1 or x.shape[2] == 1 else copied(build, x)
-
-
-def is_wide(dtype: DType, *vectors: Operand | None) -> bool:
-    """Return True if vectors are in the compute dtype of the elements; without vectors no kernel asks."""
-    return any(vector is not None and vector.dtype is not dtype for vector in vectors)

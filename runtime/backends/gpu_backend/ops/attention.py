@@ -135,11 +135,6 @@ def kernel_head_size(op: str, size: int) -> int:
     return next(each for each in _SIZES if size <= each)
 
 
-def index_stride(lengths: Operand | None) -> int:
-    """From the length of one batch to that of the next."""
-    return lengths.strides[0] if lengths is not None and lengths.shape != (1,) and lengths.shape else 0
-
-
 def suits_libraries(operands: tuple[Operand, ...], is_causal: bool, scale: float) -> bool:
     """Whether libraries do it in less time, of queries, keys and others alike, and give the same."""
     query, key = operands[:2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COLUMN_ELEMENTS, REDUCE_IN_FLIGHT, ROW_SUBGROUP
 from ....program.builder import ProgramBuilder
@@ -54,11 +53,6 @@ def fields(grid: Grid, x: Operand, gradient: Operand | None, subgroup_size: int)
 def in_rows(build: ProgramBuilder, x: Operand) -> Operand:
     """The elements with those of the last dim side by side: in place if they are, else copied."""
     return x if x.strides[2] == 1 or x.shape[2] == 1 else copy.copied(build, x)
-
-
-def is_wide(dtype: DType, *vectors: Operand | None) -> bool:
-    """Return True if vectors are in the compute dtype of the elements; without vectors no kernel asks."""
-    return any(vector is not None and vector.dtype is not dtype for vector in vectors)
 
 
 def share_of(grid: Grid, whole_batch: bool) -> float:
