@@ -532,12 +532,13 @@ def test_cross_entropy(reduction: str, gradcheck: Gradcheck) -> None:
 
 
 def test_ratio_of_sums(gradcheck: Gradcheck) -> None:
-    def ratio(x: Tensor, divisor: Tensor) -> Tensor:
+    def ratio(x: Tensor, divisor: Tensor, saves: bool) -> Tensor:
         x, divisor = (each.to_dtype(each.dtype.compute) for each in (x, divisor))
-        results = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout, True)
+        results = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout, saves)
         return tl.stack([Tensor.from_storage(result, ()) for result in results])
 
-    gradcheck(lambda x, y: ratio(x.T, y), rand(3, 4), rand(5, low=1, high=2, seed=1))
+    for saves in (False, True):
+        gradcheck(lambda x, y, saves=saves: ratio(x.T, y, saves), rand(3, 4), rand(5, low=1, high=2, seed=1))
 
 
 def test_ops_of_rows_of_what_has_other_uses(gradcheck: Gradcheck) -> None:
