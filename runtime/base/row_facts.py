@@ -45,12 +45,6 @@ class RowFacts(NamedTuple):
     """The variant without the optional operands, where it has kernels for calls that leave out all of them."""
 
     @property
-    def has_plain_operands(self) -> bool:
-        """Whether all operands have the shape of the first one, and calls give each of them and the dim."""
-        is_plain = not self.last_dim and not self.adds_residual and not self.totals and not self.has_numbers
-        return is_plain and all(number is None for number in self.absent)
-
-    @property
     def has_numbers(self) -> bool:
         """Whether operands or results have an element for each row."""
         return self.has_index or self.numbers > 0 or self.number_results > 0

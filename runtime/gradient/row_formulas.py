@@ -115,10 +115,20 @@ class _Rows:
         wide = widened(tensor)
         return wide if self._counts is None else self._counts.where(wide, 0)
 
-    def gradient(self, op: MethodOp, name: str, g: Tensor) -> Tensor | None:
-        """The gradient of an operand of an op; None where it is 0."""
+    def gradient(self, op: MethodOp, name: str, operand: Tensor | _Vector, g: Tensor, dim: int) -> Tensor | None:
+        """The gradient of an operand, in its shape and dtype; None where it is 0 or the operand is left out."""
+        tensor = operand[0] if isinstance(operand, tuple) else operand
         derivative = ROW_DERIVATIVES[op].get(name)
-        return None if derivative is None else derivative.function(g, *[self.known[each] for each in derivative.takes])
+        if tensor is None or derivative is None:
+            return None
+        gradient: Tensor = derivative.function(g, *[self.known[each] for each in derivative.takes])
+        if isinstance(operand, tuple):
+            gradient = gradient.broadcast_as(self.shape)
+            others = [axis for axis in range(gradient.rank) if axis != dim]
+            return gradient.sum(others).to_dtype(tensor.dtype)
+        if tensor.shape == self.shape:
+            return gradient.broadcast_as(self.shape).to_dtype(tensor.dtype)
+        return gradient.squeeze(dim)
 
 
 def row_vector(
@@ -132,11 +142,7 @@ def row_vector(
 ) -> Tensor | None:
     """That of a vector along the rows of an op with a number for each row, op by op."""
     rows = _Rows(tensors, index, dim, parameters)
-    gradient = rows.gradient(op, name, rows.counted(g.unsqueeze(dim)))
-    vector = tensors[name]
-    assert isinstance(vector, tuple)
-    assert vector[0] is not None
-    return gradient if gradient is None else _summed(gradient.broadcast_as(rows.shape), dim).to_dtype(vector[0].dtype)
+    return rows.gradient(op, name, tensors[name], rows.counted(g.unsqueeze(dim)), dim)
 
 
 def row_numbers_gradient(
@@ -151,20 +157,7 @@ def row_numbers_gradient(
     rows = _Rows(tensors, index, dim, parameters)
     wide = rows.counted(g)
     for name, operand in tensors.items():
-        tensor = operand[0] if isinstance(operand, tuple) else operand
-        if tensor is None or (gradient := rows.gradient(op, name, wide)) is None:
-            yield None
-        elif isinstance(operand, tuple):
-            yield _summed(gradient.broadcast_as(rows.shape), dim).to_dtype(tensor.dtype)
-        elif tensor.shape == rows.shape:
-            yield gradient.broadcast_as(rows.shape).to_dtype(tensor.dtype)
-        else:
-            yield gradient.squeeze(dim)
-
-
-def _summed(x: Tensor, dim: int) -> Tensor:
-    """The sum over all rows along a dim."""
-    return x.sum([axis for axis in range(x.rank) if axis != dim])
+        yield rows.gradient(op, name, operand, wide, dim)
 
 
 def _vector(storage: Storage) -> Tensor:

@@ -21,8 +21,15 @@ from tallow.runtime.program.values import Operand, Parameter
 from .programs import Stored, built, kernels
 
 Compute = Callable[..., Any]
-# The row ops of one operand, which are tensor methods.
-ROW_METHODS: Final = [name for name, facts in ROWS.items() if facts.has_plain_operands and hasattr(Tensor, name)]
+# The row ops of one operand and a dim, which are tensor methods.
+ROW_METHODS: Final = [
+    name
+    for name, facts in ROWS.items()
+    if facts.absent == (None,)
+    and facts.outputs == 1
+    and not (facts.last_dim or facts.has_numbers)
+    and hasattr(Tensor, name)
+]
 MAPS: Final[list[Compute]] = [
     lambda x: x.exp().clamp(0, 10),
     lambda x: x * 0.5,
