@@ -64,21 +64,26 @@ class _Scan:
             known["number"] = self._counts()
         sums = self._computed("finish", g, **known)
         if self._exclusive:
-            sums = cat([self._part(sums, 1, self._size), self._part(sums, 0, 1).zeros_like()], self._dim)
+            # The last element is in no result: its slopes, which may be NaN, take no part.
+            count = self._size - 1
+            sums = self._part(sums, 1, self._size)
+            x, e, earlier, prefixes = (self._part(each, 0, count) for each in (x, e, earlier, prefixes))
         sums = self._accumulated(sums, e, prefixes)
         of_own = self._computed("own", sums, x=earlier, y=e, result=prefixes)
         if self._rule.identity is None:
             # The first element is the result itself.
             of_own = cat([self._part(sums, 0, 1), self._part(of_own, 1, self._size)], self._dim)
         of_x = self._computed("contribution", of_own, x=x)
+        if self._exclusive:
+            of_x = cat([of_x, self._part(g, 0, 1).zeros_like()], self._dim)
         return of_x if self._derivatives["direct"] is None else of_x + self._computed("direct", g, **known)
 
     def _accumulated(self, sums: Tensor, e: Tensor, prefixes: Tensor) -> Tensor:
         """Return the gradients of the prefixes, with those of all later results."""
         if not self._takes("before") and SUM_OF_PREFIXES is not None:
             return sums._scan(SUM_OF_PREFIXES, self._dim, True, False)
-        dim, size = self._dim, self._size
-        if size == 1:
+        dim, size = self._dim, sums.shape[self._dim]
+        if size <= 1:
             return sums
         before, later = self._part(prefixes, 0, size - 1), self._part(prefixes, 1, size)
         factors = self._computed("before", self._repeated(1.0, later), x=before, y=self._part(e, 1, size), result=later)

@@ -131,8 +131,7 @@ def linear(call: BatchedCall) -> Any:
 
 def convolution(call: BatchedCall) -> Any:
     """Examples are further images where all share the kernel, else further groups of channels."""
-    # Further examples are among the images or channels, in no order that puts channels last.
-    params, (first, second) = call["params"].general._replace(channels_last=False), call.batching.operands
+    params, (first, second) = call["params"].general, call.batching.operands
     method = call.batching.name
     if not method.startswith("convolution"):
         method = "convolution_gradient_input" if "transpose" in method else "convolution"
@@ -142,16 +141,22 @@ def convolution(call: BatchedCall) -> Any:
     if not gives_kernel and not call.is_batched(second):
         params = params._replace(input_dims=(call.size * images, channels, *sizes))
         return _convolved(_items(x), method, call.shared(second), params)
+    is_last, (count, *kernel_sizes) = params.channels_last, params.kernel_dims
+    # Further examples are among the channels, in no order that puts channels last.
     params = params._replace(
         input_dims=(images, call.size * channels, *sizes),
-        kernel_dims=(call.size * params.kernel_dims[0], *params.kernel_dims[1:]),
+        kernel_dims=(call.size * count, *kernel_sizes),
         groups=call.size * params.groups,
+        channels_last=False,
     )
     if gives_kernel:
-        return _convolved(_items(x, 1), method, _items(other, 1), params)
-    storage = _convolved(_items(x, 1), method, _items(other), params)
-    _, channels, *sizes = params.out_dims if method == "convolution" else params.input_dims
-    return Tensor.from_storage(storage, (images, call.size, channels // call.size, *sizes)).movedim(1, 0)
+        storage = _convolved(_items(x, 1), method, _items(other, 1), params)
+        result = Tensor.from_storage(storage, (call.size, count, *kernel_sizes))
+    else:
+        storage = _convolved(_items(x, 1), method, _items(other), params)
+        _, channels, *sizes = params.out_dims if method == "convolution" else params.input_dims
+        result = Tensor.from_storage(storage, (images, call.size, channels // call.size, *sizes)).movedim(1, 0)
+    return result.movedim(2, -1) if is_last else result
 
 
 def _convolved(x: Tensor, method: str, other: Tensor, params: ParamsConvolution) -> Any:

@@ -53,6 +53,22 @@ def test_gradients_of_products_at_zeros_are_those_of_the_other_factors() -> None
         assert grads[x].tolist() == expected, options
 
 
+@pytest.mark.parametrize("functor", [it for it in OF_FLOATS if not it.needs_elements], ids=lambda functor: functor.name)
+def test_an_element_of_no_result_takes_no_part_in_gradients(functor: Functor) -> None:
+    for length, reverse in itertools.product((1, 2, 5), (False, True)):
+        values = np.arange(1.0, length + 1)
+        last = 0 if reverse else -1
+
+        def slopes(last_value: float, values: np.ndarray = values, last: int = last, reverse: bool = reverse) -> Tensor:
+            values[last] = last_value
+            x = Var(Tensor(values))
+            return scanned(functor, x, 0, reverse=reverse, exclusive=True).sum().backward()[x]
+
+        expected = slopes(2.0)
+        assert expected[last].item() == 0
+        assert slopes(math.nan).tolist() == expected.tolist()
+
+
 def test_gradients_go_to_the_positions(device: Device) -> None:
     x = Var(Tensor([1.0, 3.0, 3.0, 2.0, math.nan, 5.0, math.nan], device=device))
     values, positions = x.cummax(0)

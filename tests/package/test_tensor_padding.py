@@ -65,6 +65,7 @@ def test_convolutions_of_lines(device: Device, padding: Any, groups: int) -> Non
     padded = Tensor(np.pad(x, [(0, 0), (0, 0), ends]), device=device)
     plain = padded.conv1d(weights, 0, 2, 1, groups).numpy()
     same(line.conv1d(weights, padding, 2, 1, groups), plain)
+    same(line.conv1d(weights, [padding], 2, 1, groups), plain)
     same(line.conv1d(weights, padding, 2, 1, groups, added), plain + bias[:, None])
 
 

@@ -181,6 +181,11 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
     "images": lambda x: x.reshape(1, 1, 1, 3).max_pool2d((1, 2), (1, 1), (0, 1)).avg_pool2d((1, 2)).reshape(-1),
     "convolution": lambda x: x.reshape(1, 1, 3).conv1d(x[:2].reshape(1, 1, 2), padding=1).reshape(-1),
     "groups": lambda x: x.reshape(1, 3, 1).conv1d(W[:, :2].reshape(6, 1, 1), groups=3).reshape(-1),
+    "channels_last": lambda x: sum(
+        (_last(x).conv1d(kernel) + _last(x).conv_transpose1d(kernel.transpose(0, 1))).reshape(-1)
+        for kernel in (W[:, :3].unsqueeze(2), (W[:, :3] * x).unsqueeze(2))
+    ),
+    "group_norm": lambda x: _last(x).group_norm(3, x, x).reshape(-1) + _last(x).group_norm(1).reshape(-1),
     "lstm": lambda x: tl.lstm(
         x.reshape(3, 1, 1),
         {"weight_ih_l0": W[:, :4].reshape(12, 1)[:4], "weight_hh_l0": x[:1] * W[0, :4].reshape(4, 1)},
@@ -194,6 +199,11 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "constant": lambda x: tl.ones(2, dtype="f64"),
 }
+
+
+def _last(x: Tensor) -> Tensor:
+    """An image of one dim with three channels, which are last in memory."""
+    return (W.T * x).reshape(1, 5, 3).transpose(1, 2)
 
 
 def _set(y: Tensor, x: Tensor) -> Tensor:

@@ -75,7 +75,8 @@ class ConvolutionMethods(CreationMethods, LinearMethods):
         """
         epilogue = scale, residual, activation
         if type(padding) is not int and isinstance(padding, Iterable) and not isinstance(padding, str):
-            return self._convolved("conv1d", kernel, (padding,), stride, dilation, groups, bias, epilogue)
+            sides = tuple(padding)
+            padding = sides if len(sides) == 1 else (sides,)
         return self._convolved("conv1d", kernel, padding, stride, dilation, groups, bias, epilogue)
 
     def conv2d(
