@@ -13,6 +13,7 @@ import pytest
 import tallow as tl
 from tallow.libraries.onednn import FUNCTIONS
 from tallow.runtime.backends.cpu_backend.device import CpuDevice
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.onednn import Onednn
 from tallow.runtime.helpers.c_library import load
 
@@ -210,6 +211,32 @@ def test_gradients_of_short_lines_and_of_sums(channels: int) -> None:
     np.testing.assert_array_equal(gradients[ws].numpy(), np.broadcast_to(windows.sum((0, 2)), w.shape))
     inside = np.stack([w.numpy()[:, :, max(0, i - 2) : min(3, i + 2)].sum((0, 2)) for i in range(4)], -1)
     np.testing.assert_array_equal(gradients[xs].numpy(), np.broadcast_to(inside, x.shape))
+
+
+@needs_onednn
+def test_operands_are_copied_where_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = tl.Device.cpu().inner
+    images, kernel, bias = (
+        integers(2, 64, 24, 24).float(),
+        integers(64, 64, 1, 1).float(),
+        integers(64, 2).float()[:, 0],
+    )
+    view = images[:, :, 1:-1, 1:]
+
+    def results() -> list[np.ndarray]:
+        device.plans.clear()
+        rows = images.reshape(-1, 64).linear(kernel.reshape(64, 64), bias)
+        return [x.numpy() for x in (view.conv2d(kernel, stride=2), view.conv2d(kernel), rows)]
+
+    expected = results()
+    with monkeypatch.context() as context:
+        context.setattr(HostKernels, "open", lambda: None)
+        context.setattr(CpuDevice, "kernels", None)
+        context.delitem(vars(device), "kernels", raising=False)
+        got = results()
+    device.plans.clear()
+    for actual, wanted in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(actual, wanted)
 
 
 @needs_onednn

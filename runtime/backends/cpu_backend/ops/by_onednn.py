@@ -249,8 +249,7 @@ def gradient_weight(
 
 def _unrepeated(build: ProgramBuilder, gradient: Operand) -> Operand:
     """The gradient, or a copy if elements are repeated, as those of a sum: oneDNN has no strides of 0."""
-    is_repeated = gradient.layout.repeated_dims and HostKernels.open() is not None
-    return copied(build, gradient) if is_repeated else gradient
+    return copied(build, gradient) if gradient.layout.repeated_dims else gradient
 
 
 def _images(x: Operand, params: ParamsConvolution) -> Memory | None:
