@@ -136,12 +136,16 @@ def test_the_same_call_gives_the_same_bits(name, device):
     repeated = {
         "sum": lambda: x.reduce_op(ReduceOp("sum"), vector, (0,)),
         "sum of columns": lambda: x.reduce_op(ReduceOp("sum"), layout(40, 40), (0,)),
+        "softmax of columns": lambda: x.softmax(layout(40, 40), 0),
+        "cumsum": lambda: x.cumsum(layout(40, 40), 1, False, False),
+        "gradient of a weight of rows": lambda: x.rms_norm_gradient(*weight_of_rows)[1],
         "matmul": lambda: x.matmul(x, (1, 40, 40, 40), matrix, matrix),
         "conv2d": lambda: x.conv2d(image, x, layout(4, 1, 20, 20), params),
         "index_add": lambda: x.index_add(layout(40, 40), indexes, vector_of_40, x, layout(40, 40), 0),
         "scatter_add": scattered,
     }
     vector_of_40 = layout(40)
+    weight_of_rows = layout(40, 40), x, layout(40, 40), x, vector_of_40, None, None, True, 1e-5
     for label, call in repeated.items():
         first = call().to_numpy().tobytes()
         assert all(call().to_numpy().tobytes() == first for _ in range(3)), f"{label} differs between runs"
