@@ -113,3 +113,19 @@ def test_a_functor_keeps_its_edges(functor: Functor, device: tallow.Device) -> N
     # Numbers such as 0.1 are those of f64 alone, which not every backend has.
     if "f64" in supported_dtypes(device.backend):
         assert done == {str(edge) for edge in functor.edges}, "each edge has a dtype with its numbers"
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_rows_longer_than_16_bits_count(dtype: str, device: tallow.Device) -> None:
+    """Neither dtype has the number 70,001 of elements, or their sum."""
+    numbers = np.array([2.0, *[1.0, 3.0] * 35_000])
+    x = tallow.Tensor(np.stack([numbers] * 2)).to_dtype(dtype).to(device)
+    for function, expected in (
+        (lambda x: x.mean(1), 2.0),
+        (lambda x: x.std(1), 1.0),
+        (lambda x: x.layer_norm()[:, 2], 1.0),
+        (lambda x: x.rms_norm()[:, 0], 2 / 5**0.5),
+        (lambda x: x.zeros_like().logsumexp(1), math.log(70_001)),
+    ):
+        actual = function(x).to_dtype("f32").numpy()
+        np.testing.assert_allclose(actual, [expected] * 2, rtol=4e-3 if dtype == "bf16" else 5e-4)
