@@ -115,11 +115,12 @@ def is_variable(tensor: Tensor) -> bool:
 class FunctionCall:
     """A call of a function in which variables stand for some tensors, of which its derivatives are worked out."""
 
-    __slots__ = ("is_recorded", "node", "result", "sources", "variables")
+    __slots__ = ("is_recorded", "node", "op", "result", "sources", "variables")
 
     def __init__(
         self, op: str, sources: Sequence[Tensor], variables: Sequence[Var], function: Callable[[], Tensor]
     ) -> None:
+        self.op = op
         self.sources = sources
         self.variables = variables
         around = mode()
@@ -141,8 +142,10 @@ class FunctionCall:
     def gradients(self, seed: Tensor | None = None, keep: bool = False, create_graph: bool = False) -> list[Tensor]:
         """Return the gradients of the variables, zeros of one on which the result does not depend.
 
-        GradientError where it depends on no variable.
+        GradientError where it depends on no variable, ShapeMismatch where it is not one element and there is no seed.
         """
+        if seed is None and self.result.elem_count != 1:
+            raise ShapeMismatch(self.op, (self.result.shape,), "the function gives one element; sum up its result")
         grads: Gradients = self.result.backward(seed, keep=keep, create_graph=create_graph or self.is_recorded)
         gradients = [grads.get(each) for each in self.variables]
         return [

@@ -53,10 +53,11 @@ def vmap(function: Callable[P, R], in_dims: Any = 0, out_dims: Any = 0, randomne
             raise InvalidArgument("vmap", reason)
         pairs = list(_pairs(tuple(arguments), tuple(dims)))
         sizes = {x.shape[_dim(x, dim)] for x, dim in pairs if isinstance(x, Tensor) and dim is not None}
+        if not sizes:
+            raise InvalidArgument("vmap", "no argument is a batch; see in_dims")
         if len(sizes) != 1:
             shapes = [x.shape for x, dim in pairs if isinstance(x, Tensor) and dim is not None]
-            reason = "all batched arguments have as many examples" if sizes else "no argument is a batch; see in_dims"
-            raise ShapeMismatch("vmap", tuple(shapes), reason)
+            raise ShapeMismatch("vmap", tuple(shapes), "all batched arguments have as many examples")
         with _level(sizes.pop(), randomness) as level:
             examples = iter([_example(x, dim, level) for x, dim in pairs])
             results = function(*mapped(lambda _: next(examples), tuple(arguments)), **named)

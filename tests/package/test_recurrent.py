@@ -356,7 +356,8 @@ def test_errors(device: Device) -> None:
         (lambda: tl.lstm(x, {**own, "bias_hh_l0": 1}), "bias_hh_l0"),
         (lambda: tl.lstm(x, own, lengths=[5, 1, 1]), "from 0 to 4"),
         (lambda: tl.lstm(x, own, lengths=[1, -1, 1]), "from 0 to 4"),
-        (lambda: tl.lstm(x, own, state), "pair"),
+        (lambda: tl.lstm(x, own, lengths=Tensor([1.0, 1.0, 1.0], device=device)), "lengths are integers, not f32"),
+        (lambda: tl.lstm(x, own, state), "state is a pair of tensors"),
         (lambda: tl.lstm_cell(x[0], own), "no weight_ih and no weight_hh"),
     ):
         with pytest.raises(tl.InvalidArgument, match=match):
@@ -367,8 +368,9 @@ def test_errors(device: Device) -> None:
         lambda: tl.lstm(x, own, (state, state[:1])),
         lambda: tl.lstm(x, own, lengths=[1, 1]),
         lambda: tl.lstm(x[..., :4], own),
+        lambda: tl.lstm(x, {**own, "bias_ih_l0": state[0, 0]}),
     ):
-        with pytest.raises(tl.ShapeMismatch):
+        with pytest.raises(tl.ShapeMismatch, match=r"lstm|gru"):
             function()
     with pytest.raises(tl.InvalidIndex):
         tl.lstm(x, own, lengths=Tensor([5, 1, 1], device=device))[0].numpy()

@@ -312,7 +312,7 @@ def test_errors() -> None:
     assert not tl.runtime.storage.calls.live_batches
     for arguments, options, text in [
         ((x, tl.ones(3)), {}, "as many examples"),
-        ((x,), {"in_dims": None}, "no argument is a batch"),
+        ((x,), {"in_dims": None}, "vmap: no argument is a batch"),
         ((x,), {"in_dims": (0, 0)}, "in_dims has 2 items for 1 arguments"),
         ((x,), {"in_dims": 2}, "dim 2"),
         ((x,), {"in_dims": ({"a": 0},)}, "a dim is an integer or None"),

@@ -157,7 +157,7 @@ def _step(
     state = None if state is None else _pair(op, state, states)
     x, ((own,),), state = _in_one_dtype(op, x, [[own]], state)
     last = _states(op, state, states, shape, x)
-    return own, x.linear(own.of_input, own.input_bias), last[0].linear(own.of_hidden), last
+    return own, _gates(op, x, own), last[0].linear(own.of_hidden), last
 
 
 class _Layers:
@@ -170,8 +170,7 @@ class _Layers:
     def _read(self, weights: Mapping[str, Tensor]) -> list[list[_Weights]]:
         """The weights of each layer, for one or both directions."""
         op = self._op
-        if not isinstance(weights, Mapping):
-            raise argument.wrong_type(op, "weights", weights, "a dict of tensors, with the names of PyTorch's modules")
+        _require_mapping(op, weights)
         numbers, reversed_ = set(), False
         for name in weights:
             match = _NAME.fullmatch(name) if isinstance(name, str) else None
@@ -233,6 +232,8 @@ class _Layers:
                     op, f"lengths are from 0 to {count}, the number of steps, not {describe(numbers)}"
                 )
             return Tensor(list(numbers), dtype="i64", device=x.device)
+        if not lengths.dtype.is_integer:
+            raise InvalidArgument(op, f"lengths are integers, not {lengths.dtype}; convert them with to_dtype")
         # Selecting from all valid lengths converts the dtype, and checks the range without waiting for the device.
         return Tensor.arange(count + 1, device=x.device).index_select(lengths, 0)
 
@@ -247,7 +248,7 @@ class _Layers:
     ) -> tuple[Tensor, Tensor]:
         """The output (t, b, h) of one direction, and the last states."""
         op = self._op
-        gates = x.linear(weights.of_input, weights.input_bias)
+        gates = _gates(op, x, weights)
         gates = gates.transpose(0, 1) if is_transposed else gates
         count, batch, _ = gates.shape
         shape = self._states, batch, weights.of_hidden.shape[1]
@@ -265,10 +266,23 @@ class _Layers:
         return output, states[:, 0 if reverse else count - 1]
 
 
+def _require_mapping(op: str, weights: object) -> None:
+    if not isinstance(weights, Mapping):
+        reason = f"weights are a dict of tensors, with the names of PyTorch's modules, not {describe(weights)}"
+        raise InvalidArgument(op, reason)
+
+
+def _gates(op: str, x: Tensor, own: _Weights) -> Tensor:
+    """What the input adds to the gates."""
+    if x.shape[-1] != own.of_input.shape[1]:
+        reason = f"x has {x.shape[-1]} features, and weight_ih is for {own.of_input.shape[1]}"
+        raise ShapeMismatch(op, (x.shape, own.of_input.shape), reason)
+    return x.linear(own.of_input, own.input_bias)
+
+
 def _of_direction(op: str, weights: Mapping[str, Tensor], ending: str, gates: int) -> _Weights:
     """The weights of one direction of a layer, whose names have the same suffix."""
-    if not isinstance(weights, Mapping):
-        raise argument.wrong_type(op, "weights", weights, "a dict of tensors, with the names of PyTorch's modules")
+    _require_mapping(op, weights)
     names = [f"{part}{ending}" for part in _PARTS]
     tensors = [weights.get(name) for name in names]
     missing = [name for name, tensor in zip(names[:2], tensors, strict=False) if tensor is None]
@@ -280,6 +294,9 @@ def _of_direction(op: str, weights: Mapping[str, Tensor], ending: str, gates: in
     if own.of_hidden.shape != (gates * units, units) or own.of_input.shape[:-1] != (gates * units,):
         reason = f"{names[0]} is ({gates} h, features) and {names[1]} is ({gates} h, h)"
         raise ShapeMismatch(op, (own.of_input.shape, own.of_hidden.shape), reason)
+    for bias in (own.input_bias, own.hidden_bias):
+        if bias is not None and bias.shape != (gates * units,):
+            raise ShapeMismatch(op, (bias.shape,), f"a bias is ({gates} h), and h is {units}")
     return own
 
 
@@ -312,6 +329,7 @@ def _states(op: str, state: Sequence[Tensor] | None, count: int, shape: tuple[in
 def _pair(op: str, state: Any, count: int) -> Sequence[Tensor]:
     """The states of each kind."""
     if not isinstance(state, (tuple, list)) or len(state) != count:
-        raise argument.wrong_type(op, "state", state, "a pair of tensors: the hidden state and the cell state")
+        reason = f"state is a pair of tensors, the hidden state and the cell state, not {describe(state)}"
+        raise InvalidArgument(op, reason)
     require_tensors(op, **{f"state[{kind}]" if count > 1 else "state": each for kind, each in enumerate(state)})
     return tuple(state)
