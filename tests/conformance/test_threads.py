@@ -18,7 +18,6 @@ from . import matrix
 from .oracle.formats import Array
 
 THREADS = 8
-ROUNDS = 3
 
 
 def cast(x: tl.Tensor) -> tl.Tensor:
@@ -69,7 +68,7 @@ def switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_threads_share_a_device(device: tl.Device, switching: None) -> None:
+def test_threads_share_a_device(device: tl.Device, switching: None, full: bool) -> None:
     generator = np.random.default_rng(7)
 
     def operands() -> tuple[Array, Array, Array]:
@@ -87,7 +86,7 @@ def test_threads_share_a_device(device: tl.Device, switching: None) -> None:
     start = threading.Barrier(THREADS)
 
     def work(thread: int) -> list[str]:
-        names = random.Random(thread).sample(list(PROGRAMS), len(PROGRAMS)) * ROUNDS
+        names = random.Random(thread).sample(list(PROGRAMS), len(PROGRAMS)) * (3 if full else 1)
         start.wait()
         return [name for name in names if run[thread, name]().tobytes() != alone[thread, name]]
 

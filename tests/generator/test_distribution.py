@@ -22,7 +22,8 @@ import pytest
 from compilers import read_calls, write_compiler
 from opgen.commands.code_objects import project_code_objects
 from opgen.compile import choose_compilers, compile_objects
-from opgen.project import read_spec
+from opgen.project import read_project, read_spec
+from opgen.render import render
 from tallow.kernels import host_arguments
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 
@@ -54,10 +55,11 @@ def test_urls_are_in_the_metadata_and_the_readme(generated_from_few_ops: Project
     assert "where you got the package from" in (project.output / "README.md").read_text(encoding="utf-8")
     urls = {"Issues": "https://example.org/issues", "Source code": 'https://example.org/?a="b"'}
     project.edit("spec/package.yaml", "max_rank: 8\n", f"max_rank: 8\nurls: {json.dumps(urls)}\n")
-    project.generate()
-    settings = tomllib.loads((project.output / "pyproject.toml").read_text(encoding="utf-8"))
-    assert settings["project"]["urls"] == urls
-    assert urls["Issues"] in (project.output / "README.md").read_text(encoding="utf-8")
+    checked = read_project(project.root)
+    outputs = [output for output in checked.outputs if str(output.path) in ("pyproject.toml", "README.md")]
+    texts = {str(path): text for path, text in render(outputs, checked.sources).items()}
+    assert tomllib.loads(texts["pyproject.toml"])["project"]["urls"] == urls
+    assert urls["Issues"] in texts["README.md"]
 
 
 def test_the_readme_of_the_index_has_the_commands_of_opgen() -> None:

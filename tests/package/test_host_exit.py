@@ -87,7 +87,7 @@ STATES = {
 
 def test_a_process_ends_whatever_its_daemon_threads_do(full: bool) -> None:
     # Each begins to end at one of ten moments of a call.
-    processes = 50 if full else 20
+    processes = 50 if full else 10
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM, json.dumps((STATES, processes))]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (result.returncode, result.stderr) == (0, "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -173,23 +173,32 @@ def joined(bench: Bench) -> None:
         *((max(length, 32), 3), (3 * max(length, 32), 9), (0, 2), (5 * 256, 0)),
         *((256, 8), (9 * 256, 1), (16 * 256, 5), (17 * 256, 2)),
     )
+    # Calls with either operand, with both and with neither; without --full each call is one of two halves of them.
+    optional = [*itertools.product((True, False), repeat=2)]
+    halves = (optional, optional) if bench.full else (optional[::3], optional[1:3])
     for hidden, held in bench.some(cases):
         blocks = on_device(bench, random_bytes(bench, 5 * hidden, (0.0, -0.5, 1.0, 0.1)))
-        for placement, activations in itertools.product(("contiguous", "transposed"), (None, "q8_1")):
+        choices = itertools.product(("contiguous", "transposed"), (None, "q8_1"))
+        for number, (placement, activations) in enumerate(choices):
             if activations is None or length > 1:
                 where = bench.where(f"({held}, {hidden}), {placement}, {activations}")
                 x, y, weight = (
                     bench.lay_out(bench.generator.normal(0, 1, shape).astype(np.float32), laid, "f32")
                     for shape, laid in (((held, hidden), placement), ((held, hidden), "offset"), ((hidden,), "offset"))
                 )
-                check_joined(bench, blocks, (x, y, weight), activations, where)
+                check_joined(bench, blocks, (x, y, weight), halves[(number + held) % 2], activations, where)
                 bench.assert_untouched(x, where)
 
 
 def check_joined(
-    bench: Bench, blocks: tallow.QStorage, operands: tuple[Operand, ...], activations: str | None, where: str
+    bench: Bench,
+    blocks: tallow.QStorage,
+    operands: tuple[Operand, ...],
+    optional: Iterable[tuple[bool, bool]],
+    activations: str | None,
+    where: str,
 ) -> None:
-    """Compare a joined call with those that it joins."""
+    """Compare joined calls, each with or without a scale and an addend, with those that they join."""
     parts = [(operand.storage, operand.layout) for operand in operands]
     (x, layout), y, weight = parts
     held, hidden = layout.shape
@@ -202,7 +211,10 @@ def check_joined(
         result = blocks.fwd_silu_mul(5, hidden, x, layout, *y, activations)
         assert_same(read(result, "f32", (held, 5), where), product(gated), where)
         return
-    for scale, added in itertools.product((weight, (None, None)), (y, (None, None))):
+    for has_scale, has_addend in optional:
+        scale, added = (
+            each if is_passed else (None, None) for each, is_passed in ((weight, has_scale), (y, has_addend))
+        )
         normed, *sums = x.rms_norm(layout, *scale, *added, 1e-5)
         result, *others = blocks.fwd_rms_norm(5, hidden, x, layout, *scale, *added, activations, 1e-5)
         assert_same(read(result, "f32", (held, 5), where), product(normed), where)
