@@ -111,7 +111,10 @@ def _positions(library: Any, x: Any, prefixes: Any, dim: int, device: Any) -> An
         earlier = library.isnan(_shift(library, prefixes, dim, 0))
         is_match = library.where(is_nan, ~earlier, is_match & ~library.isnan(prefixes))
     order = _along(library, library.arange(x.shape[dim], device), x, dim)
-    return _double(library, library.maximum, library.where(is_match, order, library.constant(0, order)), dim)
+    matches = library.where(is_match, order, library.constant(0, order))
+    return (
+        library.cummax(matches, dim) if library.cummax is not None else _double(library, library.maximum, matches, dim)
+    )
 
 
 def _along(library: Any, numbers: Any, x: Any, dim: int) -> Any:
