@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from ....dtype import DType
 from ...numerics.numerics import scaled_tail
 from . import transfer
 
-# pi, by its hexadecimal digits.
-_PI: Final = Fraction(0x3243F6A8885A308D313198A2E03707344A4093822299F31D008, 16**50)
+# pi / 2, by the hexadecimal digits of pi: a numerator and a denominator.
+_HALF_PI: Final = 0x3243F6A8885A308D313198A2E03707344A4093822299F31D008, 2 * 16**50
 
 
 class _Format(NamedTuple):
@@ -36,13 +35,12 @@ class _Format(NamedTuple):
     @property
     def half_pi(self) -> Iterator[float]:
         """Parts of pi / 2, so that products with integers of 16 bits are exact (Cody and Waite 1980)."""
-        remainder, (bits, count) = _PI / 2, self.part
+        (remainder, one), (bits, count) = _HALF_PI, self.part
         for _ in range(count):
-            _, exponent = math.frexp(remainder)
-            part = Fraction(math.floor(remainder * Fraction(2) ** (bits - exponent))) / Fraction(2) ** (bits - exponent)
-            yield float(part)
-            remainder -= part
-        yield float(remainder)
+            below = remainder % (1 << remainder.bit_length() - bits)
+            yield (remainder - below) / one
+            remainder = below
+        yield remainder / one
 
 
 _F32: Final = _Format(DType.I32, 23, (-110, 90), (0.693359375, -2.12194440e-4), 8, 5, (8, 6), 1e-4, 60)
