@@ -7,7 +7,9 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from itertools import filterfalse
+from operator import itemgetter
 from time import perf_counter_ns
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
@@ -49,6 +51,21 @@ def sized_call(plan_of: Callable[[int], Plan], _: Key, count: int, operands: Seq
     """Make a first call by the plan that later ones have too, as `SizedPlans` does."""
     plan = plan_of(count)
     return plan(*operands), plan
+
+
+class _NumbersOf(dict[Callable[..., Any], Callable[[tuple[Any, ...]], tuple[Any, ...]] | None]):
+    """What gets the arguments of an op without operands that may be numbers; None where none may."""
+
+    def __missing__(self, function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | None:
+        _, *parameters = signature(function).parameters.values()
+        positions = [k for k, parameter in enumerate(parameters) if parameter.annotation not in _NO_NUMBERS]
+        # It returns a tuple of two or more.
+        numbers_of = self[function] = itemgetter(*positions, *positions[:1]) if positions else None
+        return numbers_of
+
+
+_NO_NUMBERS: Final = frozenset(("HostKernels", "Shape", "DType"))
+_numbers_of: Final = _NumbersOf()
 
 
 class Observer(Protocol):
@@ -229,8 +246,12 @@ class Planner:
         """Call an op without operands, which creates a storage or asks the device for something."""
         if not builds(function):
             return self.call(function, *arguments)
-        # 1 is no 1.0, and 0.0 no -0.0.
-        key = function, *arguments, *map(type, arguments), *map(repr, filterfalse(None, arguments))
+        key: tuple[Any, ...] = function, *arguments
+        numbers_of = _numbers_of[function]
+        if numbers_of is not None:
+            # 1 is no 1.0, and 0.0 no -0.0.
+            numbers = numbers_of(arguments)
+            key = *key, *map(type, numbers), *map(repr, filterfalse(None, numbers))
         plans = self.plans
         plan = plans.get(key)
         if plan is not None:

@@ -244,7 +244,8 @@ def _along_dims(op: str, name: str, value: int | Iterable[int]) -> tuple[int, ..
     """The integers along each dim that one integer for all, or one for each, means."""
     dims = _dims_of(op)
     if type(value) is int:
-        return (integer(op, name, value),) * dims
+        # Most are small, and others are checked.
+        return (value if 0 <= value <= LONGEST_STEP else integer(op, name, value),) * dims
     values = value if isinstance(value, Iterable) else (value,) * dims
     return tuple(integers(op, name, values, dims, _KINDS[dims]))
 
