@@ -126,6 +126,21 @@ def device_mismatch(op: str, *storages: Calls | None) -> DeviceMismatch:
     return DeviceMismatch(op, tuple([f"{device.backend}:{device.ordinal}" for device in devices]))
 
 
+class MissingOp:
+    """An op that the runtime knows and a package lacks; a call that looks at it says so."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            message = f"the package has no op '{self._name}'; a package has the ops that its spec/functors describes"
+            raise AttributeError(message, name=name, obj=self)
+
+
 class WithoutMethods:
     """A storage of a package that may lack methods which the runtime knows, and says so in the error.
 

@@ -110,16 +110,20 @@ def test_what_is_written_is_small(mylib: Project) -> None:
 
 
 def test_what_a_package_lacks_is_said_where_it_is_called(mylib: Project) -> None:
-    code = "import mylib; x = mylib.Tensor([1.0]); x.relu(); x.exp()"
     paths = os.pathsep.join(map(str, (mylib.output, REPOSITORY / "generated")))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "AttributeError: 'Tensor' object has no attribute 'exp'" in done.stderr
+    for call, message in (
+        ("x.exp()", "'Tensor' object has no attribute 'exp'"),
+        ("x * x", "a Storage has no 'binary_impl'"),
+        ("x * x.sum(dim=0, keepdim=True)", "the package has no op 'mul'"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", f"import mylib; x = mylib.Tensor([1.0, 2.0]); x.relu(); {call}"],
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert f"AttributeError: {message}" in done.stderr
 
 
 @pytest.mark.parametrize(
