@@ -59,8 +59,10 @@ class _NumbersOf(dict[Callable[..., Any], Callable[[tuple[Any, ...]], tuple[Any,
     def __missing__(self, function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | None:
         _, *parameters = signature(function).parameters.values()
         positions = [k for k, parameter in enumerate(parameters) if parameter.annotation not in _NO_NUMBERS]
-        # It returns a tuple of two or more.
-        numbers_of = self[function] = itemgetter(*positions, *positions[:1]) if positions else None
+        if len(positions) == 1:
+            # The getter of one returns no tuple.
+            positions *= 2
+        numbers_of = self[function] = itemgetter(*positions) if positions else None
         return numbers_of
 
 

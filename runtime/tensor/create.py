@@ -192,7 +192,11 @@ class CreationMethods(InteropMethods):
         layout = _layout("rand", shape, more)
         target = device_of(device)
         try:
-            storage = batch.draw_examples("rand", partial(target.rand_uniform_f64, lo, up, dtype=dtype), layout.shape)
+            if live_batches:
+                draw = partial(target.rand_uniform_f64, lo, up, dtype=dtype)
+                storage = batch.draw_examples("rand", draw, layout.shape)
+            else:
+                storage = target.rand_uniform_f64(lo, up, layout.shape, dtype)
         except TallowError as error:
             error.rename("rand")
             raise
@@ -221,8 +225,11 @@ class CreationMethods(InteropMethods):
         layout = _layout("randn", shape, more)
         target = device_of(device)
         try:
-            draw = partial(target.rand_normal_f64, mean, std, dtype=dtype)
-            storage = batch.draw_examples("randn", draw, layout.shape)
+            if live_batches:
+                draw = partial(target.rand_normal_f64, mean, std, dtype=dtype)
+                storage = batch.draw_examples("randn", draw, layout.shape)
+            else:
+                storage = target.rand_normal_f64(mean, std, layout.shape, dtype)
         except TallowError as error:
             error.rename("randn")
             raise
