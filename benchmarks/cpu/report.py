@@ -44,7 +44,9 @@ Some ops are slower than those of PyTorch or NumPy, for these reasons:
 - sort and topk also return positions, and NumPy's sort does not.
 - scatter_add and index_add check all indexes before they write. They add in the order of the indexes.
 - Sums and products of f32 accumulate doubles, also in the sums of columns, where NumPy adds floats. An AMD EPYC
-  converts four floats in a cycle: for 2^16 of them that takes longer than PyTorch's whole sum of floats.
+  converts four floats in a cycle: for 2^16 of them that takes longer than PyTorch's whole sum of floats. On a Xeon with
+  AVX-512 a loop that converts and adds 2^16 floats takes 4.4 to 4.7 us, from the nearest cache too: the sum of
+  4 x 32 x 16 x 32 over dims 1 and 2 takes 7.2 us with what a call costs, and PyTorch's 5.6.
 - On one thread of the AMD EPYC, pow, adding in place and argmax take up to a fifth more time than NumPy's. The latter
   two wait for memory.
 - `powf` computes any exponent alike, and PyTorch multiplies for 2.

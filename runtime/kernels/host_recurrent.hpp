@@ -298,7 +298,7 @@ TALLOW_INLINE void run_steps(const Arguments& arguments, const Products& product
 // caches do not hold the complete weight or, with few rows, since reading it takes longer than waiting for each
 // other.
 template <typename Arguments> TALLOW_INLINE uint64_t rows_of_thread(const Arguments& arguments, uint64_t weight_bytes) {
-    constexpr uint64_t cache_bytes = 5 << 18, wait_bytes = 3 << 18;
+    constexpr uint64_t cache_bytes = 5 << 18, wait_bytes = 1 << 17;
     constexpr uint64_t few_rows = 8, max_block_rows = 64;
     const uint64_t threads = arguments.threads < 1 ? 1 : arguments.threads, all = arguments.rows;
     const bool are_few = all <= threads && all <= few_rows;

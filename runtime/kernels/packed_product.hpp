@@ -11,27 +11,38 @@ TALLOW_INLINE uint64_t pairs_of_lines(uint64_t terms) {
     return (terms + 2 * pair_side - 1) / (2 * pair_side) * tile_pairs;
 }
 
-// Rows on the left, in tiles of as many rows as each other: the time of a product depends on them.
+// Rows on the left, in tiles of as many rows as each other: the time of a product depends on them. Rows that fill their
+// tiles are read where they are, so that no thread waits for one that arranges them.
 struct RowTiles {
     uint64_t rows;
     uint64_t terms;
-    uint32_t* pairs;
     uint32_t count = static_cast<uint32_t>((rows + pair_side - 1) / pair_side);
     uint32_t tile_rows = static_cast<uint32_t>((rows + count - 1) / count);
+    bool are_full = rows == uint64_t{count} * tile_rows && terms % (2 * pair_side) == 0;
+    const uint32_t* pairs = nullptr;
 
-    // The pairs of a row of tiles.
-    TALLOW_INLINE uint64_t step() const {
-        return pairs_of_lines(terms) / pair_side * tile_rows;
-    }
-    TALLOW_INLINE void take(const bf16* source) const {
-        for (uint64_t row = 0; row < rows; ++row) {
-            uint32_t* target = pairs + row / tile_rows * step() + row % tile_rows * pair_side;
+    // `memory` has space for all tiles.
+    TALLOW_INLINE RowTiles(uint64_t rows, uint64_t terms, const bf16* source, uint32_t* memory)
+        : rows(rows), terms(terms), pairs(are_full ? reinterpret_cast<const uint32_t*>(source) : memory) {
+        for (uint64_t row = 0; row < rows && !are_full; ++row) {
+            uint32_t* target = memory + row / tile_rows * step() + row % tile_rows * pair_side;
             for (uint64_t term = 0; term < terms; term += 2 * pair_side, target += tile_rows * pair_side) {
                 const Pairs line =
                     load_numbers<Pairs>(source + row * terms + term, static_cast<uint32_t>(terms - term));
                 __builtin_memcpy(target, &line, sizeof line);
             }
         }
+    }
+    // The pairs of a row of tiles.
+    TALLOW_INLINE uint64_t step() const {
+        return pairs_of_lines(terms) / pair_side * tile_rows;
+    }
+    // The strides in pairs of rows, and of the tiles of a row of them.
+    TALLOW_INLINE uint64_t row_step() const {
+        return are_full ? terms / 2 : pair_side;
+    }
+    TALLOW_INLINE uint64_t tile_step() const {
+        return are_full ? pair_side : uint64_t{tile_rows} * pair_side;
     }
 };
 
@@ -73,8 +84,16 @@ TALLOW_INLINE RowRange multiply_packed(const RowTiles& lhs, uint32_t tile, const
             const uint32_t width = Columns - column < wide ? Columns - column : wide;
             const uint32_t height = last - first < tall ? last - first : tall;
             const TileBlock block{
-                lhs.pairs + first * lhs.step(),          rhs + column * step, lhs.step(), step,
-                static_cast<uint32_t>(step / pair_side), lhs.tile_rows,       sums,       wide * pair_side};
+                lhs.pairs + first * lhs.step(),
+                rhs + column * step,
+                lhs.step(),
+                step,
+                static_cast<uint32_t>(step / pair_side),
+                lhs.tile_rows,
+                sums,
+                wide * pair_side,
+                lhs.row_step(),
+                lhs.tile_step()};
             switch (height * 4 + width) {
             case 4 + 1:
                 multiply_packed_tiles<1, 1>(block);

@@ -68,7 +68,7 @@ template <uint32_t Value> struct Number {
 
 // Both sides of a block of tiles, and its sums. `lhs_step` is the stride in pairs of rows of tiles on the left,
 // `rhs_step` that of columns of them on the right; their tiles, which have `tile_rows` rows on the left, follow one
-// another. `stride` is that of rows of sums.
+// another unless the left side lies in rows. `stride` is that of rows of sums.
 struct TileBlock {
     const uint32_t* lhs;
     const uint32_t* rhs;
@@ -78,6 +78,9 @@ struct TileBlock {
     uint32_t tile_rows;
     float* sums;
     uint64_t stride;
+    // The strides in pairs of the rows of a tile on the left, and of its tiles.
+    uint64_t row_step = pair_side;
+    uint64_t tile_step = uint64_t{tile_rows} * pair_side;
 
     // Of the sums in this register: those of a column follow one another.
     template <uint32_t Rows, uint32_t Number> TALLOW_INLINE float* tile_of_sums() const {
@@ -96,7 +99,7 @@ struct TileBlock {
     template <uint32_t Rows, uint32_t Parity, uint32_t... Column>
     TALLOW_INLINE void multiply(uint64_t offset, Numbers<Column...>) const {
         constexpr uint32_t first_left = Rows * Parity, first_right = sizeof...(Column) * Parity;
-        const uint32_t* const left = lhs + offset / pair_side * tile_rows;
+        const uint32_t* const left = lhs + offset / tile_pairs * tile_step;
         if constexpr (Rows <= 2)
             load_rows<first_left>(left, typename CountUp<Rows>::type());
         (multiply_column<Rows, Column, first_left, first_right>(left, rhs + Column * rhs_step + offset,
@@ -106,7 +109,7 @@ struct TileBlock {
     // Two registers have rows of the left side: of more rows, of a single column, each replaces the last but one.
     template <uint32_t FirstLeft, uint32_t... Row>
     TALLOW_INLINE void load_rows(const uint32_t* left, Numbers<Row...>) const {
-        (load_tile<4 + (FirstLeft + Row) % 2>(left + Row * lhs_step, pair_side), ...);
+        (load_tile<4 + (FirstLeft + Row) % 2>(left + Row * lhs_step, row_step), ...);
     }
     template <uint32_t Rows, uint32_t Column, uint32_t FirstLeft, uint32_t FirstRight, uint32_t... Row>
     TALLOW_INLINE void multiply_column(const uint32_t* left, const uint32_t* tile, Numbers<Row...>) const {
@@ -115,7 +118,7 @@ struct TileBlock {
         const auto multiply_row = [&](auto row) {
             constexpr uint32_t number = decltype(row)::value, register_of_row = 4 + (FirstLeft + number) % 2;
             if constexpr (Rows > 2)
-                load_tile<register_of_row>(left + number * lhs_step, pair_side);
+                load_tile<register_of_row>(left + number * lhs_step, row_step);
             multiply_tiles<Column * Rows + number, register_of_row, right>();
         };
         (multiply_row(Number<Row>()), ...);

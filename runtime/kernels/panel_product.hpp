@@ -213,9 +213,7 @@ template <uint32_t Gates, bool OfGradients> struct TileProducts {
     // Rows of x, as they are multiplied. Tiles are as high as each other, so those of 16 rows may have one row more.
     TALLOW_INLINE RowTiles take(const bf16* x, uint64_t row, uint64_t rows) const {
         const uint64_t begin = (row + row / pair_side) * (pairs_of_lines(columns.terms()) / pair_side);
-        const RowTiles tiles{rows, columns.terms(), pairs + begin};
-        tiles.take(x);
-        return tiles;
+        return RowTiles(rows, columns.terms(), x, pairs + begin);
     }
     // As PanelProducts does.
     template <typename Result, typename Finish>
