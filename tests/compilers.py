@@ -31,7 +31,7 @@ exec ln -s "{code}/$target/$name.co" "$output"
 
 
 class Call(NamedTuple):
-    """What a compiler was asked for."""
+    """A call of a compiler."""
 
     source: str
     target: str

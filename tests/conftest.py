@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection() -> None:
-    """What is collected stays to the end: to look for garbage among it takes half a second each time."""
+    """Exclude collected tests from garbage collections, each of which would take half a second longer."""
     gc.disable()
 
 
@@ -139,7 +139,7 @@ def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def case_without_dtype(item: pytest.Item) -> object:
-    """What a test on a device has in common with those of other dtypes; None if it has no dtype."""
+    """Return the case of a test on a device, without its dtype; None if it has no dtype."""
     from tallow.runtime.doctor.support import SupportCell
 
     if not is_on_device(item):

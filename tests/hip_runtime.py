@@ -1,4 +1,4 @@
-"""What only the HIP runtime for the CPU has: failures on demand, a log of calls, counts of live objects."""
+"""Controls of the HIP runtime for the CPU: failures on demand, a log of calls, counts of live objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be seen of an SVG picture without drawing it."""
+"""Checks of SVG pictures that need no renderer."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Step = Callable[[], list[tl.Tensor]]
 def tallow_step(
     variant: str, task: Task, network: Network, weights: dict[str, Array], x: Array, device: tl.Device
 ) -> Step:
-    """What gives the outputs, or the loss and the gradients of all parameters in the order of their names."""
+    """Return a function of the outputs, or of the loss and all parameters' gradients in the order of their names."""
     is_training = task.phase == TRAINING
     is_fused = variant in (FUSED, FUSED_GRAPH)
     # As compiled PyTorch has it. In f32 GPUs have no quick convolutions of it.

@@ -124,7 +124,7 @@ def _step(machine: Machine, variant: str, start: Start, dtype: str) -> Step:
 def tallow_network(
     start: Start, dtype: str, device: tl.Device
 ) -> tuple[Callable[[], tl.Tensor], tl.optim.Optimizer, list[tl.Var]]:
-    """What gives the loss of a network, its optimiser, and its weights in the order in which it uses them."""
+    """Return a function of a network's loss, its optimiser, and its weights in the order in which it uses them."""
     weights = {name: tl.Var(tl.Tensor(array, dtype=dtype, device=device)) for name, array in start.weights.items()}
     targets = tl.Tensor(start.targets, device=device)
     if start.config is None:

@@ -40,7 +40,7 @@ def example_cell(method: str) -> SupportCell:
 
 
 def make_on(device: tallow.Device) -> examples.Make:
-    """What makes the storages of examples."""
+    """Create the storages of examples."""
 
     def make(name: str, length: int, numbers: examples.Numbers = examples.ANY) -> tallow.Storage:
         return device.storage(trial.array(np.random.default_rng(0), name, length, numbers))

@@ -1,4 +1,4 @@
-"""What a test of one cell works with."""
+"""The test bench of one cell."""
 
 from __future__ import annotations
 

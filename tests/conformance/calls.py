@@ -61,7 +61,7 @@ def _made(owner: object, method: str, arguments: Arguments) -> object:
 
 
 def block_arguments(cell: SupportCell, make: Make) -> Arguments:
-    """What a method of two rows of 256 weights in blocks takes."""
+    """Return the arguments of a method of two rows of 256 block-quantized weights."""
     return examples.block_arguments(cell, _any_numbers(make))
 
 
@@ -84,7 +84,7 @@ def is_custom(cell: SupportCell) -> bool:
 
 
 def _any_numbers(make: Make) -> examples.Make:
-    """What makes storages whatever their numbers must be: the calls are made of ones, or refused."""
+    """Create storages of ones, of which calls are made or refused."""
     return lambda name, length, numbers=ANY: make(name, length)
 
 
@@ -101,7 +101,7 @@ def custom_op(method: str) -> object:
 
 
 def error_op(cell: SupportCell) -> str:
-    """What an error calls the op: the unary op and so on where there is one, the custom op's name, or the method."""
+    """Return the op's name in errors: the unary op and so on if there is one, the custom op's name, or the method."""
     if is_custom(cell):
         return str(custom_op(cell.method).name)
     return cell.op or cell.method

@@ -70,7 +70,7 @@ def tolerance(op: str, name: str) -> int:
 
 
 def sum_bound(name: str, magnitude: Array, count: int) -> Array:
-    """What a sum of `count` terms in the compute dtype of `name` may be off, before it is rounded."""
+    """Return the error bound of a sum of `count` terms in the compute dtype of `name`, before it is rounded."""
     precision = FLOATS[part_name(compute_name(name))].precision
     epsilon = EXTENDED(2) ** (1 - precision)
     return epsilon * (SUM_EPSILONS + np.log2(EXTENDED(max(count, 1)))) * magnitude

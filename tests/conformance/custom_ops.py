@@ -31,7 +31,7 @@ def result(storage: Any, values: Array) -> tuple[Any, Any]:
 
 
 def interleave(*arrays: Array) -> Array:
-    """What the custom ops compute: the arrays along a new last dim, backwards."""
+    """Return the result of the custom ops: the arrays along a new last dim, backwards."""
     return np.stack(arrays[::-1], axis=-1)
 
 

@@ -1,4 +1,4 @@
-"""What the spec declares of results, compared with what storage methods give."""
+"""The results that the spec declares, compared with those of storage methods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shape_of(storage: tallow.Storage) -> tuple[int, ...] | None:
 
 
 def types_of(method: Method, arguments: dict[str, Any]) -> list[TensorType]:
-    """What a method gives for arguments, with `self`, by their names."""
+    """Return the declared result of a method for arguments by name, `self` among them."""
     inputs = dict(arguments)
     for operand in method.operands:
         storage, layout = arguments[operand.name], arguments.get(operand.layout or "")

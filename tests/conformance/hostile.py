@@ -62,7 +62,7 @@ class Index:
 
 
 class Exporter:
-    """What says that it exports a tensor, and exports something else."""
+    """An object that claims to export a tensor, and exports something else."""
 
     def __init__(self, capsule: object, kind: object = 1, ordinal: object = 0) -> None:
         self.capsule, self.place = capsule, (kind, ordinal)
@@ -529,7 +529,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
 
 
 def fitting(call: Call, parameter: inspect.Parameter) -> list[Value]:
-    """What fits a parameter by the words of its annotation; nothing where none of them is known."""
+    """Return values that fit a parameter's annotation; none if its words are unknown."""
     own = call.name.partition(".")[0]
     text = re.sub(r"\bSelf\b|\bTensorBase\b", own if own in FITTING else "Tensor", str(parameter.annotation))
     text = text.replace("Sequence[Tensor]", "T")

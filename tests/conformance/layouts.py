@@ -136,7 +136,7 @@ def reached(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Ar
 
 
 def poison(name: str, length: int) -> Array:
-    """What no op may read: NaN and a large number by turns, or integers that no index may be."""
+    """Elements that no op may read: NaN and a large number by turns, or integers that no index may be."""
     if name in COMPLEX:
         return poison(COMPLEX[name].part, 2 * length).view(NUMPY[name])
     if name in FLOATS:

@@ -1,4 +1,4 @@
-"""What the support matrix has to hold: the methods of the spec, and the dtypes that the spec gives each of them."""
+"""The expected support matrix: the methods of the spec, and the dtypes that the spec gives each of them."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ class Trial:
         return rate
 
     def fault(self, indices: frozenset[int]) -> str:
-        """What is wrong where some operands are recorded; nothing if it raises GradientError."""
+        """Return the faults of a call with some recorded operands; none if it raises GradientError."""
         try:
             result = self.recorded_rate(indices)
         except tallow.GradientError:
@@ -311,7 +311,7 @@ class Trial:
         return f"{self.call.name}: operands {sorted(indices)} have the rate {result}, and differences {rates}"
 
     def fault_of_capture(self, device: tallow.Device) -> str:
-        """What is wrong with gradients that a graph works out; nothing where it cannot make the call itself."""
+        """Return the faults of gradients that a graph computes; none if it cannot make the call itself."""
         every = frozenset(range(len(self.arrays)))
         record = lambda variable: variable + 0.0  # noqa: E731
         inputs, variables = self.operands(every, 0.0, record)
@@ -379,7 +379,7 @@ class Trial:
         return "" if actual[0] == actual[1] else f"{self.call.name}: {actual[1]} instead of {actual[0]}"
 
     def sharing(self, is_sum: bool, create_graph: bool) -> str:
-        """What else changes when a gradient is written to, of operands that are variables or sums of two of them."""
+        """Return what else changes when a gradient is written to, of operands that are variables or sums of two."""
         others: list[Var] = []
 
         def record(variable: Var) -> Tensor:
@@ -424,7 +424,7 @@ def _found(results: list[Any], seeds: list[Tensor], variables: dict[int, Var]) -
 
 
 def _shared(result: Tensor, seed: Tensor, variables: list[Var], create_graph: bool) -> str:
-    """What changes when gradients are written to, one after the other."""
+    """Return what changes when gradients are written to, one after the other."""
     grads = result.backward(seed, keep=True, create_graph=create_graph)
     results = {f"gradient {index}": grads[it] for index, it in enumerate(variables) if it in grads}
     first = {name: elements(gradient) for name, gradient in results.items()}

@@ -75,7 +75,7 @@ class Refusal(NamedTuple):
 
 
 class Absent(Coordinator):
-    """What joins ranks that are not here."""
+    """A group of ranks that are not here."""
 
     def __init__(self) -> None:
         self.members = {}
@@ -121,7 +121,7 @@ class Valid:
         return storage, {"self": storage, **arguments}
 
     def refusal(self, device: tallow.Device, change: Change | None = None, room: int | None = ROOM) -> Refusal | None:
-        """What becomes of the call with a change: None where it is made."""
+        """Return the error of the call with a change, or None."""
         owner, arguments = self.made(device, room)
         if change is not None:
             arguments.update(dict.fromkeys(change.argument.split("+"), change.value))

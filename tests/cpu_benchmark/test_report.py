@@ -1,4 +1,4 @@
-"""What becomes of a run's results: the file, the page and the plot. No PyTorch needed."""
+"""The reports of a run: the file, the page and the plot. No PyTorch needed."""
 
 from __future__ import annotations
 

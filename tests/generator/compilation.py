@@ -90,14 +90,14 @@ class Compilation:
             file.writelines(f"{compiler} {target}\n" for target in targets)
 
     def log(self) -> list[str]:
-        """What was compiled since the last call: family, target, compiler, and the environment that it saw."""
+        """The compilations since the last call: family, target, compiler, and the environment that it saw."""
         path = self.tools / "log"
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         path.unlink(missing_ok=True)
         return sorted(line.removeprefix("start ") for line in lines if line.startswith(("start ", "constant ")))
 
     def built(self) -> list[str]:
-        """What was compiled since the last call, as target/family."""
+        """The compilations since the last call, as target/family."""
         return sorted("/".join(reversed(line.split()[:2])) for line in self.log())
 
     def code(self) -> dict[str, bytes]:
@@ -106,7 +106,7 @@ class Compilation:
         return {path.relative_to(self.kernels / "code").as_posix(): path.read_bytes() for path in results}
 
     def record(self, name: str) -> dict[str, Any]:
-        """What is recorded beside a code object."""
+        """Return the record of a code object."""
         record: dict[str, Any] = json.loads((self.kernels / "code" / f"{name}.json").read_bytes())
         return record
 

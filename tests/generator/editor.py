@@ -117,7 +117,7 @@ class Editor:
         return {"textDocument": {"uri": self.uri(file)}, "position": place(full, full.index(text) + offset)}
 
     def lines(self, locations: Sequence[dict[str, Any]]) -> list[str]:
-        """What stands at each location, below the project: `file: line`."""
+        """Return the text at each location, below the project: `file: line`."""
         results = []
         for location in locations:
             path = Path(unquote(location["uri"].removeprefix("file://"))).relative_to(self.root)

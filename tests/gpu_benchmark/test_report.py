@@ -1,4 +1,4 @@
-"""What becomes of a run's results: the file, the page, the plot and the table. No GPU and no PyTorch needed."""
+"""The reports of a run: the file, the page, the plot and the table. No GPU and no PyTorch needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the runtime share: hip-python's calls with their status checked."""
+"""Helpers of the runtime's tests: hip-python's calls with their status checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kernels may rely on: barriers, shared memory, waves and atomics, in both wave sizes."""
+"""Guarantees for kernels: barriers, shared memory, waves and atomics, in both wave sizes."""
 
 from __future__ import annotations
 

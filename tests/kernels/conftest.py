@@ -31,14 +31,14 @@ FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:\n((?:[ \t].*\n|\n)*)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Compilation:
-    """What a compiler made of some kernels, and its messages."""
+    """The compiled kernels, and the compiler's messages."""
 
     file: Path
     messages: str
 
 
 class Machine:
-    """What is installed here. A target that nothing here builds is skipped, or fails in continuous integration."""
+    """The compilers installed here. A target that none of them builds is skipped, or fails in CI."""
 
     @cached_property
     def objects(self) -> dict[tuple[str, str], CodeObject]:

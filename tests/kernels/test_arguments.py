@@ -29,7 +29,7 @@ def packed(packer: ArgumentStruct) -> list[int]:
 
 
 def constant(name: str) -> str:
-    """What the packer of a struct is called."""
+    """Return the name of a struct's packer."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper()
 
 

@@ -26,7 +26,7 @@ def device(label: str) -> tl.Device:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is timed, is a few times, whatever they take."""
+    """Time each variant a few times, however long that takes."""
     for module in (model, training):
         monkeypatch.setattr(module, "_BUDGET", 0.0)
     monkeypatch.setattr(timing, "_TURNS", 1)

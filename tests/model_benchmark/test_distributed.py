@@ -15,7 +15,7 @@ pytestmark = pytest.mark.full
 
 
 def printed(ranks: int, *arguments: str) -> str:
-    """What a command of `benchmarks.distributed` prints as so many ranks on the CPU."""
+    """Return the output of a command of `benchmarks.distributed` on n ranks of the CPU."""
     command = [sys.executable, "-m", "tallow.launch", "-n", str(ranks), "-m", "benchmarks.distributed", *arguments]
     variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)

@@ -1,4 +1,4 @@
-"""What becomes of a run's results: the file, the page, and what counts as a failure. No GPU and no PyTorch needed."""
+"""The reports of a run: the file, the page and the failures. No GPU and no PyTorch needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the GPU backends share: a device, and the controls of the HIP runtime for the CPU."""
+"""Fixtures of the GPU backends' tests: a device, and the controls of the HIP runtime for the CPU."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def in_blocks(arrays: Arrays, format: str, device: Device | None = None) -> dict
 
 
 def decoded(tensors: Mapping[str, Tensor | QTensor]) -> Arrays:
-    """What the weights are."""
+    """Return the weights."""
     return {
         name: (tensor.dequantize() if isinstance(tensor, QTensor) else tensor).numpy()
         for name, tensor in tensors.items()
@@ -190,7 +190,7 @@ def decoded(tensors: Mapping[str, Tensor | QTensor]) -> Arrays:
 
 
 def read_back(path: Path) -> Arrays:
-    """What the gguf package reads and decodes of a file."""
+    """Read and decode a file with the gguf package."""
     gguf = __import__("gguf")
     return {
         tensor.name: np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type))

@@ -67,7 +67,7 @@ def named(names: str, *arrays: np.ndarray) -> dict[str, tuple[np.ndarray, ...]]:
 
 
 def both(result: Any) -> tuple[Any, Any]:
-    """What a test returns."""
+    """Return the statistic and the p-value of a test."""
     return result.statistic, result.pvalue
 
 
@@ -260,7 +260,7 @@ SPATIAL: dict[str, Call] = {
 
 
 def fitted(make: Callable[[], Any], *targets: np.ndarray, attributes: str = "", methods: str = "predict") -> Call:
-    """What an estimator has and says of X after it was fitted to it."""
+    """Return the attributes of a fitted estimator and its predictions for X."""
 
     def call(of: Of) -> Any:
         estimator = make().fit(of(X), *map(of, targets))

@@ -11,7 +11,7 @@ from tallow.runtime.kernels import code_cache
 
 
 def fill(device: Any, kernels: Any = None) -> list[float]:
-    """What an op does: memory, a kernel and a copy to the host. Five nines."""
+    """The steps of an op: memory, a kernel and a copy to the host. Five nines."""
     storage = device.empty(DType.U32, 5)
     arguments = fill_contiguous(result=storage.memory.address, count=5, value=(9, 0)).packed()
     (kernels or device.kernels).launch("fill", "fill_b32_contiguous", 1, arguments)

@@ -132,7 +132,7 @@ class Gradcheck:
             self(lambda *inner: _first(function, *inner), *tensors, seed, second=False, without=without)
 
     def differences(self, function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any) -> list[Any]:
-        """What the gradients should be."""
+        """Return the expected gradients."""
         return differences(function, arrays, weights, most=self.most)
 
     def _compare(self, function: Callable[..., Tensor], tensors: Sequence[Tensor], weights: Any, dtype: str) -> None:

@@ -100,7 +100,7 @@ class Kit:
         self.rocm.allocator.empty_cache()
 
     def numbers(self, buffer: hip.HipBuffer | None = None) -> list[float]:
-        """What is in a buffer once all work is done."""
+        """Return the elements of a buffer once all work is done."""
         self.device.synchronize()
         return np.frombuffer((buffer or self.buffer).to_bytes(), np.float32).tolist()
 
@@ -126,7 +126,7 @@ def opened(make: Callable[[Kit], Any]) -> Operation:
 
 
 def buffer_after(work: Callable[[Kit], Any]) -> Operation:
-    """What the buffer has after some work."""
+    """Return the elements of the buffer after some work."""
 
     def operation(kit: Kit) -> list[float]:
         work(kit)
@@ -136,7 +136,7 @@ def buffer_after(work: Callable[[Kit], Any]) -> Operation:
 
 
 def tensor_after(work: Callable[[Kit], Any]) -> Operation:
-    """What the tensor has after some work."""
+    """Return the elements of the tensor after some work."""
 
     def operation(kit: Kit) -> list[float]:
         work(kit)
@@ -147,7 +147,7 @@ def tensor_after(work: Callable[[Kit], Any]) -> Operation:
 
 
 def made(make: Callable[[Kit], hip.DeviceTensor]) -> Operation:
-    """What a new tensor has, which lives as long as the kit."""
+    """Return the elements of a new tensor, which lives as long as the kit."""
 
     def operation(kit: Kit) -> list[float]:
         kit.kept.append(make(kit))
@@ -158,7 +158,7 @@ def made(make: Callable[[Kit], hip.DeviceTensor]) -> Operation:
 
 
 def copied(work: Callable[[Kit, np.ndarray], Any]) -> Operation:
-    """What some work copies to an array; where it gives an event, once that has passed."""
+    """Return the array that some work copies to; if it returns an event, after that."""
 
     def operation(kit: Kit) -> list[float]:
         target = np.zeros_like(NUMBERS)
@@ -173,7 +173,7 @@ def copied(work: Callable[[Kit, np.ndarray], Any]) -> Operation:
 
 
 def in_turn(*steps: Callable[[Kit], Any]) -> Operation:
-    """What the last of some steps gives."""
+    """Return the result of the last of some steps."""
     return lambda kit: [step(kit) for step in steps][-1]
 
 
@@ -297,7 +297,7 @@ def use_graph(kit: Kit) -> list[float]:
 
 
 def share(kit: Kit) -> list[float]:
-    """What another process opens memory by."""
+    """Return the handle by which another process opens memory."""
     with SharedBuffer(kit.device, 64) as buffer:
         return [len(kit.rocm.driver.shared_handle(buffer.address))]
 

@@ -56,7 +56,7 @@ class Mutant:
 
     @property
     def tree(self) -> ast.AST:
-        """What the mutant is."""
+        """Return the mutated tree."""
         return ast.fix_missing_locations(self._changed(self.whole))
 
     def _changed(self, part: ast.AST) -> ast.AST:
@@ -91,7 +91,7 @@ def parts(node: ast.AST, around: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
 
 
 def others(node: ast.AST) -> Iterator[ast.AST]:
-    """What a part is changed to."""
+    """Return the replacement of a part."""
     match node:
         case ast.Constant(value=bool(value)):
             yield ast.Constant(not value)

@@ -64,7 +64,7 @@ class Stored(GivenStorage):
         self.is_number = is_number
 
     def buffer(self, position: int) -> Buffer | BlocksBuffer:
-        """What it is in a program."""
+        """Return its buffer in a program."""
         if isinstance(self.dtype, GgmlDType):
             nbytes = self.length // self.dtype.block_size * self.dtype.type_size
             return BlocksBuffer(self.dtype, self.length, Memory(nbytes, argument=position))
@@ -322,7 +322,7 @@ def checked(call: OpCall, facts: Facts) -> Program:
 
 
 def fallbacks(program: Program) -> list[partial[Any]]:
-    """What a program does instead of calls of libraries that refuse."""
+    """The fallbacks of calls that libraries refuse."""
     calls = [step for step in program.steps if isinstance(step, LibraryCall)]
     return [step.fallback for step in calls if step.fallback is not None]
 

@@ -1,4 +1,4 @@
-"""What each rank of `test_distributed.py` runs: `python -m tallow.launch -n 4 tests/package/ranks.py cpu`.
+"""The program that each rank of `test_distributed.py` runs: `python -m tallow.launch -n 4 tests/package/ranks.py cpu`.
 
 Every rank knows what the others hold, and NumPy says what all of them together make of that.
 """
@@ -55,7 +55,7 @@ class Collectives:
         return np.random.default_rng([self.seed, rank, *key])
 
     def given(self, shape: tuple[int, ...], dtype: str, *key: int, small: int = 3) -> list[np.ndarray]:
-        """What each rank holds: integers so small that no dtype rounds their sum."""
+        """Return the array of each rank: integers so small that no dtype rounds their sum."""
         kind = DType(dtype).numpy
         least = 0 if DType(dtype).kind in ("unsigned", "bool") else -small
         ranks = range(self.group.size)
@@ -81,7 +81,7 @@ class Collectives:
         np.testing.assert_array_equal(got.astype(np.complex128), expected.astype(np.complex128))
 
     def joined(self, arrays: list[np.ndarray], reduction: str) -> np.ndarray:
-        """What NumPy makes of the elements of all ranks."""
+        """Return NumPy's reduction of the elements of all ranks."""
         dtype = arrays[0].dtype
         wide = [array.astype(np.float64 if DType.from_numpy(dtype).is_float else dtype) for array in arrays]
         if reduction == "mean":
@@ -552,7 +552,7 @@ def mismatch(collectives: Collectives, _kind: str) -> None:
 
 
 def mismatch_of_two(collectives: Collectives) -> None:
-    """What rank 0 sends is not what rank 1 takes, or does something else meanwhile."""
+    """Send from rank 0 other elements than rank 1 receives, or call something else meanwhile."""
     x, rank = collectives.tensor(np.ones(4, np.float32)), dist.init().rank
 
     def take(count: int, source: int, dtype: str = "f32") -> Tensor:

@@ -110,7 +110,7 @@ class Functor(NamedTuple):
 
     @property
     def facts(self) -> RowFacts:
-        """What its launches depend on."""
+        """Return the facts that its launches depend on."""
         passes = tuple((len(step.joins), 0) for step in self.passes)
         return RowFacts(self.results, passes, self.rescaled, (None,) * len(self.operands))
 

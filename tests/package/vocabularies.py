@@ -8,7 +8,7 @@ import numpy as np
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 SYMBOLS = [chr(byte) for byte in range(33, 127)] + ["Ġ", "Ċ", "Ã", "¼"]
-"""What byte-level BPE makes of ASCII, of a space, of a line end, and of the two bytes of 'ü'."""
+"""The symbols of byte-level BPE for ASCII, of a space, of a line end, and of the two bytes of 'ü'."""
 
 
 def byte_level(pre: str | None = "gpt-2", *merges: str, **more: Any) -> dict[str, Any]:

@@ -30,7 +30,7 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?(?![\w])")
 
 
 def public() -> Iterator[str]:
-    """What users reach as attributes of the package, of its modules, and of a tensor."""
+    """Return the public attributes of the package, of its modules, and of a tensor."""
     yield from (name for name in tallow.__all__ if name != "__version__")
     for name in PUBLIC:
         if not ELSEWHERE.match(name):
@@ -55,7 +55,7 @@ def value_of(name: str) -> object:
 
 
 def docstring(name: str) -> str:
-    """What `help` prints of a name; of an attribute of a class, the text below it in the source."""
+    """Return the text that `help` prints of a name; of an attribute of a class, the text below it in the source."""
     owner, attribute = api.owner_of(name)
     value = api.resolve(name)
     is_function = callable(getattr(value, "__func__", value)) or isinstance(value, property | cached_property)

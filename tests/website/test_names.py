@@ -1,4 +1,4 @@
-"""What tallow's names are called elsewhere: they are names of the package, and the libraries know the others."""
+"""The tables of equivalent names: the package has tallow's names, and the libraries the others."""
 
 from __future__ import annotations
 

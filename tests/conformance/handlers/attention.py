@@ -227,7 +227,7 @@ def scaled_dot_product_attention_gradient(bench: Bench) -> None:
 def sums_of(
     bench: Bench, operands: tuple[Operand | None, ...], placement: str, *, is_causal: bool, scale: float
 ) -> Operand:
-    """What attention gives besides its result."""
+    """Return logsumexp, the second result of attention."""
     query, keys, held, mask, lengths = (None if each is None else each.values for each in operands)
     counts = None if lengths is None else [int(length) for length in lengths]
     actual = oracle.attend(bench.name, query, keys, held, mask, counts, is_causal=is_causal, scale=scale).logsumexp

@@ -68,7 +68,7 @@ def check(bench: Bench, got: Array, expected: Array, x: Operand, where: str) -> 
 
 
 def check_that_lines_are_apart(bench: Bench, length: int) -> None:
-    """What is no number in a line is none in all of it, and nowhere else."""
+    """A NaN in a line makes all of the line NaN, and no other line."""
     numbers = values.modest(bench.generator, bench.name, (3, length))
     numbers[1, 2] = np.nan
     x = bench.lay_out(numbers)

@@ -1,4 +1,4 @@
-"""What the layers of networks compute: softmax, norms, rotations and losses."""
+"""The layers of networks: softmax, norms, rotations and losses."""
 
 from __future__ import annotations
 

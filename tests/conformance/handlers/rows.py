@@ -91,7 +91,7 @@ def rounding_slack(
 
 
 def _of_terms(dim: int, size: np.longdouble, g: Array, result: Array, x: Array) -> Array:
-    """What rounding errors leave where the terms of a gradient cancel, as in rows of one element."""
+    """Return the rounding errors that remain where the terms of a gradient cancel, as in rows of one element."""
     g, result, x = (np.max(np.abs(each), axis=dim, keepdims=True, initial=0) for each in (g, result, x))
     slack: Array = np.nan_to_num(_ROUNDINGS * size * g * result / x, nan=0, posinf=0)
     return slack

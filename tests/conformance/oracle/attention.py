@@ -10,7 +10,7 @@ from .formats import EXTENDED, Array, decode
 
 
 class Attention(NamedTuple):
-    """What attention gives, and what says how far off it may be; all extended and (b, heads, queries, size)."""
+    """The result of attention, and terms of its error bound; all extended and (b, heads, queries, size)."""
 
     result: Array
     weighted: Array
@@ -62,7 +62,7 @@ def attend(
 
 
 class Changes(NamedTuple):
-    """What gradients are sums of, and what says how far off they may be; all extended and (b, heads, queries, keys)."""
+    """The terms of gradients, and those of their error bounds; all extended and (b, heads, queries, keys)."""
 
     weights: Array
     of_scores: Array

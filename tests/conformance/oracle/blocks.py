@@ -1,4 +1,4 @@
-"""What weights in blocks are, by the gguf package of llama.cpp; Q8_1 and Q8K after k_quants.rs of Candle."""
+"""Block-quantized weights, by the gguf package of llama.cpp; Q8_1 and Q8K after k_quants.rs of Candle."""
 
 from __future__ import annotations
 

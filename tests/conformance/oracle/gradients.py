@@ -20,11 +20,11 @@ Terms = tuple[Array, Array, Array]
 
 
 class Expected(NamedTuple):
-    """What a gradient should be."""
+    """The expected gradient."""
 
     value: Array
     slack: Array
-    """What it may be off besides units in the last place: terms may cancel, and factors be subnormal numbers."""
+    """Its error bound besides units in the last place: terms may cancel, and factors be subnormal numbers."""
     is_open: Array
     """Where it is NaN or not by a rounding: infinity times what underflows or cancels, powers of numbers below 0."""
 
@@ -387,10 +387,10 @@ def _held(name: str, value: Array) -> Array:
 
 
 def _tiniest(name: str) -> Array:
-    """What a function's subnormal result may be off."""
+    """Return the error bound of a function's subnormal result."""
     return 4 * spacing(compute_name(name), EXTENDED(0))
 
 
 def _epsilon(name: str) -> Array:
-    """What a function's result may be off, as a part of it."""
+    """Return the relative error bound of a function's result."""
     return EXTENDED(4) * EXTENDED(2) ** (1 - FLOATS[compute_name(name)].precision)

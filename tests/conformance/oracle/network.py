@@ -1,4 +1,4 @@
-"""What the layers of networks compute besides products and convolutions.
+"""The layers of networks besides products and convolutions.
 
 Each function gives the extended result and how much a result may be off besides its units in the last place, since
 differences and sums are rounded to the compute dtype on their way.

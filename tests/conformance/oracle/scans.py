@@ -21,7 +21,7 @@ class Scan(NamedTuple):
 
     compute: Compute
     empty: float | None
-    """What no elements come to; None where they have no result."""
+    """The result of no elements; None if there is none."""
     draws: tuple[str, ...] = ("modest",)
     """Functions of handlers/scans.py that make elements to test it with."""
 
@@ -82,7 +82,7 @@ SCANS: Final[dict[str, Scan]] = {
 
 
 def scanned(op: str, name: str, values: Array, dim: int, *, reverse: bool, exclusive: bool) -> tuple[Array, Array]:
-    """What a scan gives, as the result's integers or extended, and how far sums may be off that."""
+    """Return a scan's result, as integers or extended, and the bound of the error of sums."""
     scan = SCANS[op]
     with np.errstate(all="ignore"):
         output = scan.compute(name, np.flip(values, dim) if reverse else values, dim)
@@ -92,7 +92,7 @@ def scanned(op: str, name: str, values: Array, dim: int, *, reverse: bool, exclu
 
 
 def _shifted(results: Array, first: float | None, dim: int) -> Array:
-    """What comes before each of some results."""
+    """Return the exclusive results of a scan."""
     shape = (*results.shape[:dim], 1, *results.shape[dim + 1 :])
     return np.concatenate([np.full(shape, first, results.dtype), results], dim).take(range(results.shape[dim]), dim)
 
