@@ -188,7 +188,7 @@ class Explainer:
             yield Fact("position", f"where {reduction.of} finds its element", functor.location)
         elif reduction is not None:
             yield Fact("identity", reduction.identity, reduction.identity_location)
-            for name in ("element", "combine", "finish"):
+            for name in ("element", "combine", "finish", "row"):
                 formula = getattr(reduction, name)
                 if formula is not None:
                     yield Fact(name, text_of(formula.node), formula.location)

@@ -43,7 +43,7 @@ def test_pages_include_the_emitted_lines() -> None:
     """Of a functor its struct, of a reduction its formulas and its type, of a method its branches."""
     folder = REPOSITORY / "build/pages"
     actual = Reference(read_project(REPOSITORY), {})
-    pages = {it.name: actual.page(it, folder) for it in actual.subjects if it.name in ("gelu", "mean", "conv2d")}
+    pages = {it.name: actual.page(it, folder) for it in actual.subjects if it.name in ("gelu", "mean", "std", "conv2d")}
     firsts = {}
     for name, text in pages.items():
         for path, first, last in re.findall(r"{literalinclude} (\S+)\n:language: \w+\n:lines: (\d+)-(\d+)", text):
@@ -56,6 +56,7 @@ def test_pages_include_the_emitted_lines() -> None:
     assert firsts["gelu", "unary.hip"][0].startswith("// GELU by tanh")
     assert firsts["gelu", "unary.hip"][1] == "};"
     assert "`gelu_{dtype}_contiguous`" in pages["gelu"]
+    assert "row(x) = norm(x - centre(x)) / sqrt(" in pages["std"]
     families = re.findall(r"^Kernels of `spec/kernels/(\w+)", pages["conv2d"], re.MULTILINE)
     assert families == ["conv", "conv_floats", "host_product", "span"]
 

@@ -274,7 +274,8 @@ def _formula(functor: Functor | None) -> list[str]:
     element = "x" if monoid.element is None else text_of(monoid.element.node)
     lines = [f"identity = {monoid.identity}", f"element(x) = {element}"]
     lines.append(f"combine(x, y) = {text_of(monoid.combine.node)}")
-    return lines + ([f"finish(x) = {text_of(monoid.finish.node)}"] if monoid.finish is not None else [])
+    written = {"finish(x)": monoid.finish, "row(x)": monoid.row}
+    return lines + [f"{of} = {text_of(formula.node)}" for of, formula in written.items() if formula is not None]
 
 
 def _lines(node: Node) -> list[str]:
