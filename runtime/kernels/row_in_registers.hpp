@@ -197,6 +197,30 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                     if (own.has(v))
                         sources.fetch(k, own.vector_offset(v) * N);
     }
+#if defined(TALLOW_HAS_BULK_PREFETCH)
+    // Where rows have at least as many bytes written as read, which are all resident, memory has time for the row of a
+    // block of each multiprocessor further. Where more are read, this takes longer.
+    TALLOW_INLINE void fetch_ahead() const {
+        constexpr uint32_t residents = resident_operands<Functor, T, N, Vectors> & ((1u << operands) - 1);
+        constexpr uint32_t bytes_read = bits_set<residents> * sizeof(T);
+        // Operands of a narrower type have no aligned vectors of 16 bytes.
+        if constexpr (bytes_read != 0 && bytes_read == bytes_of_operands<Functor, T, residents> &&
+                      bytes_read <= bytes_of_results<Functor, T> && row_totals<Functor> == 0 &&
+                      operand_bytes<Functor, T> * N == access_bytes && sizeof(T) * N == access_bytes) {
+            const uint32_t next = number + multiprocessors() * subgroups_in(block_size, subgroup_size);
+            if (arguments.per_row != residents || subgroup_size < row_subgroup || own.first != 0 ||
+                next >= arguments.rows)
+                return;
+            uint64_t offsets[stored];
+            locate(arguments, next, offsets);
+            const Sources sources(arguments, offsets);
+#pragma unroll
+            for (uint32_t k = 0; k < operands; ++k)
+                if (is_resident(k) && !sources.is_number(k))
+                    fetch_bytes(sources.sources[k], row_bytes<Functor, T>(k, length));
+        }
+    }
+#endif
     // Loads vectors of the operands that are not in registers, from `begin` on: several at once, as each waits for the
     // cache.
     template <uint32_t Count>
@@ -355,6 +379,9 @@ TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
         elements.begin();
         if constexpr (has_totals)
             elements.fetch_next(number + grid_blocks() * subgroups_in(block_size, subgroup.size));
+#if defined(TALLOW_HAS_BULK_PREFETCH)
+        elements.fetch_ahead();
+#endif
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
         begin_numbers(arguments, number, offsets, loaded, row);
         elements.template reduce<0>(row, subgroup);

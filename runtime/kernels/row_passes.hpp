@@ -13,6 +13,24 @@ template <uint32_t Mask, uint32_t Most, uint32_t Bit = 31>
 constexpr uint32_t lowest_bits = bits_set<Mask> > Most ? lowest_bits<(Mask & ~(1u << Bit)), Most, Bit - 1> : Mask;
 template <uint32_t Mask, uint32_t Most> constexpr uint32_t lowest_bits<Mask, Most, 0> = Mask;
 
+// The bytes of an element of each operand of a mask, and of each result that has elements.
+template <uint32_t Mask, typename List> constexpr uint32_t bytes_of_types = 0;
+template <uint32_t Mask, typename First, typename... Others>
+constexpr uint32_t bytes_of_types<Mask, Types<First, Others...>> =
+    Mask % 2 * sizeof(First) + bytes_of_types<Mask / 2, Types<Others...>>;
+template <typename Functor>
+constexpr uint32_t results_of_elements = ((1u << Functor::results) - 1) & ~results_of_rows<Functor>;
+template <typename Functor, typename T, uint32_t Mask, typename = void>
+constexpr uint32_t bytes_of_operands = bits_set<Mask> * sizeof(T);
+template <typename Functor, typename T, uint32_t Mask>
+constexpr uint32_t bytes_of_operands<Functor, T, Mask, typename VoidOf<typename Functor::Operands>::type> =
+    bytes_of_types<Mask, typename Functor::Operands>;
+template <typename Functor, typename T, typename = void>
+constexpr uint32_t bytes_of_results = bits_set<results_of_elements<Functor>> * sizeof(T);
+template <typename Functor, typename T>
+constexpr uint32_t bytes_of_results<Functor, T, typename VoidOf<typename Functor::Results>::type> =
+    bytes_of_types<results_of_elements<Functor>, typename Functor::Results>;
+
 // Which operands stay in registers between passes, where a thread has this many vectors of each: as many as fit. The
 // others come from the cache again.
 constexpr uint32_t row_registers = 64;

@@ -40,6 +40,17 @@ TALLOW_INLINE void fetch_line([[maybe_unused]] const void* address) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 #endif
 }
+#if defined(TALLOW_HAS_BULK_PREFETCH)
+// The same of `bytes` bytes, by one thread; both are multiples of 16.
+TALLOW_INLINE void fetch_bytes(const void* address, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes));
+}
+TALLOW_INLINE uint32_t multiprocessors() {
+    uint32_t count;
+    asm("mov.u32 %0, %%nsmid;" : "=r"(count));
+    return count;
+}
+#endif
 // Prefetches memory to it, by a block; an address of 0 is none.
 TALLOW_INLINE void fetch_to_cache(uint64_t address, uint32_t bytes) {
     constexpr uint32_t line = 128;
