@@ -8,7 +8,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
-from itertools import filterfalse
 from operator import itemgetter
 from time import perf_counter_ns
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar, overload
@@ -53,16 +52,20 @@ def sized_call(plan_of: Callable[[int], Plan], _: Key, count: int, operands: Seq
     return plan(*operands), plan
 
 
-class _NumbersOf(dict[Callable[..., Any], Callable[[tuple[Any, ...]], tuple[Any, ...]] | None]):
-    """What gets the arguments of an op without operands that may be numbers; None where none may."""
+class _NumbersOf(dict[Callable[..., Any], Callable[[tuple[Any, ...]], tuple[Any, ...]] | bool]):
+    """What gets the arguments of an op without operands that may be numbers: False where none may, and True where the
+    function builds no program."""
 
-    def __missing__(self, function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | None:
+    def __missing__(self, function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | bool:
+        if not builds(function):
+            self[function] = True
+            return True
         _, *parameters = signature(function).parameters.values()
         positions = [k for k, parameter in enumerate(parameters) if parameter.annotation not in _NO_NUMBERS]
         if len(positions) == 1:
             # The getter of one returns no tuple.
             positions *= 2
-        numbers_of = self[function] = itemgetter(*positions) if positions else None
+        numbers_of = self[function] = itemgetter(*positions) if positions else False
         return numbers_of
 
 
@@ -246,14 +249,11 @@ class Planner:
 
     def make(self, function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
         """Call an op without operands, which creates a storage or asks the device for something."""
-        if not builds(function):
-            return self.call(function, *arguments)
-        key: tuple[Any, ...] = function, *arguments
         numbers_of = _numbers_of[function]
-        if numbers_of is not None:
-            # 1 is no 1.0, and 0.0 no -0.0.
-            numbers = numbers_of(arguments)
-            key = *key, *map(type, numbers), *map(repr, filterfalse(None, numbers))
+        if numbers_of is True:
+            return self.call(function, *arguments)
+        # 1 is no 1.0, and 0.0 no -0.0.
+        key = (function, *arguments, repr(numbers_of(arguments))) if numbers_of else (function, *arguments)
         plans = self.plans
         plan = plans.get(key)
         if plan is not None:
