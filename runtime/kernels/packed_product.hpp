@@ -83,17 +83,16 @@ TALLOW_INLINE RowRange multiply_packed(const RowTiles& lhs, uint32_t tile, const
         for (uint32_t first = tile; first < last; first += tall) {
             const uint32_t width = Columns - column < wide ? Columns - column : wide;
             const uint32_t height = last - first < tall ? last - first : tall;
-            const TileBlock block{
-                lhs.pairs + first * lhs.step(),
-                rhs + column * step,
-                lhs.step(),
-                step,
-                static_cast<uint32_t>(step / pair_side),
-                lhs.tile_rows,
-                sums,
-                wide * pair_side,
-                lhs.row_step(),
-                lhs.tile_step()};
+            const TileBlock block{lhs.pairs + first * lhs.step(),
+                                  rhs + column * step,
+                                  lhs.step(),
+                                  step,
+                                  static_cast<uint32_t>(step / pair_side),
+                                  lhs.tile_rows,
+                                  sums,
+                                  wide * pair_side,
+                                  lhs.row_step(),
+                                  lhs.tile_step()};
             switch (height * 4 + width) {
             case 4 + 1:
                 multiply_packed_tiles<1, 1>(block);

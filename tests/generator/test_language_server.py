@@ -122,7 +122,7 @@ def test_completion_of_the_calls_of_a_method(editor: Editor) -> None:
         (UNARY, "slope * x)", 2, {"slope"}),
         (GPU, "unary.to_dtype: elementwise.cast", len("unary.to_dtype: elementwise."), {"elementwise.unary"}),
         (ROPE, "headers: [", len("headers: ["), {"rope.hpp"}),
-        (ROWS, "native_index.index_stride(positions)", len("native_index."), {"native_index.index_record"}),
+        (ROWS, "numbers.index_stride(positions)", len("numbers."), {"numbers.element_bits"}),
         (ROWS, "positions.dtype, max_position", len("positions.dtype, ma"), {"max_position"}),
         (COPY, "self.dtype[concatenated(", len("self.dtype[con"), {"concatenated", "pooled", "f32"}),
         (CPU, "host_launches.rope", len("host_launches."), {"host_launches.searchsorted"}),
@@ -149,8 +149,8 @@ def test_hover(editor: Editor) -> None:
     assert "def cast(build: ProgramBuilder, op: MethodOp, x: Operand, *, result: DType)" in function
     launched = shown(CPU, "host_launches.rope", len("host_launches.r"))
     assert "launch RopeRows of host_rows" in launched
-    called = shown(ROWS, "native_index.index_stride(positions)", len("native_index.i"))
-    assert "def index_stride(indexes: Operand) -> int" in called
+    called = shown(ROWS, "numbers.index_stride(positions)", len("numbers.i"))
+    assert "def index_stride(indexes: Operand | None) -> int" in called
     assert "def concatenated(first: HasShape" in shown(COPY, "self.dtype[concatenated(", len("self.dtype[con"))
     assert "`exp(x)`" in shown(UNARY, "formula: exp(x)", len("formula: e"))
 
