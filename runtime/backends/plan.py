@@ -53,8 +53,8 @@ def sized_call(plan_of: Callable[[int], Plan], _: Key, count: int, operands: Seq
 
 
 class _NumbersOf(dict[Callable[..., Any], Callable[[tuple[Any, ...]], tuple[Any, ...]] | bool]):
-    """What gets the arguments of an op without operands that may be numbers: False where none may, and True where the
-    function builds no program."""
+    """The getter of the arguments of an op without operands that may be numbers: False where none may, and True where
+    the function builds no program."""
 
     def __missing__(self, function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | bool:
         if not builds(function):

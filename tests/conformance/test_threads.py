@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan, _SizedPlan
+from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan
 from tallow.runtime.backends.plan import Key, Plan, Plans
 
 from . import matrix
@@ -113,7 +113,7 @@ class Remembered(Plans):
 
     def store(self, key: Key, plan: Plan) -> None:
         """Note the key, unless what is compiled takes the place of what compiled it."""
-        if isinstance(plan, GpuPlan | _SizedPlan) or not isinstance(self.get(key), GpuPlan | _SizedPlan):
+        if isinstance(plan, GpuPlan) or not isinstance(self.get(key), GpuPlan):
             self.keys_of_plans.append(key)
         super().store(key, plan)
 

@@ -273,7 +273,7 @@ def _require_mapping(op: str, weights: object) -> None:
 
 
 def _gates(op: str, x: Tensor, own: _Weights) -> Tensor:
-    """What the input adds to the gates."""
+    """The product of the input with its weight, with the bias: the part of the gates before the state's."""
     if x.shape[-1] != own.of_input.shape[1]:
         reason = f"x has {x.shape[-1]} features, and weight_ih is for {own.of_input.shape[1]}"
         raise ShapeMismatch(op, (x.shape, own.of_input.shape), reason)

@@ -160,25 +160,18 @@ class GpuSizedPlans:
         return result
 
 
-class _SizedPlan:
+class _SizedPlan(GpuPlan):
     """The plan of calls with `count` elements, of which there was one: compiles a program for them."""
 
-    __slots__ = ("_count", "_function", "_key", "_program", "device")
+    __slots__ = ("_count",)
 
     def __init__(self, device: GpuBase, key: Key, program: Program, count: int) -> None:
-        self.device = device
-        self._key = key
-        self._program = program
+        super().__init__(device, key, program)
+        self._was_run = True
         self._count = count
-        self._function: Plan | None = None
 
-    def __call__(self, *operands: Any) -> Results:
-        if self._function is None:
-            self._function = _compiled(self.device, with_count(self._program, self._count))
-            if self._key is not None:
-                self.device.plans.store(self._key, self._function)
-        result: Results = self._function(*operands)
-        return result
+    def _compiled(self) -> Plan:
+        return _compiled(self.device, with_count(self._program, self._count))
 
 
 def _compiled(device: GpuBase, program: Program, otherwise: Plan | None = None) -> Plan:
